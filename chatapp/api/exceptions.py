@@ -1,0 +1,96 @@
+"""Every error as a problem document (RFC 9457): type, title, status, detail, and field errors."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions, renderers, status
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+from chatapp.transcript import KeyReusedError, TranscriptError
+from chatapp.turns import TurnFailedError, TurnInProgressError
+from chatapp.wire import InvalidMessageError
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+class ProblemRenderer(renderers.JSONRenderer):
+    """JSON under the problem documents' media type."""
+
+    media_type = PROBLEM_TYPE
+
+
+class Conflict(exceptions.APIException):
+    """The request does not fit the state of things."""
+
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "conflict"
+
+
+class Unprocessable(exceptions.APIException):
+    """The request was understood and cannot be done."""
+
+    status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
+    default_code = "unprocessable"
+
+
+class BadGateway(exceptions.APIException):
+    """The model server did not give an answer."""
+
+    status_code = status.HTTP_502_BAD_GATEWAY
+    default_code = "model_error"
+
+
+def _translate(error: Exception) -> Exception:
+    if isinstance(error, InvalidMessageError):
+        return exceptions.ValidationError({"messages": [str(error)]})
+    if isinstance(error, TurnInProgressError):
+        return Conflict(str(error), code="turn_in_progress")
+    if isinstance(error, KeyReusedError):
+        return Unprocessable(str(error), code="key_reused")
+    if isinstance(error, TranscriptError):
+        return Conflict(str(error))
+    if isinstance(error, TurnFailedError):
+        return BadGateway(str(error), code=error.error.kind.value)
+    if isinstance(error, Http404):
+        return exceptions.NotFound()
+    if isinstance(error, PermissionDenied):
+        return exceptions.PermissionDenied()
+    return error
+
+
+def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Return the problem document for an error; None lets Django answer 500."""
+    error = _translate(error)
+    response = exception_handler(error, context)
+    if response is None or not isinstance(error, exceptions.APIException):
+        return response
+    problem: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(response.status_code).phrase,
+        "status": response.status_code,
+        "detail": _detail(error),
+    }
+    codes = error.get_codes()
+    if isinstance(codes, str):
+        problem["code"] = codes
+    if isinstance(error, exceptions.ValidationError):
+        problem["code"] = "invalid"
+        problem["errors"] = response.data
+    response.data = problem
+    request = context.get("request")
+    if request is not None:
+        request.accepted_renderer = ProblemRenderer()
+        request.accepted_media_type = PROBLEM_TYPE
+    response.content_type = PROBLEM_TYPE
+    return response
+
+
+def _detail(error: exceptions.APIException) -> str:
+    if isinstance(error, exceptions.ValidationError):
+        return "The request has fields that cannot be used; `errors` says which and why."
+    return str(error.detail)

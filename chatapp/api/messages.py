@@ -1,0 +1,133 @@
+"""Messages: sessions/{id}/messages/ and messages/{id}/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from chatapp import transcript
+from chatapp.api.base import MAX_KEY_CHARS, SessionView, message_of
+from chatapp.api.pagination import TranscriptPagination
+from chatapp.api.serializers import (
+    AppendSerializer,
+    CompactMessageSerializer,
+    MessageSerializer,
+    PinSerializer,
+    QuietMessageSerializer,
+)
+from chatapp.context import context_backend
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import path_q
+
+_VERBOSITY = {
+    "default": MessageSerializer,
+    "compact": CompactMessageSerializer,
+    "quiet": QuietMessageSerializer,
+}
+_QUIET_COLUMNS = ("id", "position", "role", "kind", "tokens", "pinned", "created_at")
+IDEMPOTENCY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="Sent again with the same key, the same request is stored once.",
+)
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Return the request's Idempotency-Key; refuse one that cannot be stored."""
+    key = request.headers.get("Idempotency-Key", "").strip()
+    if len(key) > MAX_KEY_CHARS:
+        raise ValidationError({"Idempotency-Key": [f"At most {MAX_KEY_CHARS} characters."]})
+    return key or None
+
+
+class MessageList(SessionView):
+    """A branch's messages in order, all that was ever stored; POST appends one or many."""
+
+    @extend_schema(
+        responses=MessageSerializer(many=True),
+        parameters=[
+            OpenApiParameter("branch", str, description="Another branch than the active one."),
+            OpenApiParameter("verbosity", str, enum=list(_VERBOSITY)),
+            OpenApiParameter("order", str, enum=["oldest", "newest"]),
+            OpenApiParameter("cursor", str),
+            OpenApiParameter("page_size", int),
+        ],
+    )
+    def get(self, request: Request, session_id: str) -> Response:
+        """Return a page of messages, placeholders included: they mark where summaries stand."""
+        session = self.get_session()
+        branch = self._branch(session, request.query_params.get("branch"))
+        verbosity = request.query_params.get("verbosity", "default")
+        if verbosity not in _VERBOSITY:
+            raise ValidationError({"verbosity": [f"One of {', '.join(_VERBOSITY)}."]})
+        rows = Message.objects.filter(path_q(branch))
+        if verbosity == "quiet":
+            rows = rows.only(*_QUIET_COLUMNS)
+        pages = TranscriptPagination()
+        if request.query_params.get("order") == "newest":
+            pages.ordering = ("-position", "-id")
+        page = pages.paginate_queryset(rows, request, view=self) or []
+        return pages.get_paginated_response(_VERBOSITY[verbosity](page, many=True).data)
+
+    @extend_schema(
+        request=AppendSerializer,
+        responses={201: MessageSerializer(many=True)},
+        parameters=[IDEMPOTENCY],
+    )
+    def post(self, request: Request, session_id: str) -> Response:
+        """Append messages to the active branch; all or none."""
+        session = self.get_session()
+        serializer = AppendSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        rows = transcript.append(
+            session.branch,
+            serializer.validated_data["messages"],
+            client_key=idempotency_key(request),
+        )
+        context_backend.message_stored(session, rows[-1])
+        body: Any = {"messages": MessageSerializer(rows, many=True).data}
+        return Response(body, status=status.HTTP_201_CREATED)
+
+    def _branch(self, session: Session, branch_id: str | None) -> Branch:
+        if not branch_id:
+            return session.branch  # type: ignore[no-any-return]
+        try:
+            found = Branch.objects.filter(session=session, pk=branch_id).first()
+        except ValueError as error:
+            raise ValidationError({"branch": ["Must be a branch's id."]}) from error
+        except Exception as error:
+            from django.core.exceptions import ValidationError as InvalidId
+
+            if isinstance(error, InvalidId):
+                raise ValidationError({"branch": ["Must be a branch's id."]}) from error
+            raise
+        if found is None:
+            raise Http404
+        return found
+
+
+class MessageDetail(APIView):
+    """One message: GET reads it; PATCH pins or unpins it, and nothing else."""
+
+    @extend_schema(responses=MessageSerializer)
+    def get(self, request: Request, message_id: str) -> Response:
+        """Return the message."""
+        return Response(MessageSerializer(message_of(request.user, message_id)).data)
+
+    @extend_schema(request=PinSerializer, responses=MessageSerializer)
+    def patch(self, request: Request, message_id: str) -> Response:
+        """Pin or unpin a message and with it its tool calls and results."""
+        message = message_of(request.user, message_id)
+        serializer = PinSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        transcript.set_pinned(message, serializer.validated_data["pinned"])
+        message.refresh_from_db()
+        return Response(MessageSerializer(message).data)

@@ -1,0 +1,341 @@
+"""Rows as JSON, and what clients may send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from chatapp.conf import chatapp_settings
+from chatapp.llm.models import all_models
+from chatapp.models import Branch, Message, Session
+from chatapp.transcript import Draft
+from chatapp.wire import InvalidMessageError, content_of, fields_of
+
+# PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
+NUL = "\x00"
+
+
+def _clean_text(value: str) -> str:
+    if NUL in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise serializers.ValidationError("Must not hold NUL or broken characters.")
+    return value
+
+
+def _clean_json(value: Any) -> Any:
+    cleaned = fields_of({"role": "user", "content": [{"type": "x", "value": value}]})
+    if "replaced_characters" in cleaned["metadata"]:
+        raise serializers.ValidationError("Must not hold NUL or broken characters in its texts.")
+    return cleaned["parts"][0]["value"]
+
+
+class SessionSerializer(serializers.ModelSerializer[Session]):
+    """A session. Messages are read on their own pages."""
+
+    active_branch = serializers.UUIDField(source="active_branch_id", read_only=True)
+    tools = serializers.ListField(child=serializers.JSONField(), required=False)
+    metadata = serializers.DictField(child=serializers.JSONField(allow_null=True), required=False)
+    system_prompt = serializers.CharField(
+        required=False, allow_blank=True, trim_whitespace=False, validators=[_clean_text]
+    )
+    message_count = serializers.IntegerField(source="active_branch.message_count", read_only=True)
+    token_total = serializers.IntegerField(source="active_branch.token_total", read_only=True)
+
+    class Meta:
+        model = Session
+        fields = [
+            "id",
+            "title",
+            "model",
+            "api",
+            "system_prompt",
+            "tools",
+            "metadata",
+            "active_branch",
+            "message_count",
+            "token_total",
+            "created_at",
+            "updated_at",
+        ]
+        read_only_fields = ["id", "created_at", "updated_at"]
+
+    def validate_title(self, value: str) -> str:
+        """Refuse what no database stores."""
+        return _clean_text(value)
+
+    def validate_metadata(self, value: dict[str, Any]) -> Any:
+        """Refuse what no database stores."""
+        return _clean_json(value)
+
+    def validate_tools(self, value: list[Any]) -> Any:
+        """Each tool is an object with a type, as the model server wants it."""
+        for number, tool in enumerate(value):
+            if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
+                raise serializers.ValidationError(f"Tool {number} must be an object with a type.")
+        return _clean_json(value)
+
+    def validate_model(self, value: str) -> str:
+        """Only aliases of the settings can be used."""
+        if value not in all_models():
+            raise serializers.ValidationError(
+                f"There is no model {value!r}. There are: {', '.join(all_models())}."
+            )
+        return value
+
+    def validate_system_prompt(self, value: str) -> str:
+        """Keep the prompt within the size of a message."""
+        if len(value) > chatapp_settings.max_message_chars:
+            raise serializers.ValidationError(_too_long(len(value)))
+        return value
+
+
+def _too_long(length: int) -> str:
+    return (
+        f"Has {length:,} characters; {chatapp_settings.max_message_chars:,} are allowed "
+        "(MAX_MESSAGE_CHARS)."
+    )
+
+
+class MessageSerializer(serializers.ModelSerializer[Message]):
+    """A stored message. `content` is what the client sent: text, null or a list of parts."""
+
+    sequence_id = serializers.DecimalField(max_digits=20, decimal_places=6, read_only=True)
+    content = serializers.SerializerMethodField()
+    branch = serializers.UUIDField(source="branch_id", read_only=True)
+
+    class Meta:
+        model = Message
+        fields = [
+            "id",
+            "branch",
+            "sequence_id",
+            "role",
+            "kind",
+            "content",
+            "tool_calls",
+            "tool_call_id",
+            "tool_name",
+            "reasoning",
+            "summary",
+            "metadata",
+            "tokens",
+            "usage",
+            "finish_reason",
+            "response_id",
+            "pinned",
+            "created_at",
+        ]
+        read_only_fields = [name for name in fields if name != "pinned"]
+
+    @extend_schema_field(OpenApiTypes.ANY)
+    def get_content(self, message: Message) -> Any:
+        """Return the content as it was sent."""
+        return content_of(message)
+
+
+class CompactMessageSerializer(MessageSerializer):
+    """`verbosity=compact`: who said what, without the bookkeeping."""
+
+    class Meta(MessageSerializer.Meta):
+        fields = [
+            "id",
+            "sequence_id",
+            "role",
+            "kind",
+            "content",
+            "tool_calls",
+            "tool_call_id",
+            "pinned",
+            "created_at",
+        ]
+
+
+class QuietMessageSerializer(MessageSerializer):
+    """`verbosity=quiet`: ids, places and sizes, no text at all."""
+
+    class Meta(MessageSerializer.Meta):
+        fields = ["id", "sequence_id", "role", "kind", "tokens", "pinned", "created_at"]
+
+
+class PinSerializer(serializers.Serializer[Any]):
+    """The only thing about a message that may change."""
+
+    pinned = serializers.BooleanField()
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Name every other field that the client tried to change."""
+        others = sorted(set(self.initial_data) - {"pinned"})
+        if others:
+            raise serializers.ValidationError(
+                {name: ["A stored message cannot be changed, only pinned."] for name in others}
+            )
+        return attrs
+
+
+@extend_schema_field(OpenApiTypes.OBJECT)
+class WireMessageField(serializers.Field[Any, Any, Any, Any]):
+    """One OpenAI chat message, checked and ready to be stored."""
+
+    def to_internal_value(self, data: Any) -> Draft:
+        """Return a Draft; refuse what has no place in a transcript, with a reason."""
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("A message must be an object.")
+        try:
+            fields = fields_of(data)
+        except InvalidMessageError as error:
+            raise serializers.ValidationError(str(error)) from error
+        text = fields["content"] or ""
+        size = len(text) + sum(len(c["function"]["arguments"]) for c in fields["tool_calls"] or ())
+        if size > chatapp_settings.max_message_chars:
+            raise serializers.ValidationError(_too_long(size))
+        if fields["role"] == "user":
+            _check_user_message(data, text, fields["parts"])
+        if fields["role"] == "tool" and not fields["tool_call_id"]:
+            raise serializers.ValidationError("tool_call_id: a tool's result must name its call.")
+        return Draft(wire=data)
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the value: this field is only read from clients."""
+        return value
+
+
+def _check_user_message(data: dict[str, Any], text: str, parts: Any) -> None:
+    if not text and not any("chars" not in part for part in parts or ()):
+        raise serializers.ValidationError("content: a user's message needs a text or a part.")
+    if _holds_nul(data.get("content")):
+        raise serializers.ValidationError(
+            "content: has a NUL character, which is no text. Remove it and send it again."
+        )
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_nul(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_holds_nul(item) for item in value)
+    return isinstance(value, str) and NUL in value
+
+
+class AppendSerializer(serializers.Serializer[Any]):
+    """One message (`role`, `content`, …) or many (`messages`)."""
+
+    messages = serializers.ListField(child=WireMessageField(), allow_empty=False)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Take a single message as a list of one."""
+        if isinstance(data, dict) and "messages" not in data and "role" in data:
+            data = {"messages": [data]}
+        return super().to_internal_value(data)
+
+    def validate_messages(self, value: list[Draft]) -> list[Draft]:
+        """Keep one request within bounds."""
+        limit = chatapp_settings.max_messages_per_request
+        if len(value) > limit:
+            raise serializers.ValidationError(
+                f"{len(value)} messages in one request; {limit} are allowed. Send them in parts."
+            )
+        return value
+
+
+class TurnSerializer(AppendSerializer):
+    """`content` (a user's message), `messages`, or neither: an empty turn goes on."""
+
+    messages = serializers.ListField(child=WireMessageField(), required=False, default=list)
+    content = serializers.JSONField(required=False, write_only=True)
+    stream = serializers.BooleanField(required=False, default=False)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Take `content` as one user message; both at once are refused."""
+        if isinstance(data, dict) and "content" in data and "role" not in data:
+            if data.get("messages"):
+                raise serializers.ValidationError(
+                    {"content": ["Send content or messages, not both."]}
+                )
+            message = {"role": "user", "content": data["content"]}
+            data = {"messages": [message], "stream": data.get("stream", False)}
+        return super().to_internal_value(data)
+
+
+class BranchSerializer(serializers.ModelSerializer[Branch]):
+    """A branch; `is_active` tells whether the next turn goes on there."""
+
+    parent = serializers.UUIDField(source="parent_id", read_only=True)
+    is_active = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Branch
+        fields = [
+            "id",
+            "parent",
+            "kind",
+            "fork_position",
+            "head_position",
+            "message_count",
+            "token_total",
+            "is_active",
+            "created_at",
+        ]
+        read_only_fields = fields
+
+    def get_is_active(self, branch: Branch) -> bool:
+        """Return whether this is the session's active branch."""
+        return branch.pk == branch.session.active_branch_id
+
+
+class ForkSerializer(serializers.Serializer[Any]):
+    """Where a new branch starts, and whether to go on there at once."""
+
+    message = serializers.UUIDField(help_text="The last message that both branches share.")
+    activate = serializers.BooleanField(required=False, default=True)
+
+
+class AccountSerializer(serializers.Serializer[Any]):
+    """Where a request's tokens go."""
+
+    system = serializers.IntegerField()
+    tools = serializers.IntegerField()
+    summaries = serializers.IntegerField()
+    kept = serializers.IntegerField()
+    pending = serializers.IntegerField()
+    reserve = serializers.IntegerField()
+    window = serializers.IntegerField()
+    counter = serializers.CharField()
+    exact = serializers.BooleanField()
+    used = serializers.IntegerField()
+    free = serializers.IntegerField()
+
+
+class ContextSerializer(serializers.Serializer[Any]):
+    """Exactly what the next request would send, with the token account and the backend's news."""
+
+    messages = serializers.ListField(child=serializers.DictField())
+    account = AccountSerializer()
+    facts = serializers.DictField()
+
+
+class TurnResultSerializer(serializers.Serializer[Any]):
+    """A finished turn."""
+
+    messages = MessageSerializer(many=True)
+    answer = MessageSerializer()
+    context = AccountSerializer()
+    run = serializers.UUIDField(allow_null=True)
+
+
+class ImportedSessionSerializer(serializers.Serializer[Any]):
+    """What one conversation of a file became."""
+
+    session = serializers.UUIDField()
+    title = serializers.CharField()
+    format = serializers.CharField()
+    messages_added = serializers.IntegerField()
+    created = serializers.BooleanField()
+
+
+class ImportResultSerializer(serializers.Serializer[Any]):
+    """What an import stored and what it left out, line by line."""
+
+    sessions = ImportedSessionSerializer(many=True)
+    problems = serializers.ListField(child=serializers.DictField())

@@ -1,0 +1,110 @@
+"""Sessions and branches: sessions/, sessions/{id}/, …/branches/, branches/{id}/activate/."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import django_filters
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+
+from chatapp import transcript
+from chatapp.api.base import SessionView, message_of, sessions_of
+from chatapp.api.serializers import BranchSerializer, ForkSerializer, SessionSerializer
+from chatapp.context import context_backend
+from chatapp.models import Branch, Session
+
+
+class SessionFilter(django_filters.FilterSet):
+    """`title` looks for a part of the title; `model` for the alias."""
+
+    title = django_filters.CharFilter(lookup_expr="icontains")
+
+    class Meta:
+        model = Session
+        fields = ["title", "model"]
+
+
+class SessionList(generics.ListCreateAPIView[Session]):
+    """Your sessions, newest first; POST starts one."""
+
+    serializer_class = SessionSerializer
+    filterset_class = SessionFilter
+
+    def get_queryset(self) -> QuerySet[Session]:
+        """Return the caller's own sessions."""
+        if getattr(self, "swagger_fake_view", False):
+            return Session.objects.none()
+        return sessions_of(self.request.user)
+
+    def perform_create(self, serializer: BaseSerializer[Session]) -> None:
+        """Create the session with its root branch."""
+        fields = cast(dict[str, Any], serializer.validated_data)
+        serializer.instance = transcript.create_session(owner=self.request.user, **fields)
+
+
+@extend_schema(tags=["sessions"])
+class SessionDetail(generics.RetrieveUpdateDestroyAPIView[Session]):
+    """One session. DELETE removes it with everything that belongs to it."""
+
+    serializer_class = SessionSerializer
+    http_method_names = ["get", "patch", "delete", "head", "options"]
+    lookup_url_kwarg = "session_id"
+
+    def get_queryset(self) -> QuerySet[Session]:
+        """Return the caller's own sessions."""
+        if getattr(self, "swagger_fake_view", False):
+            return Session.objects.none()
+        return sessions_of(self.request.user)
+
+
+class BranchList(SessionView):
+    """The lines of a session's tree; POST starts a new one at a message."""
+
+    @extend_schema(responses=BranchSerializer(many=True))
+    def get(self, request: Request, session_id: str) -> Response:
+        """Return all branches, oldest first."""
+        session = self.get_session()
+        rows = Branch.objects.filter(session=session).select_related("session")
+        return Response(BranchSerializer(rows.order_by("created_at"), many=True).data)
+
+    @extend_schema(request=ForkSerializer, responses={201: BranchSerializer})
+    def post(self, request: Request, session_id: str) -> Response:
+        """Fork at a message; the session goes on there unless `activate` is false."""
+        session = self.get_session()
+        serializer = ForkSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        at = message_of(request.user, serializer.validated_data["message"])
+        if at.session_id != session.pk:
+            raise Http404
+        branch = transcript.fork(session, at=at)
+        if serializer.validated_data["activate"]:
+            old = transcript.activate(session, branch)
+            context_backend.branch_switched(session, old, branch)
+        branch.session = session
+        return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
+
+
+class BranchActivate(APIView):
+    """Make a branch the line that the next turn goes on with."""
+
+    @extend_schema(request=None, responses=BranchSerializer)
+    def post(self, request: Request, branch_id: str) -> Response:
+        """Switch to the branch; nothing is lost on the one that is left."""
+        branch = (
+            Branch.objects.select_related("session__active_branch")
+            .filter(pk=branch_id, session__owner=cast(Any, request.user))
+            .first()
+        )
+        if branch is None:
+            raise Http404
+        old = transcript.activate(branch.session, branch)
+        if old.pk != branch.pk:
+            context_backend.branch_switched(branch.session, old, branch)
+        return Response(BranchSerializer(branch).data)

@@ -1,0 +1,82 @@
+"""Turns and what they send: sessions/{id}/turns/ and sessions/{id}/context/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chatapp.api.base import AnyAccept, SessionView
+from chatapp.api.messages import IDEMPOTENCY, idempotency_key
+from chatapp.api.serializers import ContextSerializer, TurnResultSerializer, TurnSerializer
+from chatapp.api.stream import stream_turn, turn_json
+from chatapp.context import context_backend
+from chatapp.runner import Event, EventQueue
+from chatapp.turns import Turn, TurnLease, run_turn
+
+
+class TurnView(SessionView):
+    """Store what came in, answer it. `stream: true` answers with server-sent events."""
+
+    content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
+    throttle_scope = "turns"
+
+    @extend_schema(
+        request=TurnSerializer,
+        responses={
+            200: TurnResultSerializer,
+            (200, "text/event-stream"): OpenApiTypes.STR,
+            502: OpenApiTypes.OBJECT,
+        },
+        parameters=[IDEMPOTENCY],
+    )
+    def post(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Run one turn; a second one of the session gets 409 while it runs."""
+        session = self.get_session()
+        serializer = TurnSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        wants_stream = serializer.validated_data["stream"]
+        queue = EventQueue()
+        arguments: dict[str, Any] = {
+            "session": session,
+            "drafts": serializer.validated_data["messages"],
+            "client_key": idempotency_key(request),
+            "stream": wants_stream,
+        }
+        lease = TurnLease(session)
+        lease.take()
+        if not wants_stream:
+            return Response(turn_json(run_turn(Turn(**arguments), lease=lease)))
+
+        def emit(name: str, payload: dict[str, Any]) -> None:
+            queue.put(Event(name=name, payload=payload))
+
+        return stream_turn(Turn(emit=emit, **arguments), lease, queue)
+
+
+class ContextView(SessionView):
+    """Exactly what the next request would send; changes nothing."""
+
+    @extend_schema(
+        responses=ContextSerializer,
+        parameters=[OpenApiParameter("wire", str, enum=["chat"])],
+    )
+    def get(self, request: Request, session_id: str) -> Response:
+        """Return the messages, byte for byte, and where their tokens go."""
+        wire = request.query_params.get("wire", "chat")
+        if wire != "chat":
+            raise ValidationError({"wire": ["Only chat can be shown here."]})
+        context = context_backend.preview(self.get_session())
+        return Response(
+            {
+                "messages": context.messages,
+                "account": context.account.as_dict(),
+                "facts": context.facts,
+            }
+        )

@@ -1,0 +1,27 @@
+"""Addresses of the conversation API."""
+
+from django.urls import path
+from drf_spectacular.views import SpectacularAPIView
+
+from chatapp.api import docs, messages, sessions, transfer, turns
+
+urlpatterns = [
+    path("sessions/", sessions.SessionList.as_view(), name="session-list"),
+    path("sessions/import/", transfer.ImportView.as_view(), name="session-import"),
+    path("sessions/<uuid:session_id>/", sessions.SessionDetail.as_view(), name="session-detail"),
+    path(
+        "sessions/<uuid:session_id>/messages/", messages.MessageList.as_view(), name="message-list"
+    ),
+    path("sessions/<uuid:session_id>/turns/", turns.TurnView.as_view(), name="turn"),
+    path("sessions/<uuid:session_id>/context/", turns.ContextView.as_view(), name="context"),
+    path("sessions/<uuid:session_id>/branches/", sessions.BranchList.as_view(), name="branch-list"),
+    path("sessions/<uuid:session_id>/export/", transfer.ExportView.as_view(), name="export"),
+    path("messages/<uuid:message_id>/", messages.MessageDetail.as_view(), name="message-detail"),
+    path(
+        "branches/<uuid:branch_id>/activate/",
+        sessions.BranchActivate.as_view(),
+        name="branch-activate",
+    ),
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("docs/", docs.DocsView.as_view(), name="docs"),
+]

@@ -1,0 +1,239 @@
+"""What is sent: the contract of a context backend, and the backend that sends everything.
+
+CHATAPP["CONTEXT"] names the backend ({"BACKEND": dotted path, "OPTIONS": {…}}). What passes here is
+plain OpenAI-style message dicts and frozen accounts, never rows of another app.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from django.core.checks import CheckMessage
+from django.core.signals import setting_changed
+from django.utils.functional import LazyObject, empty
+from django.utils.module_loading import import_string
+
+from chatapp.conf import chatapp_settings
+from chatapp.llm.errors import ModelError
+from chatapp.llm.models import ModelConfig, get_model
+from chatapp.llm.tokens import TokenCounter
+from chatapp.models import Message, Session
+from chatapp.pairing import strict
+from chatapp.selectors import path_messages
+
+# emit(name, payload): news for whoever watches the turn; names of a backend pass through as they are.
+Emit = Callable[[str, dict[str, Any]], None]
+
+
+def silent(name: str, payload: dict[str, Any]) -> None:
+    """Tell nobody: the default listener."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where the tokens of one request go; `counter` says how they were counted."""
+
+    system: int = 0
+    tools: int = 0
+    summaries: int = 0
+    kept: int = 0
+    pending: int = 0
+    reserve: int = 0
+    window: int = 0
+    counter: str = ""
+    exact: bool = False
+
+    @property
+    def used(self) -> int:
+        """Tokens of the request itself."""
+        return self.system + self.tools + self.summaries + self.kept + self.pending
+
+    @property
+    def free(self) -> int:
+        """Tokens that are left in the window besides the reserve; never below 0."""
+        return max(0, self.window - self.reserve - self.used)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the account for the API."""
+        return asdict(self) | {"used": self.used, "free": self.free}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What one request sends. `facts` is the backend's own news about how it came about."""
+
+    messages: tuple[dict[str, Any], ...]
+    account: Account
+    previous_response_id: str | None = None
+    run_id: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The answer to an overflow: `context` to try again with, or a sentence for the user."""
+
+    context: Context | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutcome:
+    """How a turn ended: the stored answer's id and the usage the server reported."""
+
+    message_id: str | None
+    usage: dict[str, Any] | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPart:
+    """The pieces of a request before they are put together; tokens are what was stored."""
+
+    system: Sequence[Message] = ()
+    summaries: Sequence[str] = ()
+    summary_tokens: int = 0
+    kept: Sequence[Message] = ()
+
+
+def assemble(
+    session: Session, part: HistoryPart, *, reserve: int | None = None, run_id: str | None = None
+) -> Context:
+    """Return the Context: system prompt, opening system messages, summaries, kept messages.
+
+    The system prompt stays verbatim and first. A model with `single_leading_system` gets prompt
+    and summaries as one message, in that order (B07).
+    """
+    model = get_model(session.model)
+    prompts = [session.system_prompt] if session.system_prompt else []
+    front: list[dict[str, Any]] = [{"role": "system", "content": text} for text in prompts]
+    front += [row.wire() for row in part.system]
+    front += [{"role": "system", "content": text} for text in part.summaries]
+    if model.single_leading_system and len(front) > 1:
+        front = [{"role": "system", "content": "\n\n".join(_plain_text(m) for m in front)}]
+    pending_from = _pending_from(part.kept)
+    return Context(
+        messages=tuple(strict([*front, *(row.wire() for row in part.kept)])),
+        run_id=run_id,
+        account=Account(
+            system=text_tokens(model, session.system_prompt) + sum(row.tokens for row in part.system),
+            tools=tools_tokens(model, session.tools),
+            summaries=part.summary_tokens,
+            kept=sum(row.tokens for row in part.kept[:pending_from]),
+            pending=sum(row.tokens for row in part.kept[pending_from:]),
+            reserve=model.max_output if reserve is None else max(reserve, model.max_output),
+            window=model.context_window,
+            counter=model.counter.name,
+            exact=model.counter.exact,
+        ),
+    )
+
+
+def _plain_text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content)
+    return content or ""
+
+
+def _pending_from(kept: Sequence[Message]) -> int:
+    """Return where the unanswered part starts: behind the last answer that asks for no tool."""
+    for index in range(len(kept) - 1, -1, -1):
+        if kept[index].role == Message.Role.ASSISTANT and not kept[index].tool_calls:
+            return index + 1
+    return 0
+
+
+@lru_cache(maxsize=256)
+def _count(counter: TokenCounter, text: str) -> int:
+    return counter.count(text)
+
+
+def text_tokens(model: ModelConfig, text: str) -> int:
+    """Return the tokens of a text that comes back with every request; counted once."""
+    return _count(model.counter, text) if text else 0
+
+
+def tools_tokens(model: ModelConfig, tools: Sequence[Any]) -> int:
+    """Return what the tool definitions cost; counted once for each distinct text."""
+    return text_tokens(model, json.dumps(tools, ensure_ascii=False)) if tools else 0
+
+
+class BaseContextBackend:
+    """The seam: every method has a working default, so that the chat runs with none of it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def prepare(
+        self, session: Session, pending: Sequence[dict[str, Any]], *, emit: Emit = silent
+    ) -> Context:
+        """Return what the next request sends; `pending` is already stored at the branch's end."""
+        return self.preview(session)
+
+    def preview(self, session: Session) -> Context:
+        """Return what a request would send as things stand; changes nothing."""
+        rows = list(path_messages(session.branch))
+        return assemble(
+            session,
+            HistoryPart(
+                system=[row for row in rows if row.is_rule],
+                kept=[row for row in rows if not row.is_rule],
+            ),
+        )
+
+    def recover(
+        self, session: Session, error: ModelError, attempt: int, *, emit: Emit = silent
+    ) -> Recovery:
+        """Answer a context overflow: a smaller Context to try, or a readable sentence."""
+        return Recovery(
+            error=f"The conversation is larger than the model's context window "
+            f"({get_model(session.model).context_window:,} tokens). "
+            "Start a new session, or use a model with a larger window."
+        )
+
+    def message_stored(self, session: Session, message: Message) -> None:
+        """Hear of a message that was stored outside a turn, or of an answer; after the commit."""
+
+    def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
+        """Hear that a turn ended and what it used."""
+
+    def branch_switched(self, session: Session, old: Any, new: Any) -> None:
+        """Hear that another branch is active now."""
+
+    def describe(self, session: Session) -> dict[str, Any]:
+        """Return the state of the context for API and pages."""
+        return {}
+
+    def check(self) -> list[CheckMessage]:
+        """Return what is wrong with the backend's options."""
+        return []
+
+
+class FullHistoryBackend(BaseContextBackend):
+    """Sends everything that was stored."""
+
+
+class _ContextBackend(LazyObject):
+    def _setup(self) -> None:
+        setting = chatapp_settings.context
+        self._wrapped = import_string(setting["BACKEND"])(**setting.get("OPTIONS", {}))
+
+    def forget(self) -> None:
+        """Make the backend anew at the next use."""
+        self._wrapped = empty
+
+
+context_backend: Any = _ContextBackend()
+
+
+def _reload(*, setting: str, **kwargs: Any) -> None:
+    if setting == "CHATAPP":
+        context_backend.forget()
+
+
+setting_changed.connect(_reload, dispatch_uid="chatapp.context")

@@ -1,0 +1,43 @@
+"""Stored sessions as transcript files that import back equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from chatapp.formats.export import to_openai_chat_json, to_openai_chat_jsonl
+from chatapp.formats.records import Conversation, ImportedMessage
+from chatapp.models import Session
+from chatapp.selectors import path_messages
+
+
+def conversation_of(session: Session) -> Conversation:
+    """Return a session's active branch as importers and exporters know it; no placeholders."""
+    messages: list[ImportedMessage] = []
+    parent: str | None = None
+    for row in path_messages(session.branch).iterator(chunk_size=1000):
+        key = str(row.pk)
+        messages.append(
+            ImportedMessage(key=key, parent=parent, wire=row.wire(), created_at=row.created_at)
+        )
+        parent = key
+    return Conversation(
+        format="openai_chat",
+        identity=f"palimpsest:{session.pk}",
+        title=session.title,
+        system_prompt=session.system_prompt,
+        tools=tuple(session.tools),
+        messages=tuple(messages),
+    )
+
+
+def export_json(session: Session) -> dict[str, Any]:
+    """Return a session as one OpenAI chat object."""
+    return to_openai_chat_json(conversation_of(session))
+
+
+def export_jsonl(sessions: Iterable[Session]) -> str:
+    """Return sessions as OpenAI chat JSONL, one a line."""
+    return "".join(
+        f"{line}\n" for line in to_openai_chat_jsonl(conversation_of(s) for s in sessions)
+    )

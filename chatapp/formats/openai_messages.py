@@ -1,0 +1,144 @@
+"""One OpenAI chat message: what is sound in it is kept as it stands, unknown keys are dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from chatapp.formats.wire import DamagedError, Wire, shown, text_or_empty, tool_call
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+SPEAKING_ROLES = frozenset({"system", "developer", "user"})
+"""Roles whose messages are nothing without content."""
+
+FOREIGN_PARTS = frozenset({"tool_use", "tool_result"})
+"""Content parts that show the messages to be Anthropic's, which have the same roles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedMessage:
+    """A message in its wire form, its reasoning, and what had to be mended in it."""
+
+    wire: Wire
+    reasoning: str = ""
+    mended: list[str] = field(default_factory=list)
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value is an OpenAI chat message by its role and has no foreign parts."""
+    if not isinstance(value, dict):
+        return False
+    role = value.get("role")
+    return isinstance(role, str) and role in ROLES and not is_foreign(value)
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether a value is a message in Anthropic's form: its calls and results are content parts."""
+    content = value.get("content") if isinstance(value, dict) else None
+    if not isinstance(content, list):
+        return False
+    kinds = (part.get("type") for part in content if isinstance(part, dict))
+    return any(isinstance(kind, str) and kind in FOREIGN_PARTS for kind in kinds)
+
+
+def check_message(value: Any) -> CheckedMessage:
+    """The message in its wire form; raises DamagedError when it cannot be used at all."""
+    if not isinstance(value, dict):
+        raise DamagedError(f"it is not an object but {shown(value)}")
+    role = value.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        raise DamagedError(f"its role is {shown(role)}")
+    if is_foreign(value):
+        raise DamagedError("its calls or results are in the form of another interface")
+    mended: list[str] = []
+    wire: Wire = {"role": role, "content": _content(value.get("content"), mended)}
+    wire.update(_named(value, role))
+    if role == "assistant":
+        wire.update(_asked(value, mended))
+    _require_substance(wire, mended)
+    reasoning = value.get("reasoning_content") or value.get("reasoning")
+    return CheckedMessage(wire=wire, reasoning=text_or_empty(reasoning), mended=mended)
+
+
+def _named(value: Wire, role: str) -> Wire:
+    kept: Wire = {}
+    if isinstance(value.get("name"), str):
+        kept["name"] = value["name"]
+    if role == "tool":
+        kept["tool_call_id"] = text_or_empty(value.get("tool_call_id"))
+    return kept
+
+
+def _asked(value: Wire, mended: list[str]) -> Wire:
+    kept: Wire = {}
+    calls = _calls(value.get("tool_calls"), mended)
+    if calls:
+        kept["tool_calls"] = calls
+    if value.get("function_call") is not None:
+        try:
+            kept["function_call"] = _function(value["function_call"])
+        except DamagedError as error:
+            mended.append(f"its function call was left out: {error}")
+    if isinstance(value.get("refusal"), str):
+        kept["refusal"] = value["refusal"]
+    return kept
+
+
+def _calls(value: Any, mended: list[str]) -> list[Wire]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        mended.append(f"its tool calls were left out: they are no list but {shown(value)}")
+        return []
+    calls = []
+    for number, call in enumerate(value, start=1):
+        try:
+            calls.append(_call(call))
+        except DamagedError as error:
+            mended.append(f"its tool call {number} was left out: {error}")
+    return calls
+
+
+def _call(value: Any) -> Wire:
+    if not isinstance(value, dict):
+        raise DamagedError(f"it is not an object but {shown(value)}")
+    custom = value.get("custom")
+    if isinstance(custom, dict):  # a custom tool's free text is what arguments are to a function
+        name, arguments = custom.get("name"), custom.get("input")
+        return tool_call(call_id=value.get("id"), name=name, arguments=arguments)
+    return tool_call(call_id=value.get("id"), **_function(value.get("function")))
+
+
+def _function(value: Any) -> Wire:
+    if not isinstance(value, dict):
+        raise DamagedError("it has no function")
+    call = tool_call(call_id="", name=value.get("name"), arguments=value.get("arguments"))
+    return dict(call["function"])
+
+
+def _content(value: Any, mended: list[str]) -> str | list[Wire] | None:
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise DamagedError(f"its content is neither text nor a list of parts but {shown(value)}")
+    parts = []
+    for number, part in enumerate(value, start=1):
+        if isinstance(part, str):
+            parts.append({"type": "text", "text": part})
+        elif isinstance(part, dict) and isinstance(part.get("type"), str):
+            parts.append(part)
+        else:
+            mended.append(f"part {number} of its content was left out: it has no type")
+    return parts
+
+
+def _require_substance(wire: Wire, mended: list[str]) -> None:
+    if wire["content"] == [] and mended:
+        wire["content"] = None
+    if wire["content"] is not None:
+        return
+    calls = "tool_calls" in wire or "function_call" in wire or "refusal" in wire
+    if wire["role"] in SPEAKING_ROLES or (wire["role"] == "assistant" and not calls):
+        lacking = "content" if wire["role"] in SPEAKING_ROLES else "content and no call"
+        raise DamagedError("; ".join([f"it has no {lacking}", *mended]))

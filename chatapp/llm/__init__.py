@@ -1,0 +1,1 @@
+"""Everything that talks to a language model, or has to know how one counts."""

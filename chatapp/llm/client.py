@@ -1,0 +1,134 @@
+"""OpenAI-compatible servers through the openai SDK, which is imported when the first call is made.
+
+Retries are ours: the SDK would multiply its own with its time-out (spec/stack.md O3).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from functools import lru_cache
+from typing import Any
+
+from chatapp.conf import chatapp_settings
+from chatapp.llm import chat
+from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
+from chatapp.llm.models import ModelConfig
+
+MAX_ATTEMPTS = 4
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 20.0
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible server."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+
+    def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply:
+        """Return the server's answer; wait and try again for rate limits and outages.
+
+        Raises ModelError. Nothing that was partly streamed is asked for again.
+        """
+        attempt = 1
+        while True:
+            try:
+                return self._call(request, on_event)
+            except ModelError as error:
+                wait = _wait_before(attempt, error)
+                if not _may_retry(error, attempt, wait, request):
+                    raise
+            time.sleep(wait)
+            attempt += 1
+
+    def _call(self, request: ModelRequest, on_event: OnEvent) -> Reply:
+        arguments = chat.arguments_of(self.config, request)
+        try:
+            client = _client(self.config.api_key, self.config.base_url, threading.get_ident())
+            answer = client.with_options(timeout=_timeout(request)).chat.completions.create(
+                **arguments
+            )
+        except ModelError:
+            raise
+        except Exception as error:
+            raise as_model_error(error) from error
+        if request.stream:
+            with answer:
+                return chat.read_stream(answer, request, on_event)
+        return chat.reply_of(answer)
+
+
+def _timeout(request: ModelRequest) -> float:
+    longest = float(chatapp_settings.model_timeout_seconds)
+    if request.deadline is None:
+        return longest
+    left = request.deadline - time.monotonic()
+    if left <= 0:
+        raise ModelError(ErrorKind.TIMEOUT, "The time for this turn is used up.")
+    return min(longest, left)
+
+
+def _wait_before(attempt: int, error: ModelError) -> float:
+    if error.retry_after is not None:
+        return error.retry_after
+    return float(
+        min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
+    )
+
+
+def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelRequest) -> bool:
+    if not error.is_temporary or (error.partial and (error.partial.text or error.partial.tool_calls)):
+        return False
+    if attempt >= MAX_ATTEMPTS or request.cancelled() or error.code == "insufficient_quota":
+        return False
+    return request.deadline is None or time.monotonic() + wait < request.deadline
+
+
+@lru_cache(maxsize=64)
+def _client(api_key: str, base_url: str, thread: int) -> Any:
+    """Return an SDK client; one a thread, because a fork or a thread may not share a connection."""
+    import openai
+
+    try:
+        return openai.OpenAI(
+            api_key=api_key or ("none" if base_url else None),
+            base_url=base_url or None,
+            max_retries=0,
+        )
+    except openai.OpenAIError as error:
+        raise ModelError(ErrorKind.NOT_CONFIGURED, str(error)) from error
+
+
+def as_model_error(error: Exception) -> ModelError:
+    """Return the ModelError for an exception of the SDK."""
+    import openai
+
+    if isinstance(error, ModelError):
+        return error
+    if isinstance(error, openai.APITimeoutError):
+        return ModelError(ErrorKind.TIMEOUT, str(error))
+    if isinstance(error, openai.APIStatusError):
+        body = error.body if error.body is not None else error.response.text
+        return from_body(
+            body or str(error),
+            status=error.status_code,
+            fallback=str(error),
+            retry_after=_retry_after(error.response.headers.get("retry-after")),
+        )
+    if isinstance(error, openai.APIConnectionError):
+        return ModelError(ErrorKind.UNAVAILABLE, str(error))
+    if isinstance(error, openai.APIError):
+        return from_body(error.body or str(error), status=200, fallback=str(error))
+    if isinstance(error, ValueError | TypeError | KeyError):
+        return ModelError(ErrorKind.BAD_ANSWER, f"{type(error).__name__}: {error}")
+    return ModelError(ErrorKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
+
+
+def _retry_after(value: str | None) -> float | None:
+    try:
+        return min(60.0, max(0.0, float(value))) if value else None
+    except ValueError:
+        return None

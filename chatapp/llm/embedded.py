@@ -1,0 +1,120 @@
+"""The model without a server: it looks the question up in the conversation and says what it is.
+
+It needs no key, no download and no network, so that everything around a model can be tried. It has
+a window and refuses larger requests in a server's words, so that recovery can be tried too.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
+from chatapp.llm.models import ModelConfig
+from chatapp.llm.tokens import count_message
+
+MAX_QUOTES = 4
+MAX_QUOTE_CHARS = 300
+NOTICE = (
+    "(No language model is connected: this answer only quotes the conversation. "
+    "Set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, to connect one.)"
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])|\n+")
+_WORD = re.compile(r"[^\W_]{3,}|\d+")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_COMMON = frozenset(
+    "the and for are was were that this with you your have has had what when where which who how "
+    "why can could would should does did not but from about there their they them then than been "
+    "will just into our out any all please tell know say said".split()
+)
+
+
+class EmbeddedModel:
+    """Answers with sentences of the conversation that share words with the question."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+
+    def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply:
+        """Return quotes and a line that says what answered; raise ModelError above the window."""
+        size = sum(count_message(message, self.config.counter) for message in request.messages)
+        limit = self.config.context_window
+        room = min(request.max_output or self.config.max_output, limit // 4)
+        if size > limit - room:
+            raise from_body(
+                {
+                    "error": {
+                        "message": f"This model's maximum context length is {limit} tokens. "
+                        f"However, your messages resulted in {size} tokens and {room} are "
+                        "kept for the answer.",
+                        "type": "invalid_request_error",
+                        "code": "context_length_exceeded",
+                    }
+                },
+                status=400,
+            )
+        text = "\n".join([*_answer(request.messages), "", NOTICE])
+        if request.stream:
+            for piece in re.findall(r"\S+\s*|\s+", text):
+                if request.cancelled():
+                    raise ModelError(ErrorKind.CANCELLED)
+                on_event("delta", {"text": piece})
+        completion = self.config.counter.count(text)
+        return Reply(
+            text=text,
+            usage={
+                "prompt_tokens": size,
+                "completion_tokens": completion,
+                "total_tokens": size + completion,
+            },
+            response_id=f"embedded-{uuid.uuid4().hex}",
+            model=self.config.name,
+        )
+
+
+def _answer(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    question = next((_text(m) for m in reversed(messages) if m.get("role") == "user"), "")
+    quotes = _quotes(messages, _terms(question), question)
+    if not quotes:
+        yield "The conversation so far says nothing about this."
+        return
+    yield "What the conversation says about this:"
+    for number, role, sentence in quotes:
+        yield f"- [{number}, {role}] “{sentence}”"
+
+
+def _quotes(
+    messages: Sequence[dict[str, Any]], terms: frozenset[str], question: str
+) -> list[tuple[int, str, str]]:
+    """Return the best sentences in the order of the conversation, with the message's number."""
+    found: list[tuple[float, int, str, str]] = []
+    seen: set[str] = set()
+    for number, message in enumerate(messages, 1):
+        text = _text(message)
+        if not terms or text == question or text.rstrip().endswith(NOTICE):
+            continue
+        for sentence in _SENTENCE_END.split(text):
+            folded = " ".join(sentence.split())[:MAX_QUOTE_CHARS]
+            shared = len(terms & _terms(folded))
+            if shared and folded not in seen:
+                seen.add(folded)
+                found.append((shared - len(folded) / 1000, number, message["role"], folded))
+    best = sorted(found, key=lambda quote: (-quote[0], -quote[1]))[:MAX_QUOTES]
+    return [(number, role, text) for _, number, role, text in sorted(best, key=lambda q: q[1])]
+
+
+def _terms(text: str) -> frozenset[str]:
+    """Return the words that count, lower-cased; for Chinese, pairs of neighbouring characters."""
+    words = {word.lower() for word in _WORD.findall(text) if not _CJK.search(word)} - _COMMON
+    letters = _CJK.findall(text)
+    return frozenset(words | {a + b for a, b in zip(letters, letters[1:], strict=False)})
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(p.get("text") or "" for p in content if isinstance(p, dict))
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,51 @@
+"""What is asked of a model and what comes back, whichever wire carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One request. `deadline` is a time.monotonic() value: nothing waits beyond it.
+
+    `cancelled` is asked between pieces of a stream and between retries.
+    """
+
+    messages: Sequence[dict[str, Any]]
+    tools: Sequence[dict[str, Any]] = ()
+    max_output: int | None = None
+    temperature: float | None = None
+    stream: bool = False
+    deadline: float | None = None
+    cancelled: Callable[[], bool] = field(default=lambda: False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer. `usage` is the server's own, in Chat Completions form, or None."""
+
+    text: str | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    reasoning: str = ""
+    refusal: str = ""
+    finish_reason: str = "stop"
+    usage: dict[str, Any] | None = None
+    response_id: str = ""
+    model: str = ""
+
+
+# Called with ("delta", {"text": …}) and ("tool_call", {"index": …, "id": …, "name": …, …}).
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+def ignore_event(name: str, payload: dict[str, Any]) -> None:
+    """Do nothing with an event: the default where nobody listens."""
+
+
+class ChatModel(Protocol):
+    """A model: made with its ModelConfig, answers one request or raises llm.errors.ModelError."""
+
+    def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply: ...

@@ -1,0 +1,389 @@
+"""Counts tokens: exactly where the encoding's file is on this machine, else by a fast estimate.
+
+`counter_for` decides once per process and never uses the network. Whatever the text, a count comes
+back in linear time and nothing is raised: counting must not be what breaks a turn.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from chatapp.llm.encodings import EncodingUnavailableError, load_encoding
+
+if TYPE_CHECKING:
+    import tiktoken
+
+logger = logging.getLogger(__name__)
+
+IMAGE_TOKENS = 1200
+"""What an image costs (spec/pi_openclaw.md A4: 4 800 characters)."""
+
+PIECE_CHARS = 16_000
+"""The longest text given to tiktoken at once: its regex engine panics on a million blanks."""
+
+CUT_WINDOW_CHARS = 4_000
+"""How far before the end of a piece a place is sought where a cut changes no count."""
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of any text, in linear time, without raising."""
+
+    @property
+    def name(self) -> str:
+        """Name of the way of counting, such as `tiktoken:o200k_base`, `estimate` or `chars4`."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether counts are those of the encoding itself."""
+
+    def count(self, text: str) -> int:
+        """Return 0 for the empty text and at least 1 for any other."""
+
+
+# --- the estimate -------------------------------------------------------------
+
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+
+
+def _class_of(byte: int) -> str:
+    """Return the letter for a byte of UTF-8; a lead byte stands for its whole character."""
+    if byte < 0x80:
+        character = chr(byte)
+        if character.isupper():
+            return "A"
+        if character.islower():
+            return "a"
+        if character.isdigit():
+            return "0"
+        return {" ": " ", "\t": "t", "\n": "n", "\r": "n"}.get(character, ".")
+    for last, letter in (
+        (0xC2, "r"),
+        (0xC5, "e"),  # accented Latin
+        (0xCD, "r"),
+        (0xD3, "y"),  # Greek, Cyrillic
+        (0xDF, "r"),  # Armenian, Hebrew, Arabic
+        (0xE1, "i"),  # Indic scripts, Thai, Georgian, Ethiopic
+        (0xE2, "p"),  # typographic punctuation, arrows, box drawing
+        (0xE3, "k"),  # kana, CJK punctuation
+        (0xE9, "c"),  # Chinese characters
+        (0xED, "h"),  # Hangul
+        (0xEF, "w"),  # full-width forms, private use
+    ):
+        if byte <= last:
+            return letter
+    return "f"  # emoji and the rarer planes
+
+
+_CLASSES = "".join(map(_class_of, range(256))).encode()
+
+
+def _only(classes: bytes) -> bytes:
+    """Return a translation table that shows the given classes as `x` and all others as blanks."""
+    return bytes(ord("x") if byte in classes else ord(" ") for byte in range(256))
+
+
+_LETTERS = _only(b"aAeyri")
+_DIGITS = _only(b"0")
+_PUNCTUATION = _only(b".")
+
+# Hundredths of a token. Fitted by non-negative least squares of the relative error against
+# o200k_base, over real conversations in English and Chinese, program text, and Django's
+# translations into 90 languages; then rounded. Newlines, tabs, emoji and long runs of digits or
+# punctuation are set by hand.
+_PER_WORD = 62
+_PER_FIVE_LETTERS = 72
+_PER_NUMBER = 175
+_PER_PUNCTUATION_RUN = 70
+_PER_CHARACTER = (
+    (b"A", 31),
+    (b"000", 30),
+    (b" ", 10),
+    (b"t", 10),
+    (b"n", 10),
+    (b"..", 20),
+)
+_PER_WIDE_CHARACTER = (
+    (b"c", 72),
+    (b"k", 65),
+    (b"h", 65),
+    (b"w", 120),
+    (b"p", 120),
+    (b"f", 120),
+    (b"e", 100),
+    (b"y", 16),
+    (b"r", 16),
+    (b"i", 20),
+)
+
+
+class EstimateCounter:
+    """Estimates from the kinds of characters; right for Chinese, Japanese and Korean too.
+
+    95 of 100 real messages of 200 characters or more lie within 20 % of o200k_base. A quarter of
+    the UTF-8 bytes overstates English prose by a fifth; a quarter of the characters makes Chinese a
+    third of its size (spec/stack.md K2). For cl100k_base, Chinese comes out 40 % too low.
+    """
+
+    name = "estimate"
+    exact = False
+
+    def __init__(self, reason: str = "because the settings ask for it") -> None:
+        self.reason = reason
+
+    def count(self, text: str) -> int:
+        """Return about as many tokens as o200k_base would."""
+        if not text:
+            return 0
+        data = text.encode("utf-8", "surrogatepass")
+        ascii_only = len(data) == len(text)
+        classes = data.translate(_CLASSES, b"" if ascii_only else _CONTINUATION_BYTES)
+        letters = classes.translate(_LETTERS)
+        hundredths = (
+            _PER_WORD * _runs(letters)
+            + _PER_FIVE_LETTERS * letters.count(b"xxxxx")
+            + _PER_NUMBER * _runs(classes.translate(_DIGITS))
+            + _PER_PUNCTUATION_RUN * _runs(classes.translate(_PUNCTUATION))
+            + sum(weight * classes.count(kind) for kind, weight in _PER_CHARACTER)
+        )
+        if not ascii_only:
+            hundredths += sum(weight * classes.count(kind) for kind, weight in _PER_WIDE_CHARACTER)
+        return -(-hundredths // 100)
+
+
+def _runs(shown: bytes) -> int:
+    return shown.count(b" x") + shown.startswith(b"x")
+
+
+class Chars4Counter:
+    """Characters divided by four, rounded up: the documents' rule (spec/pi_openclaw.md A4).
+
+    Characters are Python's code points. The original counts UTF-16 units, where an emoji is two.
+    """
+
+    name = "chars4"
+    exact = False
+
+    def count(self, text: str) -> int:
+        """Return a quarter of the characters, rounded up."""
+        return -(-len(text) // 4)
+
+
+# --- exact counts -------------------------------------------------------------
+
+# Neither encoding merges across these places, so that the pieces' counts add up to the whole's.
+_SEAMS = (re.compile(r" (?=\S)"), re.compile(r"(?<=[^\W_])(?=[^\w'])"))
+
+
+class TiktokenCounter:
+    """Counts as one of tiktoken's encodings does, special tokens as the text that users wrote.
+
+    Raises EncodingUnavailableError when built without the encoding's file on this machine. Long
+    texts are counted in pieces; where a piece has no blank or punctuation to cut at, the count may
+    be off by a token or two.
+    """
+
+    exact = True
+
+    def __init__(self, encoding_name: str, *, cache_dir: Path | None = None) -> None:
+        self.encoding_name = encoding_name
+        self.name = f"tiktoken:{encoding_name}"
+        self._encoding: tiktoken.Encoding = load_encoding(encoding_name, cache_dir)
+        self._estimate = EstimateCounter(reason="because tiktoken failed on the text")
+
+    def count(self, text: str) -> int:
+        """Return the encoding's count; a piece on which tiktoken fails is estimated."""
+        if len(text) <= PIECE_CHARS:
+            return self._count_piece(text)
+        return sum(map(self._count_piece, _pieces(text)))
+
+    def _count_piece(self, piece: str) -> int:
+        try:
+            return len(self._encoding.encode_ordinary(piece))
+        except BaseException as error:
+            # A panic in Rust arrives as pyo3_runtime.PanicException, which is no Exception and
+            # cannot be imported.
+            if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+                raise
+            logger.warning(
+                "%s failed on %d characters (%s); estimated", self.name, len(piece), type(error)
+            )
+            return self._estimate.count(piece)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        end = _seam(text, start + PIECE_CHARS)
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _seam(text: str, limit: int) -> int:
+    for seam in _SEAMS:
+        if found := seam.search(text, limit - CUT_WINDOW_CHARS, limit):
+            return found.start()
+    return limit
+
+
+# --- choosing -----------------------------------------------------------------
+
+_lock = threading.Lock()
+_decided: dict[str, TokenCounter] = {}
+_ESTIMATE = EstimateCounter()
+_ESTIMATE_UNKNOWN = EstimateCounter(reason="because the model's encoding is not known")
+_CHARS4 = Chars4Counter()
+
+
+def counter_for(
+    encoding: str | None, *, mode: str = "auto", cache_dir: Path | None = None
+) -> TokenCounter:
+    """Return the best counter that can be had on this machine without the network.
+
+    `encoding` is the model's (see `encoding_for_model`), `mode` is `auto`, `estimate`, `chars4` or
+    `tiktoken:<encoding>`, which counts every model with that encoding. Each encoding is tried once
+    per process, with the `cache_dir` of the first call; after `load_encodings` the processes have
+    to be restarted. Raises ValueError for another mode.
+    """
+    if mode == "estimate":
+        return _ESTIMATE
+    if mode == "chars4":
+        return _CHARS4
+    if mode.startswith("tiktoken:"):
+        encoding = mode.removeprefix("tiktoken:")
+    elif mode != "auto":
+        raise ValueError(
+            f"{mode!r} is no way to count tokens; "
+            f"use auto, estimate, chars4 or tiktoken:<encoding>."
+        )
+    if not encoding:
+        return _ESTIMATE_UNKNOWN
+    # Without the lock first: a dict is read safely, and requests should not queue here.
+    return _decided.get(encoding) or _decide(encoding, cache_dir)
+
+
+def reset_counters() -> None:
+    """Forget which encodings were loaded or missing. For tests."""
+    with _lock:
+        _decided.clear()
+
+
+def _decide(encoding: str, cache_dir: Path | None) -> TokenCounter:
+    with _lock:
+        if encoding in _decided:
+            return _decided[encoding]
+        counter: TokenCounter
+        try:
+            counter = TiktokenCounter(encoding, cache_dir=cache_dir)
+        except EncodingUnavailableError as error:
+            counter = EstimateCounter(reason=f"because {str(error).rstrip('.')}")
+            logger.warning(describe_counter(counter))
+        else:
+            logger.info(describe_counter(counter))
+        _decided[encoding] = counter
+        return counter
+
+
+def describe_counter(counter: TokenCounter) -> str:
+    """Tell an operator in sentences how tokens are counted and how that could be bettered."""
+    if isinstance(counter, TiktokenCounter):
+        return f"Exact counts with tiktoken's {counter.encoding_name}."
+    if isinstance(counter, EstimateCounter):
+        sentence = f"Estimated from the kinds of characters, {counter.reason}."
+        if "not on this machine" in counter.reason:
+            sentence += " Run manage.py load_encodings or install palimpsest[offline]."
+        return sentence
+    if isinstance(counter, Chars4Counter):
+        return "Characters divided by four; Chinese, Japanese and Korean come out far too low."
+    return f"Counted by {counter.name}."
+
+
+# tiktoken.model's table, without an import that every process would pay for only to look a name up.
+# gpt-oss has o200k_harmony there, whose ordinary tokens are those of o200k_base.
+_MODEL_ENCODINGS = (
+    (
+        re.compile(r"(?:chatgpt-4o|gpt-4o|gpt-4\.1|gpt-4\.5|gpt-5|gpt-oss|o1|o3|o4)(?![a-z0-9])"),
+        "o200k_base",
+    ),
+    (
+        re.compile(
+            r"(?:gpt-4|gpt-3\.5|gpt-35)(?![a-z0-9.])"
+            r"|text-embedding-(?:ada-002|3-small|3-large)$|(?:davinci|babbage)-002$"
+        ),
+        "cl100k_base",
+    ),
+)
+_MODEL_PREFIX = re.compile(r"^(?:openai/|azure/)?(?:ft:)?")
+
+
+def encoding_for_model(name: str) -> str | None:
+    """Return the encoding of a model's name, or None when it is not known. Loads nothing.
+
+    A provider (`openai/gpt-4o`) or fine-tuning mark (`ft:gpt-4o:…`) before the name is looked past.
+    """
+    bare = _MODEL_PREFIX.sub("", name.strip().lower())
+    for pattern, encoding in _MODEL_ENCODINGS:
+        if pattern.match(bare):
+            return encoding
+    return None
+
+
+# --- messages -----------------------------------------------------------------
+
+# Tuples: the type of a malformed part may be a list, which no set can be asked for.
+_IMAGE_PARTS = ("image_url", "input_image", "image")
+_FREE_PARTS = ("reasoning", "thinking", "redacted_thinking")
+
+
+def count_message(wire: Mapping[str, object], counter: TokenCounter) -> int:
+    """Return what one chat message in wire format costs.
+
+    Its texts, refusal, and its tool calls' names and arguments are counted as one text, each image
+    as IMAGE_TOKENS. Role, name, ids and reasoning cost nothing (spec/pi_openclaw.md A4).
+    """
+    parts = wire.get("content")
+    parts = parts if isinstance(parts, list | tuple) else [parts]
+    images = sum(isinstance(part, Mapping) and part.get("type") in _IMAGE_PARTS for part in parts)
+    texts = [_part_text(part) for part in parts]
+    texts.append(_text(wire.get("refusal")))
+    texts.extend(_call_texts(wire))
+    return counter.count("".join(texts)) + images * IMAGE_TOKENS
+
+
+def _part_text(part: object) -> str:
+    if not isinstance(part, Mapping):
+        return _text(part)
+    kind = part.get("type")
+    if kind in _IMAGE_PARTS or kind in _FREE_PARTS:
+        return ""
+    for key in ("text", "refusal"):
+        if isinstance(part.get(key), str):
+            return str(part[key])
+    return _text(part)
+
+
+def _call_texts(wire: Mapping[str, object]) -> Iterator[str]:
+    calls = wire.get("tool_calls")
+    calls = list(calls) if isinstance(calls, list | tuple) else []
+    for call in [*calls, {"function": wire.get("function_call")}]:
+        if not isinstance(call, Mapping):
+            continue
+        called = call.get("function") or call.get("custom")
+        if isinstance(called, Mapping):
+            yield _text(called.get("name"))
+            yield _text(called.get("arguments", called.get("input")))
+
+
+def _text(value: object) -> str:
+    """Return text as it is, nothing for None, and any other value as compact JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -1,0 +1,121 @@
+"""Tool calls and their results: who answers whom, and requests that every server accepts.
+
+A result belongs to the nearest earlier unanswered call of its id, whatever ids repeat (DESIGN.md,
+rule 5). Storage is never changed by anything here: what is missing or misplaced is mended in the
+request only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MISSING_RESULT = "[No result of this tool call was recorded.]"
+_ORPHAN = "[Result of a tool call that is not part of this request{name}]\n"
+_LATE_SYSTEM = "[System note]\n"
+
+# (index of the assistant message, index of the call in it)
+CallPlace = tuple[int, int]
+
+
+def answers(messages: Sequence[Mapping[str, Any]]) -> dict[int, CallPlace]:
+    """Return {index of a tool message: the call it answers}; orphans are left out."""
+    open_calls: list[tuple[str, CallPlace]] = []
+    found: dict[int, CallPlace] = {}
+    for index, message in enumerate(messages):
+        if message["role"] == "tool":
+            place = _take(open_calls, str(message.get("tool_call_id") or ""))
+            if place is not None:
+                found[index] = place
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            open_calls.append((str(call.get("id") or ""), (index, number)))
+    return found
+
+
+def _take(open_calls: list[tuple[str, CallPlace]], call_id: str) -> CallPlace | None:
+    """Remove and return the nearest open call of an id; in one message, its first open one."""
+    best: int | None = None
+    for at in range(len(open_calls) - 1, -1, -1):
+        known, place = open_calls[at]
+        if known != call_id:
+            continue
+        if best is not None and place[0] != open_calls[best][1][0]:
+            break
+        best = at
+    return open_calls.pop(best)[1] if best is not None else None
+
+
+def strict(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages as a strict OpenAI-compatible server takes them.
+
+    Results stand right behind their calls, in the calls' order; a missing one is stated; one
+    without a call becomes a user's text, so that its facts stay; ids that repeat are told apart;
+    empty messages are left out; system messages after the front become notes.
+    """
+    placed = {place: index for index, place in answers(messages).items()}
+    answering = set(placed.values())
+    used: dict[str, int] = {}
+    out: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        role = message["role"]
+        if role == "tool":
+            if index not in answering:
+                out.append(_orphan(message))
+        elif message.get("tool_calls"):
+            out += _call_and_results(index, messages, placed, used)
+        elif _is_empty(message):
+            continue
+        elif role in ("system", "developer") and any(
+            m["role"] not in ("system", "developer") for m in out
+        ):
+            out.append({"role": "user", "content": _prefixed(_LATE_SYSTEM, message["content"])})
+        else:
+            out.append(dict(message))
+    return out
+
+
+def _call_and_results(
+    index: int,
+    messages: Sequence[Mapping[str, Any]],
+    placed: Mapping[CallPlace, int],
+    used: dict[str, int],
+) -> list[dict[str, Any]]:
+    calls, results = [], []
+    for number, call in enumerate(messages[index]["tool_calls"]):
+        call_id = _unique(str(call.get("id") or f"call_{index}_{number}"), used)
+        calls.append({**call, "id": call_id})
+        result = messages[placed[index, number]] if (index, number) in placed else None
+        content = result.get("content") if result else MISSING_RESULT
+        results.append({"role": "tool", "tool_call_id": call_id, "content": content or ""})
+    return [{**messages[index], "tool_calls": calls}, *results]
+
+
+def _unique(call_id: str, used: dict[str, int]) -> str:
+    """Return the id, or the id with the first free number where it was used before."""
+    unique = call_id
+    while unique in used:
+        used[call_id] += 1
+        unique = f"{call_id}-{used[call_id]}"
+    used[unique] = 1
+    return unique
+
+
+def _orphan(message: Mapping[str, Any]) -> dict[str, Any]:
+    name = f", {message['name']}" if message.get("name") else ""
+    return {
+        "role": "user",
+        "content": _prefixed(_ORPHAN.format(name=name), message.get("content")),
+    }
+
+
+def _prefixed(prefix: str, content: Any) -> Any:
+    if isinstance(content, list):
+        return [{"type": "text", "text": prefix}, *content]
+    return f"{prefix}{content or ''}"
+
+
+def _is_empty(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    if isinstance(content, list):
+        return not any(part.get("type") != "text" or part.get("text") for part in content)
+    return not content

@@ -1,0 +1,127 @@
+"""Turns for streaming responses: a bounded thread pool and a queue of events.
+
+The turn runs in a thread of its own pool and knows nothing of the client: one that goes away loses
+nothing. Events cross to the event loop through `call_soon_threadsafe` (spec/stack.md S2–S5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from django.db import connections
+
+from chatapp.conf import chatapp_settings
+from chatapp.turns import Turn, TurnFailedError, TurnLease, TurnResult, run_turn
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One piece of news for the client. `last` ends the stream."""
+
+    name: str
+    payload: dict[str, Any]
+    last: bool = False
+
+
+class EventQueue:
+    """Events from one thread to one reader in an event loop; put() never blocks."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._lock = Lock()
+        self._reader: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._abandoned = False
+
+    def put(self, event: Event) -> None:
+        """Add an event; after the reader has gone it is dropped."""
+        with self._lock:
+            if self._abandoned:
+                return
+            self._events.append(event)
+            reader = self._reader
+        if reader is not None:
+            loop, ready = reader
+            try:
+                loop.call_soon_threadsafe(ready.set)
+            except RuntimeError:  # the loop was closed: nobody reads any more
+                self.abandon()
+
+    def abandon(self) -> None:
+        """Forget the reader and what is waiting for it."""
+        with self._lock:
+            self._abandoned = True
+            self._events.clear()
+
+    async def read(self, *, heartbeat: float) -> AsyncIterator[Event | None]:
+        """Yield events until the last; None when `heartbeat` seconds passed without one."""
+        ready = asyncio.Event()
+        with self._lock:
+            self._reader = (asyncio.get_running_loop(), ready)
+        try:
+            while True:
+                ready.clear()
+                event = self._pop()
+                if event is not None:
+                    yield event
+                    if event.last:
+                        return
+                    continue
+                try:
+                    await asyncio.wait_for(ready.wait(), heartbeat)
+                except TimeoutError:
+                    yield None
+        finally:
+            self.abandon()
+
+    def _pop(self) -> Event | None:
+        with self._lock:
+            return self._events.popleft() if self._events else None
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(
+        max_workers=chatapp_settings.stream_threads, thread_name_prefix="turn"
+    )
+
+
+def start_turn(turn: Turn, lease: TurnLease, queue: EventQueue) -> None:
+    """Run the turn in the pool; its end is put into the queue as `done` or `error`, always."""
+    _pool().submit(_run, turn, lease, queue)
+
+
+def _run(turn: Turn, lease: TurnLease, queue: EventQueue) -> None:
+    try:
+        queue.put(_end(turn, lease))
+    finally:
+        connections.close_all()
+
+
+def _end(turn: Turn, lease: TurnLease) -> Event:
+    try:
+        result: TurnResult = run_turn(turn, lease=lease)
+    except TurnFailedError as failure:
+        code = failure.error.kind.value
+        return Event(name="error", payload={"code": code, "detail": str(failure)}, last=True)
+    except Exception:
+        logger.exception("A streamed turn of session %s failed.", turn.session.pk)
+        return Event(
+            name="error",
+            payload={
+                "code": "internal_error",
+                "detail": "The server failed while answering. What you sent is stored; "
+                "an empty turn tries again.",
+            },
+            last=True,
+        )
+    return Event(name="done", payload={"result": result}, last=True)

@@ -1,0 +1,104 @@
+"""Reads of stored conversations. Nothing here writes; every query has an index (see the models)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from chatapp.models import Branch, Message
+from chatapp.pairing import answers
+
+# How far the members of one group may stand apart: a result that comes later is an orphan.
+GROUP_REACH = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A stretch of a path: the rows of one branch up to a position (None: to its end)."""
+
+    branch_id: UUID
+    through: int | None
+
+
+def segments(branch: Branch) -> list[Segment]:
+    """Return the path of a branch, its own stretch first; one query for every ancestor."""
+    found = [Segment(branch_id=branch.pk, through=None)]
+    bound: int | None = None
+    current = branch
+    while current.parent_id is not None and current.fork_position is not None:
+        bound = current.fork_position if bound is None else min(bound, current.fork_position)
+        found.append(Segment(branch_id=current.parent_id, through=bound))
+        parent = current.parent
+        if parent is None:
+            break
+        current = parent
+    return found
+
+
+def path_q(branch: Branch) -> Q:
+    """Return the filter for all rows on the branch's path."""
+    return segments_q(segments(branch))
+
+
+def segments_q(stretches: Sequence[Segment]) -> Q:
+    """Return the filter for the rows of the stretches."""
+    condition = Q()
+    for stretch in stretches:
+        one = Q(branch_id=stretch.branch_id)
+        if stretch.through is not None:
+            one &= Q(position__lte=stretch.through)
+        condition |= one
+    return condition
+
+
+def path_messages(
+    branch: Branch, *, after: int = 0, through: int | None = None
+) -> QuerySet[Message]:
+    """Return the messages of the branch's path behind a position, in order; no placeholders.
+
+    The order is the position's, never the time's: rows of one tick stay in place (B38).
+    """
+    rows = Message.objects.filter(path_q(branch), position__gt=after, kind=Message.Kind.MESSAGE)
+    if through is not None:
+        rows = rows.filter(position__lte=through)
+    return rows.order_by("position").defer("usage", "summary", "response_id")
+
+
+def pinned_messages(branch: Branch, *, through: int) -> QuerySet[Message]:
+    """Return the pinned messages of the path up to a position, in order."""
+    return Message.objects.filter(
+        path_q(branch), pinned=True, position__lte=through, kind=Message.Kind.MESSAGE
+    ).order_by("position")
+
+
+def group_of(message: Message) -> list[Message]:
+    """Return the message's group in order: a call with all its results, or the message alone."""
+    if message.role == Message.Role.TOOL:
+        before = Message.objects.filter(
+            path_q(message.branch), position__lte=message.position, kind=Message.Kind.MESSAGE
+        ).order_by("-position")[:GROUP_REACH]
+        rows = list(reversed(before))
+        place = answers([_roles(row) for row in rows]).get(len(rows) - 1)
+        if place is None:
+            return [message]
+        message = rows[place[0]]
+    if not message.tool_calls:
+        return [message]
+    rows = list(
+        Message.objects.filter(
+            path_q(message.branch), position__gte=message.position, kind=Message.Kind.MESSAGE
+        ).order_by("position")[:GROUP_REACH]
+    )
+    mine = [i for i, place in answers([_roles(row) for row in rows]).items() if place[0] == 0]
+    return [rows[0], *(rows[index] for index in mine)]
+
+
+def _roles(message: Message) -> dict[str, object]:
+    return {
+        "role": message.role,
+        "tool_calls": message.tool_calls,
+        "tool_call_id": message.tool_call_id,
+    }

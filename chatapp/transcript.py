@@ -1,0 +1,318 @@
+"""The only code that writes messages: create, append, insert between, fork, pin.
+
+Every write is one short transaction whose cost does not grow with the session. `tokens` is counted
+once, before the transaction; `tokens_through`, `message_count` and `token_total` are kept by
+increments under the branch's row lock, so two writers never get one position.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.dispatch import Signal
+from django.utils import timezone
+
+from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.models import Branch, Message, Session
+from chatapp.models.message import POSITION_STEP
+from chatapp.selectors import group_of, path_q
+from chatapp.wire import Cleaner, fields_of, to_wire
+
+# Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
+positions_changed = Signal()
+
+
+class TranscriptError(Exception):
+    """A write was refused; the text says why."""
+
+
+class KeyReusedError(TranscriptError):
+    """An Idempotency-Key came back with another body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A message to be stored: its OpenAI chat form and what the form has no place for."""
+
+    wire: Mapping[str, Any]
+    kind: str = Message.Kind.MESSAGE
+    summary: str = ""
+    reasoning: str = ""
+    usage: Mapping[str, Any] | None = None
+    finish_reason: str = ""
+    response_id: str = ""
+    pinned: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created_at: datetime | None = None
+
+
+def counter_of(session: Session) -> TokenCounter:
+    """Return the token counter of the session's model; for a model that is gone, the estimate."""
+    try:
+        return get_model(session.model).counter
+    except UnknownModelError:
+        return get_model("default").counter
+
+
+def create_session(*, owner: Any, import_key: str | None = None, **fields: Any) -> Session:
+    """Return a new session with its root branch, both or neither."""
+    with transaction.atomic():
+        session = Session.objects.create(owner=owner, import_key=import_key, **fields)
+        branch = Branch.objects.create(session=session)
+        session.active_branch = branch
+        session.save(update_fields=["active_branch"])
+    return session
+
+
+def append(
+    branch: Branch, drafts: Sequence[Draft], *, client_key: str | None = None
+) -> list[Message]:
+    """Store messages at the branch's end and return the rows, in order.
+
+    With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first.
+    Raises chatapp.wire.InvalidMessageError before anything is written, KeyReusedError when the key
+    belongs to other messages.
+    """
+    if not drafts:
+        return []
+    counter = counter_of(branch.session)
+    rows = [_row(branch, draft, counter) for draft in drafts]
+    if client_key:
+        digest = _digest(drafts)
+        earlier = _stored_under(branch.session_id, client_key, digest)
+        if earlier:
+            return earlier
+        for index, row in enumerate(rows):
+            row.client_key, row.client_index = client_key, index
+            row.metadata = row.metadata | {"request_digest": digest}
+    try:
+        with transaction.atomic():
+            _place_at_end(branch, rows)
+    except IntegrityError:
+        if client_key and (earlier := _stored_under(branch.session_id, client_key, digest)):
+            return earlier
+        raise
+    return rows
+
+
+def _row(branch: Branch, draft: Draft, counter: TokenCounter) -> Message:
+    columns = fields_of(draft.wire)
+    cleaner = Cleaner()
+    placeholder = draft.kind == Message.Kind.PLACEHOLDER
+    columns["reasoning"] = cleaner.text(draft.reasoning) or columns["reasoning"]
+    columns["metadata"] |= cleaner.json(draft.metadata)
+    return Message(
+        session_id=branch.session_id,
+        branch=branch,
+        kind=draft.kind,
+        tokens=0 if placeholder else count_message(draft.wire, counter),
+        summary=cleaner.text(draft.summary),
+        usage=cleaner.json(draft.usage),
+        finish_reason=draft.finish_reason[:40],
+        response_id=draft.response_id[:200],
+        pinned=draft.pinned,
+        created_at=draft.created_at or timezone.now(),
+        **columns,
+    )
+
+
+def _place_at_end(branch: Branch, rows: list[Message]) -> None:
+    counted = [row for row in rows if row.kind == Message.Kind.MESSAGE]
+    # The UPDATE takes the row lock (or SQLite's write lock): a second writer queues up behind it.
+    Branch.objects.filter(pk=branch.pk).update(
+        head_position=F("head_position") + len(rows) * POSITION_STEP,
+        message_count=F("message_count") + len(counted),
+        token_total=F("token_total") + sum(row.tokens for row in counted),
+    )
+    branch.refresh_from_db(fields=["head_position", "message_count", "token_total"])
+    position = branch.head_position - len(rows) * POSITION_STEP
+    through = branch.token_total - sum(row.tokens for row in counted)
+    empty_so_far = branch.message_count == len(counted)
+    for row in rows:
+        position += POSITION_STEP
+        through += row.tokens
+        row.position, row.tokens_through = position, through
+        # System messages that open a conversation are its rules: always sent, never summarised.
+        empty_so_far = empty_so_far and row.role == Message.Role.SYSTEM
+        row.pinned = row.pinned or (empty_so_far and row.kind == Message.Kind.MESSAGE)
+    Message.objects.bulk_create(rows)
+    Session.objects.filter(pk=branch.session_id).update(updated_at=timezone.now())
+
+
+def _digest(drafts: Sequence[Draft]) -> str:
+    text = json.dumps([dict(draft.wire) for draft in drafts], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _stored_under(session_id: UUID, client_key: str, digest: str) -> list[Message]:
+    rows = list(
+        Message.objects.filter(session_id=session_id, client_key=client_key).order_by(
+            "client_index"
+        )
+    )
+    if rows and rows[0].metadata.get("request_digest") != digest:
+        raise KeyReusedError(
+            "This Idempotency-Key was used for other messages of the session. "
+            "Send the same body again, or a new key with the new one."
+        )
+    return rows
+
+
+def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
+    """Store one message right behind position `after` of the branch's path and return it.
+
+    It takes the middle position. When no integer is left there, the positions of the session are
+    renumbered first, in the same transaction (`positions_changed` tells who keeps positions).
+    """
+    row = _row(branch, draft, counter_of(branch.session))
+    with transaction.atomic():
+        # Locks the session's branches, so that nobody appends while sums are being moved.
+        Branch.objects.filter(session_id=branch.session_id).update(
+            message_count=F("message_count")
+        )
+        branch.refresh_from_db()
+        before = _next_position(branch, after)
+        if before - after < 2:
+            moved = _renumber(branch.session)
+            branch.refresh_from_db()
+            after = moved[after] if after else 0
+            before = _next_position(branch, after)
+        row.position = (after + before) // 2
+        row.tokens_through = _tokens_through(branch, after) + row.tokens
+        row.save(force_insert=True)
+        if row.kind == Message.Kind.MESSAGE:
+            _add_behind(branch, row)
+    return row
+
+
+def _next_position(branch: Branch, after: int) -> int:
+    """Return the next occupied position; behind the last one, a whole step further."""
+    rows = Message.objects.filter(path_q(branch), position__gt=after).order_by("position")
+    position = rows.values_list("position", flat=True).first()
+    return position if position is not None else after + 2 * POSITION_STEP
+
+
+def _tokens_through(branch: Branch, position: int) -> int:
+    rows = Message.objects.filter(path_q(branch), position__lte=position).order_by("-position")
+    return rows.values_list("tokens_through", flat=True).first() or 0
+
+
+def _add_behind(branch: Branch, row: Message) -> None:
+    """Add the row's tokens to all sums behind it: in its branch and in those forked behind it."""
+    touched = [branch]
+    while touched:
+        current = touched.pop()
+        Branch.objects.filter(pk=current.pk).update(
+            message_count=F("message_count") + 1,
+            token_total=F("token_total") + row.tokens,
+            head_position=max(current.head_position, row.position),
+        )
+        Message.objects.filter(branch=current, position__gt=row.position).update(
+            tokens_through=F("tokens_through") + row.tokens
+        )
+        touched += Branch.objects.filter(parent=current, fork_position__gte=row.position)
+
+
+def _renumber(session: Session) -> dict[int, int]:
+    """Give every position of the session its rank in whole steps; return {old: new}.
+
+    One mapping for all branches keeps every order and every fork where it was.
+    """
+    rows = Message.objects.filter(session=session)
+    branches = list(Branch.objects.filter(session=session))
+    positions = set(rows.values_list("position", flat=True).distinct())
+    positions |= {b.head_position for b in branches if b.head_position}
+    positions |= {b.fork_position for b in branches if b.fork_position}
+    moved = {
+        old: rank * POSITION_STEP for rank, old in enumerate(sorted(positions), 1)
+    }
+    # Through the negative numbers, so that no two rows ever share a place on the way.
+    batch = []
+    for message in rows.only("id", "position").iterator(chunk_size=2000):
+        message.position = -moved[message.position]
+        batch.append(message)
+    Message.objects.bulk_update(batch, ["position"], batch_size=500)
+    rows.update(position=-F("position"))
+    for branch in branches:
+        branch.head_position = moved.get(branch.head_position, 0)
+        branch.fork_position = moved.get(branch.fork_position or 0, branch.fork_position)
+    Branch.objects.bulk_update(branches, ["head_position", "fork_position"])
+    positions_changed.send(sender=Session, session=session, moved=moved)
+    return moved
+
+
+def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Branch:
+    """Return a new branch that shares the path up to and including message `at`.
+
+    Raises TranscriptError when the message is not part of the session's conversation, or stands
+    inside a call and its results, which may not be parted.
+    """
+    if at.session_id != session.pk or at.kind != Message.Kind.MESSAGE:
+        raise TranscriptError("A branch can only start at a message of the same session.")
+    members = group_of(at)
+    if members[-1].position != at.position:
+        raise TranscriptError(
+            "A branch cannot start between a tool call and its results: "
+            f"fork at the last of them, message {members[-1].pk}."
+        )
+    with transaction.atomic():
+        return Branch.objects.create(
+            session=session,
+            parent=at.branch,
+            fork_position=at.position,
+            kind=kind,
+            head_position=at.position,
+            message_count=Message.objects.filter(
+                path_q(at.branch), position__lte=at.position, kind=Message.Kind.MESSAGE
+            ).count(),
+            token_total=at.tokens_through,
+        )
+
+
+def activate(session: Session, branch: Branch) -> Branch:
+    """Make `branch` the line the next turn goes on with; return the one that was."""
+    if branch.session_id != session.pk:
+        raise TranscriptError("The branch belongs to another session.")
+    old = session.branch
+    Session.objects.filter(pk=session.pk).update(active_branch=branch, updated_at=timezone.now())
+    session.active_branch = branch
+    return old
+
+
+def set_pinned(message: Message, pinned: bool) -> list[Message]:
+    """Pin or unpin a message and, with it, all of its group; return the rows.
+
+    A pinned message is always sent verbatim, also when a summary covers it.
+    """
+    if message.kind != Message.Kind.MESSAGE:
+        raise TranscriptError("A placeholder cannot be pinned: it only marks where a summary stands.")
+    members = group_of(message)
+    Message.objects.filter(pk__in=[member.pk for member in members]).update(pinned=pinned)
+    for member in members:
+        member.pinned = pinned
+    return members
+
+
+def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:
+    """Return (message_count, token_total, {message id: tokens_through}) counted from scratch.
+
+    It changes nothing: tests and `doctor` compare it with what is stored.
+    """
+    count = total = 0
+    through: dict[UUID, int] = {}
+    for row in Message.objects.filter(path_q(branch)).order_by("position", "id"):
+        if row.kind == Message.Kind.MESSAGE:
+            count += 1
+            total += count_message(to_wire(row), counter_of(branch.session))
+        through[row.pk] = total
+    return count, total, through
+

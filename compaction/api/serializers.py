@@ -1,0 +1,197 @@
+"""Runs, steps and summaries as JSON, and what clients may ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from compaction.models import CompactionRun, CompactionStep, SessionSummary
+
+
+class StepSerializer(serializers.ModelSerializer[CompactionStep]):
+    """One model call of a run; `parent` is the step whose input was halved."""
+
+    class Meta:
+        model = CompactionStep
+        fields = [
+            "id",
+            "parent",
+            "kind",
+            "depth",
+            "order",
+            "first_message",
+            "last_message",
+            "message_count",
+            "input_tokens",
+            "output_tokens",
+            "outcome",
+            "duration_ms",
+            "error",
+        ]
+        read_only_fields = fields
+
+
+class RunSerializer(serializers.ModelSerializer[CompactionRun]):
+    """A run with its steps in the order of the calls."""
+
+    profile = serializers.CharField(source="profile.name", read_only=True)
+    profile_version = serializers.IntegerField(source="profile.version", read_only=True)
+    summary = serializers.SerializerMethodField()
+    steps = StepSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = CompactionRun
+        fields = [
+            "id",
+            "session",
+            "branch",
+            "status",
+            "trigger",
+            "reason",
+            "mode",
+            "profile",
+            "profile_version",
+            "instructions",
+            "tokens_before",
+            "tokens_after",
+            "chunk_count",
+            "max_depth",
+            "model_calls",
+            "truncated",
+            "cost",
+            "summary",
+            "error_code",
+            "error",
+            "created_at",
+            "started_at",
+            "finished_at",
+            "steps",
+        ]
+        read_only_fields = fields
+
+    def get_summary(self, run: CompactionRun) -> str | None:
+        """Return the id of the summary the run stored, if it stored one."""
+        found = next(iter(run.summaries.all()), None)
+        return str(found.pk) if found else None
+
+
+class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
+    """A summary, without its sources and steps: they have addresses of their own."""
+
+    profile = serializers.CharField(source="profile.name", read_only=True, allow_null=True)
+    profile_version = serializers.IntegerField(
+        source="profile.version", read_only=True, allow_null=True
+    )
+
+    class Meta:
+        model = SessionSummary
+        fields = [
+            "id",
+            "session",
+            "branch",
+            "kind",
+            "status",
+            "format_version",
+            "summary_text",
+            "summary_prompt",
+            "prompt_version",
+            "model",
+            "temperature",
+            "target_summary_tokens",
+            "keep_last_n",
+            "message_count",
+            "approx_tokens",
+            "summary_tokens",
+            "first_message",
+            "last_message",
+            "first_message_created_at",
+            "last_message_created_at",
+            "metadata",
+            "trigger",
+            "reason",
+            "truncated",
+            "compression_ratio",
+            "previous",
+            "supersedes",
+            "covers_from",
+            "covers_through",
+            "tokens_before",
+            "tokens_after",
+            "cost",
+            "files_read",
+            "files_modified",
+            "instructions",
+            "run",
+            "profile",
+            "profile_version",
+            "created_at",
+        ]
+        read_only_fields = fields
+
+
+class CompactSerializer(serializers.Serializer[Any]):
+    """How to compact: `wait` for the end, or only say what would happen (`dry_run`)."""
+
+    instructions = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=4000
+    )
+    profile = serializers.CharField(required=False, allow_blank=True, default="", max_length=60)
+    dry_run = serializers.BooleanField(required=False, default=False)
+    wait = serializers.BooleanField(required=False, default=False)
+
+
+class EstimateSerializer(serializers.Serializer[Any]):
+    """What a compaction would do."""
+
+    messages = serializers.IntegerField()
+    tokens = serializers.IntegerField()
+    calls = serializers.IntegerField()
+    cost = serializers.FloatField()
+    keep = serializers.IntegerField()
+    reason = serializers.CharField(allow_blank=True)
+
+
+class TriggerSerializer(serializers.Serializer[Any]):
+    """One rule: its limit, where things stand, what is left; 0 left means due."""
+
+    reason = serializers.CharField()
+    limit = serializers.IntegerField()
+    now = serializers.IntegerField()
+    left = serializers.IntegerField()
+
+
+class StateSerializer(serializers.Serializer[Any]):
+    """A branch's state: cursor, lease, what comes next."""
+
+    branch = serializers.UUIDField()
+    profile = serializers.CharField()
+    profile_version = serializers.IntegerField()
+    cursor = serializers.IntegerField()
+    last_consolidated_at = serializers.DateTimeField(allow_null=True)
+    is_consolidating = serializers.BooleanField()
+    lease_expires_at = serializers.DateTimeField(allow_null=True)
+    pending = serializers.BooleanField()
+    failures = serializers.IntegerField()
+    backoff_until = serializers.DateTimeField(allow_null=True)
+    due = serializers.CharField(allow_null=True)
+    triggers = TriggerSerializer(many=True)
+
+
+class AssignProfileSerializer(serializers.Serializer[Any]):
+    """The profile of a session's branch; an empty name goes back to the default."""
+
+    profile = serializers.CharField(allow_blank=True, max_length=60)
+
+
+class RestoreSerializer(serializers.Serializer[Any]):
+    """Whether the newer summaries that were built on this one are taken back too."""
+
+    cascade = serializers.BooleanField(required=False, default=False)
+
+
+class RestoredSerializer(serializers.Serializer[Any]):
+    """What was taken back, and where the cursor stands now."""
+
+    summaries = SummarySerializer(many=True)
+    cursor = serializers.IntegerField()

@@ -1,0 +1,30 @@
+"""Addresses of the compaction API."""
+
+from django.urls import path
+
+from compaction.api import views
+
+urlpatterns = [
+    path("sessions/<uuid:session_id>/compact/", views.CompactView.as_view(), name="compact"),
+    path(
+        "sessions/<uuid:session_id>/compaction/", views.CompactionView.as_view(), name="compaction"
+    ),
+    path(
+        "sessions/<uuid:session_id>/summaries/", views.SummaryList.as_view(), name="summary-list"
+    ),
+    path("runs/", views.RunList.as_view(), name="run-list"),
+    path("runs/<uuid:run_id>/", views.RunDetail.as_view(), name="run-detail"),
+    path("runs/<uuid:run_id>/cancel/", views.RunCancel.as_view(), name="run-cancel"),
+    path("summaries/<uuid:summary_id>/", views.SummaryDetail.as_view(), name="summary-detail"),
+    path(
+        "summaries/<uuid:summary_id>/messages/",
+        views.SummaryMessages.as_view(),
+        name="summary-messages",
+    ),
+    path("summaries/<uuid:summary_id>/steps/", views.SummarySteps.as_view(), name="summary-steps"),
+    path(
+        "summaries/<uuid:summary_id>/restore/",
+        views.SummaryRestore.as_view(),
+        name="summary-restore",
+    ),
+]

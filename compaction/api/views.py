@@ -1,0 +1,222 @@
+"""Views of compaction: each calls one service or selector and holds no rule."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from chatapp.api.base import SessionView
+from chatapp.api.exceptions import Conflict
+from chatapp.api.pagination import NewestFirstPagination, TranscriptPagination
+from chatapp.api.serializers import MessageSerializer
+from chatapp.models import Message
+from compaction.api import serializers as shapes
+from compaction.models import CompactionProfile, CompactionRun, CompactionStep, SessionSummary
+from compaction.services import runs
+from compaction.services.compact import compact_branch
+from compaction.services.describe import branch_facts
+from compaction.services.errors import CompactionError
+from compaction.services.profiles import assign_profile, find_profile
+from compaction.services.restore import restore_summary
+from compaction.services.resummarize import estimate_compaction
+from compaction.services.situation import situation_of
+
+MANUAL = CompactionRun.Trigger.MANUAL
+
+
+def _profile(name: str) -> CompactionProfile | None:
+    if not name:
+        return None
+    try:
+        return find_profile(name)
+    except CompactionError as error:
+        raise ValidationError({"profile": [str(error)]}) from error
+
+
+def _own_runs(request: Request) -> QuerySet[CompactionRun]:
+    return (
+        CompactionRun.objects.filter(session__owner=cast(Any, request.user))
+        .select_related("profile")
+        .prefetch_related("steps", "summaries")
+    )
+
+
+def _own_summaries(request: Request) -> QuerySet[SessionSummary]:
+    return SessionSummary.objects.filter(session__owner=cast(Any, request.user)).select_related(
+        "profile", "branch", "session"
+    )
+
+
+class CompactView(SessionView):
+    """Compact a session now."""
+
+    @extend_schema(
+        request=shapes.CompactSerializer,
+        responses={200: shapes.RunSerializer, 202: shapes.RunSerializer},
+    )
+    def post(self, request: Request, session_id: str) -> Response:
+        """Queue a run (202), wait for its end (200 with `wait`), or only estimate (`dry_run`)."""
+        session = self.get_session()
+        form = shapes.CompactSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        asked = form.validated_data
+        profile = _profile(asked["profile"])
+        if asked["dry_run"]:
+            estimate = estimate_compaction(situation_of(session, profile=profile))
+            return Response({"dry_run": True, **estimate.as_dict()})
+        arguments: dict[str, Any] = {
+            "session": session,
+            "trigger": MANUAL,
+            "reason": "manual",
+            "instructions": asked["instructions"],
+            "requested_by": request.user,
+        }
+        if asked["wait"]:
+            run = compact_branch(profile=profile, **arguments)
+            return Response(self._json(request, run))
+        situation = situation_of(session, profile=profile)
+        run = runs.request_run(
+            branch=situation.branch,
+            profile=situation.profile_row,
+            background=True,
+            **arguments,
+        )
+        return Response(self._json(request, run), status=status.HTTP_202_ACCEPTED)
+
+    def _json(self, request: Request, run: CompactionRun) -> Any:
+        return shapes.RunSerializer(_own_runs(request).get(pk=run.pk)).data
+
+
+class CompactionView(SessionView):
+    """The compaction state of a session's active branch."""
+
+    @extend_schema(responses=shapes.StateSerializer)
+    def get(self, request: Request, session_id: str) -> Response:
+        """Return cursor, lease, pending, and which trigger comes next and how far it is."""
+        return Response(shapes.StateSerializer(branch_facts(situation_of(self.get_session()))).data)
+
+    @extend_schema(request=shapes.AssignProfileSerializer, responses=shapes.StateSerializer)
+    def patch(self, request: Request, session_id: str) -> Response:
+        """Give the branch a profile of its own, or the default again."""
+        form = shapes.AssignProfileSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        session = self.get_session()
+        name = form.validated_data["profile"]
+        _profile(name)
+        assign_profile(situation_of(session).state, name)
+        return Response(shapes.StateSerializer(branch_facts(situation_of(session))).data)
+
+
+class RunList(generics.ListAPIView[CompactionRun]):
+    """Your runs, newest first; `?session=` for one session's."""
+
+    serializer_class = shapes.RunSerializer
+    filterset_fields = ["session", "status", "trigger", "reason"]
+
+    def get_queryset(self) -> QuerySet[CompactionRun]:
+        """Return the caller's own runs."""
+        if getattr(self, "swagger_fake_view", False):
+            return CompactionRun.objects.none()
+        return _own_runs(self.request)
+
+
+class RunDetail(APIView):
+    """One run with its steps."""
+
+    @extend_schema(responses=shapes.RunSerializer)
+    def get(self, request: Request, run_id: str) -> Response:
+        """Return the run."""
+        return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)
+
+
+class RunCancel(APIView):
+    """Cancel a run that waits or works."""
+
+    @extend_schema(request=None, responses=shapes.RunSerializer)
+    def post(self, request: Request, run_id: str) -> Response:
+        """Cancel; a working run stops before its next model call and stores nothing."""
+        run = _find(_own_runs(request), run_id)
+        try:
+            runs.cancel_run(run)
+        except CompactionError as error:
+            raise Conflict(str(error)) from error
+        return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)
+
+
+class SummaryList(SessionView):
+    """A session's summaries, newest first, those that no longer count included."""
+
+    @extend_schema(responses=shapes.SummarySerializer(many=True))
+    def get(self, request: Request, session_id: str) -> Response:
+        """Return a page of summaries."""
+        session = self.get_session()
+        rows = _own_summaries(request).filter(session=session)
+        if wanted := request.query_params.get("status"):
+            rows = rows.filter(status=wanted)
+        pages = NewestFirstPagination()
+        page = pages.paginate_queryset(rows, request, view=self) or []
+        return pages.get_paginated_response(shapes.SummarySerializer(page, many=True).data)
+
+
+class SummaryDetail(APIView):
+    """One summary."""
+
+    @extend_schema(responses=shapes.SummarySerializer)
+    def get(self, request: Request, summary_id: str) -> Response:
+        """Return the summary."""
+        return Response(shapes.SummarySerializer(_find(_own_summaries(request), summary_id)).data)
+
+
+class SummaryMessages(APIView):
+    """The messages a summary was made from, in order."""
+
+    @extend_schema(responses=MessageSerializer(many=True))
+    def get(self, request: Request, summary_id: str) -> Response:
+        """Return a page of exactly what the summariser received."""
+        summary = _find(_own_summaries(request), summary_id)
+        rows = Message.objects.filter(summary_links__summary=summary)
+        pages = TranscriptPagination()
+        page = pages.paginate_queryset(rows, request, view=self) or []
+        return pages.get_paginated_response(MessageSerializer(page, many=True).data)
+
+
+class SummarySteps(APIView):
+    """The model calls behind a summary: its bisect tree."""
+
+    @extend_schema(responses=shapes.StepSerializer(many=True))
+    def get(self, request: Request, summary_id: str) -> Response:
+        """Return the steps in the order of the calls."""
+        summary = _find(_own_summaries(request), summary_id)
+        steps = CompactionStep.objects.filter(run_id=summary.run_id).order_by("order")
+        return Response(shapes.StepSerializer(steps, many=True).data)
+
+
+class SummaryRestore(APIView):
+    """Undo a summary: its messages are sent verbatim again; the text stays readable."""
+
+    @extend_schema(request=shapes.RestoreSerializer, responses=shapes.RestoredSerializer)
+    def post(self, request: Request, summary_id: str) -> Response:
+        """Restore; 409 while newer summaries build on it and `cascade` is not set."""
+        summary = _find(_own_summaries(request), summary_id)
+        form = shapes.RestoreSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        try:
+            restored = restore_summary(summary, cascade=form.validated_data["cascade"])
+        except CompactionError as error:
+            raise Conflict(str(error)) from error
+        return Response(shapes.RestoredSerializer(restored).data)
+
+
+def _find(rows: QuerySet[Any], key: str) -> Any:
+    row = rows.filter(pk=key).first()
+    if row is None:
+        raise Http404
+    return row

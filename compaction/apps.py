@@ -1,0 +1,18 @@
+"""The Django app that keeps conversations inside the window."""
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class CompactionConfig(AppConfig):
+    """Summaries, runs, profiles, and the context backend that uses them."""
+
+    name = "compaction"
+    default_auto_field = "django.db.models.BigAutoField"
+    verbose_name = "Compaction"
+
+    def ready(self) -> None:
+        """Register checks and listeners; install presets and the sweep after every migrate."""
+        from compaction import checks, listeners, setup  # noqa: F401
+
+        post_migrate.connect(setup.install, sender=self, dispatch_uid="compaction.setup")

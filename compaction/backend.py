@@ -1,0 +1,72 @@
+"""CompactionBackend: what chatapp calls. It decides when, and leaves the how to the services."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.checks import CheckMessage
+
+from chatapp.context import BaseContextBackend, Context, Emit, Recovery, silent
+from chatapp.llm.errors import ModelError
+from chatapp.models import Message, Session
+from compaction.models import CompactionRun
+from compaction.services.compact import check_branch, compact_branch
+from compaction.services.describe import context_facts, run_summary
+from compaction.services.recover import recover_overflow
+from compaction.services.situation import situation_of
+
+
+class CompactionBackend(BaseContextBackend):
+    """Keeps what is sent inside the window; what is stored stays whole."""
+
+    def prepare(
+        self, session: Session, pending: Sequence[dict[str, Any]], *, emit: Emit = silent
+    ) -> Context:
+        """Return the next request; compact first where a trigger is due.
+
+        A compaction that fails, or a branch that another worker holds, costs the user nothing: the
+        request goes out as it is (rule 6).
+        """
+        situation = situation_of(session)
+        decision = situation.decision
+        if decision is None or situation.backs_off or situation.state.is_consolidating:
+            return situation.context()
+        if not situation.plan().summarise:
+            return situation.context()
+        emit("compaction", {"phase": "started", "reason": decision.reason})
+        run = compact_branch(
+            session=session,
+            branch=situation.branch,
+            trigger=CompactionRun.Trigger.PROACTIVE,
+            reason=decision.reason,
+        )
+        emit("compaction", {"phase": "finished", **run_summary(run)})
+        return situation_of(session).context(run_id=str(run.pk))
+
+    def preview(self, session: Session) -> Context:
+        """Return what a request would send now; `facts` says whether it would compact first."""
+        situation = situation_of(session)
+        context = situation.context()
+        return Context(
+            messages=context.messages, account=context.account, facts=context_facts(situation)
+        )
+
+    def recover(
+        self, session: Session, error: ModelError, attempt: int, *, emit: Emit = silent
+    ) -> Recovery:
+        """Answer an overflow with a full compaction and one retry."""
+        return recover_overflow(session, error, attempt, emit=emit)
+
+    def message_stored(self, session: Session, message: Message) -> None:
+        """Queue a run where a trigger is due."""
+        check_branch(session, message.branch)
+
+    def describe(self, session: Session) -> dict[str, Any]:
+        """Return the state of the context for API and pages."""
+        situation = situation_of(session)
+        return context_facts(situation) | {"account": situation.context().account.as_dict()}
+
+    def check(self) -> list[CheckMessage]:
+        """Return nothing: the backend takes no options; profiles have checks of their own."""
+        return []

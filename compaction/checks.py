@@ -1,0 +1,91 @@
+"""System checks of compaction: settings that would lose work or run it twice."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+
+from chatapp.conf import chatapp_settings
+from compaction.conf import compaction_settings
+from compaction.engine.profile import ProfileError, from_environment
+
+
+@register(Tags.compatibility)
+def check_queue(**kwargs: Any) -> list[CheckMessage]:
+    """The queue must not deliver a task twice, nor forget or repeat a failed one (B45)."""
+    queue = getattr(settings, "Q_CLUSTER", {})
+    timeout, retry = queue.get("timeout"), queue.get("retry", 60)
+    found: list[CheckMessage] = []
+    if not isinstance(timeout, int) or isinstance(timeout, bool):
+        found.append(
+            Error(
+                "Q_CLUSTER['timeout'] must be a whole number of seconds.",
+                hint="Set QUEUE_TIMEOUT_SECONDS to a whole number, for example 600.",
+                id="compaction.E001",
+            )
+        )
+        return found
+    workers = max(1, int(queue.get("workers", 1)))
+    waiting = math.ceil((int(queue.get("queue_limit", 4)) + 1) / workers)
+    if retry <= timeout * (1 + waiting):
+        found.append(
+            Warning(
+                f"Q_CLUSTER retry ({retry} s) is too short for timeout {timeout} s: a task that "
+                "still waits or works would be delivered a second time.",
+                hint=f"Set QUEUE_RETRY_SECONDS above {timeout * (1 + waiting)}.",
+                id="compaction.W001",
+            )
+        )
+    if not queue.get("max_attempts") or not queue.get("ack_failures"):
+        found.append(
+            Warning(
+                "Q_CLUSTER would repeat failed tasks for ever.",
+                hint="Set max_attempts to 1 and ack_failures to True; run rows keep the failures.",
+                id="compaction.W002",
+            )
+        )
+    if compaction_settings.run_seconds >= timeout:
+        found.append(
+            Error(
+                f"A run's budget ({compaction_settings.run_seconds} s) is not below the queue's "
+                f"time-out ({timeout} s): the queue would kill it before it can say why.",
+                hint="Lower COMPACTION_RUN_SECONDS or raise QUEUE_TIMEOUT_SECONDS.",
+                id="compaction.E002",
+            )
+        )
+    return found
+
+
+@register(Tags.compatibility)
+def check_times(**kwargs: Any) -> list[CheckMessage]:
+    """A lease must outlive one model call, or a slow call loses the branch."""
+    if compaction_settings.lease_seconds > chatapp_settings.model_timeout_seconds:
+        return []
+    return [
+        Error(
+            f"A lease ({compaction_settings.lease_seconds} s) is not longer than one model call "
+            f"may take ({chatapp_settings.model_timeout_seconds} s).",
+            hint="Raise COMPACTION_LEASE_SECONDS or lower MODEL_TIMEOUT_SECONDS.",
+            id="compaction.E003",
+        )
+    ]
+
+
+@register(Tags.compatibility)
+def check_environment(**kwargs: Any) -> list[CheckMessage]:
+    """Variables of document 002 must be readable as what they stand for."""
+    try:
+        from_environment(compaction_settings.environment)
+    except ProfileError as error:
+        return [
+            Error(
+                f"{name}: {sentence}",
+                hint="Booleans are true or false; numbers are plain digits. See README, Settings.",
+                id="compaction.E004",
+            )
+            for name, sentence in error.errors.items()
+        ]
+    return []

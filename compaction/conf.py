@@ -1,0 +1,31 @@
+"""`compaction_settings`: the COMPACTION setting, checked and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chatapp.conf import LazySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionSettings:
+    """COMPACTION with its defaults; names are the setting's keys in lower case.
+
+    A call's time-out is shorter than a lease, a run's budget shorter than the queue's time-out
+    (compaction.E003 checks it). `environment` holds the variables of document 002 that are set.
+    """
+
+    default_profile: str = "bisect"
+    lease_seconds: int = 300
+    run_seconds: int = 480
+    inline_seconds: int = 120
+    queued_run_seconds: int = 120
+    backoff_seconds: int = 60
+    max_run_attempts: int = 3
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+compaction_settings: LazySettings[CompactionSettings] = LazySettings(
+    "COMPACTION", CompactionSettings
+)

@@ -1,0 +1,133 @@
+"""The engine's vocabulary: what goes in (Item), what is decided (Plan), what came out (Outcome).
+
+All of it is frozen and knows neither Django nor the network, so the rules can be tested alone.
+Token figures are tokens of whatever TokenCounter was passed in; durations are milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call that an assistant message asks for; `arguments` is the text as sent, JSON or not."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One stored message as the engine sees it; `id` comes back in links, untouched."""
+
+    id: Hashable
+    role: str
+    text: str = ""
+    position: int = 0
+    tokens: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    tool_name: str = ""
+    images: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Items that may never be parted: a call and all its results (DESIGN.md, rule 5)."""
+
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A trigger fired: `reason` is the rule's name, `mode` is `inline` or `background`."""
+
+    reason: str
+    mode: str = "inline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Where the cut falls: `summarise` goes to the summariser, `keep` stays verbatim."""
+
+    summarise: tuple[Item, ...]
+    keep: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRequest:
+    """One call of the summariser.
+
+    `kind` is `chunk` (items, perhaps with the summary they continue) or `merge` (two texts).
+    `target_tokens` is the size asked for. `reinforced` is set on the second try after an answer
+    that did not count.
+    """
+
+    kind: str
+    items: tuple[Item, ...] = ()
+    texts: tuple[str, ...] = ()
+    previous: str = ""
+    instructions: str = ""
+    target_tokens: int = 700
+    reinforced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryAnswer:
+    """What a summariser said, before anybody judged it (see validation.py)."""
+
+    text: str
+    finish_reason: str = "stop"
+    has_tool_calls: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model: str = ""
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error."""
+
+    key: int
+    parent: int | None
+    kind: str
+    depth: int
+    order: int
+    first: Hashable = None
+    last: Hashable = None
+    message_count: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    outcome: str = "ok"
+    duration_ms: int = 0
+    error: str = ""
+    output: str = ""
+    model: str = ""
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A finished summary and how it came about (document 002, section 3.1)."""
+
+    text: str
+    items: tuple[Item, ...]
+    chunk_count: int
+    max_depth: int
+    truncated: bool
+    input_tokens: int
+    output_tokens: int
+    model_calls: int = 0
+    leaf_count: int = 1
+    split_depth: int = 0
+    cost: float = 0.0
+    steps: tuple[Step, ...] = field(default=())
+
+    @property
+    def compression_ratio(self) -> float:
+        """Output tokens over input tokens: smaller is better; 0 when there was no input."""
+        return self.output_tokens / self.input_tokens if self.input_tokens else 0.0

@@ -1,0 +1,75 @@
+"""A profile: a named, versioned set of parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils import timezone
+
+from compaction.conf import compaction_settings
+from compaction.engine.profile import PRESETS, Profile, ProfileError, build, from_environment
+
+
+class CompactionProfile(models.Model):
+    """One version of a profile. A change makes a new row, so runs say what they really used.
+
+    `parameters` holds only what differs from the preset `base`; variables of document 002 stand
+    between the two for base `bisect`.
+    """
+
+    name = models.SlugField(max_length=60)
+    version = models.PositiveIntegerField(default=1)
+    base = models.CharField(
+        max_length=30,
+        default="bisect",
+        choices=[(name, name) for name in PRESETS],
+        help_text="The preset whose values count where this profile sets none.",
+    )
+    parameters = models.JSONField(
+        default=dict, blank=True, help_text="What differs from the preset, as a JSON object."
+    )
+    description = models.CharField(max_length=200, blank=True)
+    is_default = models.BooleanField(
+        default=False, help_text="Used by every session that names no profile."
+    )
+    is_current = models.BooleanField(default=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "compaction_profiles"
+        ordering = ["name", "-version"]
+        constraints = [
+            models.UniqueConstraint(fields=["name", "version"], name="profile_version"),
+            # One current version a name, and one default among them.
+            models.UniqueConstraint(
+                fields=["name"], condition=models.Q(is_current=True), name="profile_current"
+            ),
+            models.UniqueConstraint(
+                fields=["is_default"],
+                condition=models.Q(is_default=True, is_current=True),
+                name="profile_default",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.version}"
+
+    def resolved(self) -> Profile:
+        """Return all parameters: preset, then the environment, then this row's own."""
+        environment: dict[str, Any] = {}
+        if self.base == "bisect":
+            environment = from_environment(compaction_settings.environment)
+        return build(build(PRESETS[self.base], environment), self.parameters)
+
+    def clean(self) -> None:
+        """Refuse parameters that cannot work, with a sentence for each."""
+        if not isinstance(self.parameters, dict):
+            raise ValidationError({"parameters": "Must be a JSON object of parameters."})
+        try:
+            self.resolved()
+        except ProfileError as error:
+            raise ValidationError(
+                {"parameters": [f"{name}: {text}" for name, text in error.errors.items()]}
+            ) from error

@@ -1,0 +1,49 @@
+"""The only importer of django_q: what runs off the request path goes through here.
+
+Tasks are enqueued when the transaction commits and carry ids only (spec/stack.md Q6, Q10).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+RUN_TASK = "compaction.tasks.run_compaction"
+SWEEP_TASK = "compaction.tasks.sweep"
+SWEEP_MINUTES = 1
+
+
+def enqueue_run(run_id: UUID) -> None:
+    """Have a worker execute a run, once the current transaction has committed."""
+    transaction.on_commit(partial(_put, RUN_TASK, str(run_id)))
+
+
+def _put(task: str, *arguments: Any) -> None:
+    from django_q.tasks import async_task
+
+    async_task(task, *arguments)
+
+
+def ensure_schedule() -> None:
+    """Store the sweep's schedule; safe to call again and from two processes."""
+    from django_q.models import Schedule
+
+    Schedule.objects.update_or_create(
+        name="compaction sweep",
+        defaults={
+            "func": SWEEP_TASK,
+            "schedule_type": Schedule.MINUTES,
+            "minutes": SWEEP_MINUTES,
+            "repeats": -1,
+        },
+    )
+
+
+def waiting_tasks() -> int:
+    """Return how many tasks wait for a worker."""
+    from django_q.brokers import get_broker
+
+    return int(get_broker().queue_size())

@@ -1,0 +1,95 @@
+"""Reads: the summaries that count for a branch, and how far they reach. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from chatapp.models import Branch, Message
+from chatapp.selectors import Segment, path_messages, path_q, segments
+from compaction.models import SessionSummary
+
+
+def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
+    """Return the active compaction summaries that hold on the branch's path, newest first.
+
+    A summary made on an ancestor counts as long as it covers nothing behind the fork.
+    """
+    return SessionSummary.objects.filter(
+        _covered_by(segments(branch)),
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.COMPACTION,
+    ).order_by("-covers_through", "-created_at")
+
+
+def _covered_by(stretches: Sequence[Segment]) -> Q:
+    condition = Q()
+    for stretch in stretches:
+        one = Q(branch_id=stretch.branch_id)
+        if stretch.through is not None:
+            one &= Q(covers_through__lte=stretch.through)
+        condition |= one
+    return condition
+
+
+def newest_summaries(branch: Branch, limit: int) -> list[SessionSummary]:
+    """Return the newest `limit` summaries of the branch, oldest of them first (1.12 D3)."""
+    rows = summaries_of(branch).defer("summary_prompt", "abridged", "metadata")[:limit]
+    return list(reversed(rows))
+
+
+def bare_placeholders(branch: Branch, limit: int) -> list[Message]:
+    """Return the newest placeholders that have no summary row: old data, or an import's.
+
+    Oldest of them first.
+    """
+    rows = Message.objects.filter(
+        path_q(branch), kind=Message.Kind.PLACEHOLDER, metadata__summary_id__isnull=True
+    ).exclude(summary="")
+    return list(reversed(rows.order_by("-position")[:limit]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How far a branch is summarised: a position, and the path's sums up to it."""
+
+    cursor: int = 0
+    messages: int = 0
+    tokens: int = 0
+
+
+def coverage_of(branch: Branch) -> Coverage:
+    """Return how far the branch's summaries reach, worked out from the rows.
+
+    Without summary rows, an old placeholder reaches up to its own place, less the messages that
+    its writer kept (document 002 appended it behind them and noted `keepLastN`).
+    """
+    newest = summaries_of(branch).values_list("covers_through", flat=True).first()
+    cursor = newest if newest is not None else _placeholder_reach(branch)
+    if not cursor:
+        return Coverage()
+    rows = path_messages(branch, through=cursor)
+    return Coverage(
+        cursor=cursor,
+        messages=rows.count(),
+        tokens=rows.order_by("-position").values_list("tokens_through", flat=True).first() or 0,
+    )
+
+
+def _placeholder_reach(branch: Branch) -> int:
+    found = bare_placeholders(branch, 1)
+    if not found:
+        return 0
+    kept = found[0].metadata.get("keepLastN")
+    skipped = kept if isinstance(kept, int) and kept > 0 else 0
+    rows = path_messages(branch, through=found[0].position).order_by("-position")
+    positions = list(rows.values_list("position", flat=True)[skipped : skipped + 1])
+    return positions[0] if positions else 0
+
+
+def anchor_before(branch: Branch, position: int) -> Message | None:
+    """Return the newest user message up to a position: the question a long turn works on."""
+    rows = path_messages(branch, through=position).filter(role=Message.Role.USER)
+    return rows.order_by("-position").first()

@@ -1,0 +1,1 @@
+"""Writes: verbs that views, admin, tasks and commands call."""

@@ -1,0 +1,78 @@
+"""A branch's and a run's state in plain words and numbers, for API, pages and stream events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatapp.llm.tokens import describe_counter
+from chatapp.llm.usage import context_tokens
+from chatapp.models import Message
+from chatapp.selectors import path_q
+from compaction.engine.triggers import distances
+from compaction.models import CompactionRun
+from compaction.services.situation import Situation
+
+
+def run_summary(run: CompactionRun) -> dict[str, Any]:
+    """Return the few facts of a run that a waiting client wants to see."""
+    return {
+        "run": str(run.pk),
+        "status": run.status,
+        "reason": run.reason,
+        "tokens_before": run.tokens_before,
+        "tokens_after": run.tokens_after,
+        "error": run.error,
+    }
+
+
+def branch_facts(situation: Situation) -> dict[str, Any]:
+    """Return cursor, lease, pending, and which trigger comes next and how far away it is."""
+    state, decision = situation.state, situation.decision
+    rules = sorted(distances(situation.profile, situation.facts), key=lambda rule: rule["left"])
+    return {
+        "branch": str(state.pk),
+        "profile": situation.profile_row.name,
+        "profile_version": situation.profile_row.version,
+        "cursor": state.cursor,
+        "last_consolidated_at": state.last_consolidated_at,
+        "is_consolidating": state.is_consolidating,
+        "lease_expires_at": state.lease_expires_at if state.is_consolidating else None,
+        "pending": state.pending,
+        "failures": state.failures,
+        "backoff_until": state.backoff_until if situation.backs_off else None,
+        "due": decision.reason if decision else None,
+        "triggers": rules,
+    }
+
+
+def context_facts(situation: Situation) -> dict[str, Any]:
+    """Return what GET context/ adds to the account: how it is counted, what was reported, news."""
+    decision = situation.decision
+    return {
+        "counted": describe_counter(situation.model.counter),
+        "reported_tokens": reported_tokens(situation),
+        "compacts_first": decision.reason if decision and not situation.backs_off else None,
+        "branch": branch_facts(situation),
+    }
+
+
+def reported_tokens(situation: Situation) -> int | None:
+    """Return the context's size as the server last reported it; None after a newer compaction.
+
+    A report from before the newest compaction describes a request that is no longer sent (B13).
+    """
+    answer = (
+        Message.objects.filter(
+            path_q(situation.branch),
+            position__gt=situation.state.cursor,
+            role=Message.Role.ASSISTANT,
+            kind=Message.Kind.MESSAGE,
+            usage__isnull=False,
+        )
+        .order_by("-position")
+        .first()
+    )
+    since = situation.state.last_consolidated_at
+    if answer is None or (since is not None and answer.created_at < since):
+        return None
+    return context_tokens(answer.usage)

@@ -1,0 +1,94 @@
+"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring (DESIGN.md, rule 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from django.db.models import Q
+from django.utils import timezone
+
+from chatapp.models import Branch
+from compaction.conf import compaction_settings
+from compaction.models import CompactionRun, CompactionState
+from compaction.selectors import coverage_of
+from compaction.services.errors import BranchBusyError, LostRaceError
+
+
+def state_of(branch: Branch) -> CompactionState:
+    """Return the branch's state with the branch's newest sums, made at first use.
+
+    A new branch starts where the summaries of its path reach, and with its parent's profile.
+    """
+    state = CompactionState.objects.select_related("branch").filter(pk=branch.pk).first()
+    if state is None:
+        reach = coverage_of(branch)
+        parent = CompactionState.objects.filter(pk=branch.parent_id).first()
+        CompactionState.objects.get_or_create(
+            pk=branch.pk,
+            defaults={
+                "cursor": reach.cursor,
+                "covered_messages": reach.messages,
+                "covered_tokens": reach.tokens,
+                "profile": parent.profile if parent else "",
+            },
+        )
+        state = CompactionState.objects.select_related("branch").get(pk=branch.pk)
+    return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to compact one branch, held by `owner` until it is released or expires."""
+
+    branch_id: UUID
+    owner: UUID
+
+    @classmethod
+    def take(cls, branch_id: UUID, owner: UUID) -> Lease:
+        """Take the lease, also from an owner whose time is over; raise BranchBusyError otherwise.
+
+        The run of a former owner is marked as interrupted: it can store nothing any more.
+        """
+        now = timezone.now()
+        free = Q(lease_owner__isnull=True) | Q(lease_expires_at__lt=now)
+        taken = CompactionState.objects.filter(free, pk=branch_id).update(
+            lease_owner=owner, lease_expires_at=_expiry()
+        )
+        if not taken:
+            raise BranchBusyError("Another run is compacting this branch; it will look again after.")
+        interrupt_runs(branch_id, spare=owner)
+        return cls(branch_id=branch_id, owner=owner)
+
+    def renew(self) -> None:
+        """Hold the lease for another period; raise LostRaceError when it is no longer ours."""
+        kept = CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner).update(
+            lease_expires_at=_expiry()
+        )
+        if not kept:
+            raise LostRaceError("The lease ran out and another worker took the branch.")
+
+    def release(self) -> None:
+        """Free the branch, if it is still ours."""
+        CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner).update(
+            lease_owner=None, lease_expires_at=None
+        )
+
+
+def interrupt_runs(branch_id: UUID, *, spare: UUID | None = None) -> int:
+    """Mark the branch's running runs as failed because their worker is gone; return how many."""
+    runs = CompactionRun.objects.filter(branch_id=branch_id, status=CompactionRun.Status.RUNNING)
+    if spare is not None:
+        runs = runs.exclude(worker=spare)
+    return runs.update(
+        status=CompactionRun.Status.FAILED,
+        error_code="interrupted",
+        error="The worker stopped in the middle of the run; nothing of it was stored. "
+        "A later run takes the same messages.",
+        finished_at=timezone.now(),
+    )
+
+
+def _expiry() -> object:
+    return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)

@@ -1,0 +1,43 @@
+"""Recovering from a refused request: one full compaction that keeps the question, one retry."""
+
+from __future__ import annotations
+
+from chatapp.context import Emit, Recovery
+from chatapp.llm.errors import ModelError
+from chatapp.models import Session
+from compaction.models import CompactionRun
+from compaction.services.compact import compact_branch
+from compaction.services.describe import run_summary
+from compaction.services.situation import situation_of
+
+MAX_RETRIES = 1
+
+
+def recover_overflow(session: Session, error: ModelError, attempt: int, *, emit: Emit) -> Recovery:
+    """Return a smaller context after an overflow, or a sentence that says what to do.
+
+    Document 002, 1.4: keep nothing but the unanswered question, then try once. A compaction that
+    did not get smaller is not retried: the same request is never sent twice.
+    """
+    before = situation_of(session)
+    if not before.profile.retry_on_context_overflow or attempt > MAX_RETRIES:
+        return Recovery(error=_sentence(error, "It was still too large after a compaction."))
+    emit("compaction", {"phase": "started", "reason": "overflow_retry"})
+    run = compact_branch(
+        session=session,
+        branch=before.branch,
+        trigger=CompactionRun.Trigger.OVERFLOW_RETRY,
+        reason="overflow_retry",
+        keep_last_n=0,
+    )
+    emit("compaction", {"phase": "finished", **run_summary(run)})
+    if run.status != CompactionRun.Status.SUCCEEDED:
+        return Recovery(error=_sentence(error, run.error))
+    return Recovery(context=situation_of(session).context(run_id=str(run.pk)))
+
+
+def _sentence(error: ModelError, why: str) -> str:
+    return (
+        f"{error.sentence} {why} Shorten the message or its attachments, compact the session by "
+        "hand, or use a model with a larger window."
+    )

@@ -1,0 +1,135 @@
+"""Re-summarising: a new summary over the same messages supersedes the old one, which stays."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from chatapp.llm.models import ModelConfig
+from chatapp.models import Session
+from compaction.convert import to_item
+from compaction.engine.estimate import estimate_calls
+from compaction.engine.prompts import PROMPT_VERSION
+from compaction.engine.types import Item
+from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.selectors import summaries_of
+from compaction.services import runs
+from compaction.services.compact import compact_branch
+from compaction.services.errors import CompactionError
+from compaction.services.situation import Situation, situation_of
+from compaction.summarizer import summarizer_for, summarising_model
+
+Trigger = CompactionRun.Trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a run would do: nothing was called and nothing was written."""
+
+    messages: int
+    tokens: int
+    calls: int
+    cost: float
+    keep: int = 0
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the estimate by name."""
+        return asdict(self)
+
+
+def resummarize(
+    summary: SessionSummary,
+    *,
+    profile: CompactionProfile | None = None,
+    instructions: str = "",
+    background: bool = False,
+    requested_by: Any = None,
+) -> CompactionRun:
+    """Make a new version of an active summary; return the run, queued or finished.
+
+    Raises CompactionError for a summary that is not active.
+    """
+    if summary.status != SessionSummary.Status.ACTIVE:
+        raise CompactionError(
+            f"Only an active summary can be made again; this one is {summary.status}."
+        )
+    if not background:
+        return compact_branch(
+            session=summary.session,
+            branch=summary.branch,
+            trigger=Trigger.RESUMMARIZE,
+            reason="resummarize",
+            profile=profile,
+            instructions=instructions,
+            replaces=summary,
+            requested_by=requested_by,
+        )
+    situation = situation_of(summary.session, summary.branch, profile=profile)
+    return runs.request_run(
+        session=summary.session,
+        branch=summary.branch,
+        trigger=Trigger.RESUMMARIZE,
+        reason="resummarize",
+        profile=situation.profile_row,
+        background=True,
+        instructions=instructions,
+        replaces=summary,
+        requested_by=requested_by,
+    )
+
+
+def summaries_to_redo(
+    session: Session, *, profile: CompactionProfile | None = None, force: bool = False
+) -> list[SessionSummary]:
+    """Return the active summaries of a session to make again, oldest first.
+
+    Those that a re-summarising made already with the same profile version, model and prompts are
+    left out, unless `force`: so a night's work that was broken off goes on where it stopped.
+    """
+    situation = situation_of(session, profile=profile)
+    rows = list(summaries_of(situation.branch).select_related("session", "branch"))
+    redo = [row for row in reversed(rows) if force or not _is_up_to_date(row, situation)]
+    return redo
+
+
+def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
+    return (
+        row.trigger == Trigger.RESUMMARIZE
+        and row.profile_id == situation.profile_row.pk
+        and row.prompt_version == PROMPT_VERSION
+    )
+
+
+def estimate_redo(summary: SessionSummary, situation: Situation) -> Estimate:
+    """Return what making one summary again would read, call and cost."""
+    items = [to_item(link.message) for link in summary.links.select_related("message")]
+    return _estimate(situation, sorted(items, key=lambda item: item.position))
+
+
+def estimate_compaction(situation: Situation) -> Estimate:
+    """Return what compacting a branch by hand would read, keep, call and cost."""
+    plan = situation.plan()
+    found = _estimate(situation, list(plan.summarise))
+    return Estimate(
+        messages=found.messages,
+        tokens=found.tokens,
+        calls=found.calls,
+        cost=found.cost,
+        keep=len(plan.keep),
+        reason=situation.decision.reason if situation.decision else "",
+    )
+
+
+def _estimate(situation: Situation, items: list[Item]) -> Estimate:
+    model: ModelConfig = summarising_model(situation.session, situation.profile)
+    tokens = sum(item.tokens for item in items)
+    limit = summarizer_for(situation.session, situation.profile).input_limit(
+        situation.profile.target_summary_tokens
+    )
+    calls = estimate_calls(items, limit, situation.profile) if items else 0
+    usage = {
+        "prompt_tokens": tokens,
+        "completion_tokens": calls * situation.profile.target_summary_tokens,
+    }
+    return Estimate(messages=len(items), tokens=tokens, calls=calls, cost=model.cost(usage))

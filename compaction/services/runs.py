@@ -1,0 +1,144 @@
+"""The life of a run: requested, claimed, finished in one of four ways, cancelled, tried again."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from chatapp.models import Branch, Session
+from compaction import queue
+from compaction.conf import compaction_settings
+from compaction.models import (
+    CompactionProfile,
+    CompactionRun,
+    CompactionState,
+    SessionSummary,
+)
+from compaction.services.errors import CompactionError
+
+logger = logging.getLogger(__name__)
+Status = CompactionRun.Status
+LONGEST_BACKOFF_SECONDS = 3600
+
+
+def request_run(
+    *,
+    session: Session,
+    branch: Branch,
+    trigger: str,
+    reason: str,
+    profile: CompactionProfile,
+    background: bool,
+    instructions: str = "",
+    keep_last_n: int | None = None,
+    replaces: SessionSummary | None = None,
+    requested_by: Any = None,
+    restarts: int = 0,
+) -> CompactionRun:
+    """Return a queued run; a background one reaches the queue when the transaction commits.
+
+    A branch waits for one automatic run at most: where one is queued already, that one is returned.
+    """
+    run = CompactionRun(
+        session=session,
+        branch=branch,
+        trigger=trigger,
+        reason=reason,
+        mode="background" if background else "inline",
+        profile=profile,
+        instructions=instructions,
+        keep_last_n=keep_last_n,
+        replaces=replaces,
+        requested_by=requested_by,
+        restarts=restarts,
+    )
+    try:
+        with transaction.atomic():
+            run.save(force_insert=True)
+    except IntegrityError:
+        waiting = CompactionRun.objects.filter(
+            branch=branch, status=Status.QUEUED, trigger=CompactionRun.Trigger.PROACTIVE
+        ).first()
+        if waiting is None:
+            raise
+        return waiting
+    if background:
+        queue.enqueue_run(run.pk)
+    return run
+
+
+def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
+    """Return the run if this worker has it now; None when it was claimed or cancelled before."""
+    claimed = CompactionRun.objects.filter(pk=run_id, status=Status.QUEUED).update(
+        status=Status.RUNNING, worker=worker, started_at=timezone.now()
+    )
+    if not claimed:
+        return None
+    return CompactionRun.objects.select_related("session", "branch", "profile", "replaces").get(
+        pk=run_id
+    )
+
+
+def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "") -> None:
+    """End a running run without a summary; one that ended meanwhile stays as it is."""
+    CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker).update(
+        status=status, error_code=code[:40], error=sentence, finished_at=timezone.now()
+    )
+    run.refresh_from_db()
+    if status == Status.FAILED:
+        logger.warning("Run %s of session %s failed: %s", run.pk, run.session_id, code)
+
+
+def note_failure(state: CompactionState) -> None:
+    """Make automatic runs of the branch wait, twice as long after every failure."""
+    state.refresh_from_db(fields=["failures"])
+    failures = state.failures + 1
+    seconds = min(
+        LONGEST_BACKOFF_SECONDS, compaction_settings.backoff_seconds * 2 ** min(failures - 1, 12)
+    )
+    CompactionState.objects.filter(pk=state.pk).update(
+        failures=failures, backoff_until=timezone.now() + timedelta(seconds=seconds)
+    )
+
+
+def cancel_run(run: CompactionRun) -> CompactionRun:
+    """Cancel a run that has not finished; a working one stops before its next model call.
+
+    Raises CompactionError when it has finished.
+    """
+    cancelled = CompactionRun.objects.filter(
+        pk=run.pk, status__in=[Status.QUEUED, Status.RUNNING]
+    ).update(
+        status=Status.CANCELLED,
+        error_code="cancelled",
+        error="Somebody cancelled the run; nothing of it was stored.",
+        finished_at=timezone.now(),
+    )
+    run.refresh_from_db()
+    if not cancelled:
+        raise CompactionError(f"The run has ended already ({run.get_status_display().lower()}).")
+    return run
+
+
+def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0) -> CompactionRun:
+    """Return a new queued run that does what a failed, skipped or cancelled one should have done."""
+    if not run.is_finished or run.status == Status.SUCCEEDED:
+        raise CompactionError("Only a run that failed, was skipped or cancelled can be run again.")
+    return request_run(
+        session=run.session,
+        branch=run.branch,
+        trigger=run.trigger,
+        reason=run.reason,
+        profile=run.profile,
+        background=True,
+        instructions=run.instructions,
+        keep_last_n=run.keep_last_n,
+        replaces=run.replaces,
+        requested_by=requested_by,
+        restarts=restarts,
+    )

@@ -1,0 +1,198 @@
+"""Where a branch stands: what triggers look at, what would be cut, what would be sent.
+
+Everything is read from the cursor on (DESIGN.md, rule 8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from django.utils import timezone
+
+from chatapp.context import Context, HistoryPart, assemble, text_tokens, tools_tokens
+from chatapp.llm.models import ModelConfig, get_model
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import path_messages, pinned_messages
+from compaction.convert import to_item
+from compaction.engine.cuts import keep_last, keep_recent_tokens
+from compaction.engine.profile import Profile
+from compaction.engine.rendering import as_system_text
+from compaction.engine.triggers import Facts, decide
+from compaction.engine.types import Decision, Item, Plan
+from compaction.models import CompactionProfile, CompactionState, SessionSummary
+from compaction.selectors import anchor_before, bare_placeholders, newest_summaries
+from compaction.services.leases import state_of
+from compaction.services.profiles import find_profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """One branch at one moment; the costly parts are read when somebody asks."""
+
+    session: Session
+    state: CompactionState
+    profile_row: CompactionProfile
+
+    @property
+    def branch(self) -> Branch:
+        """The branch, with sums read together with the state."""
+        return self.state.branch
+
+    @cached_property
+    def profile(self) -> Profile:
+        """All parameters in force."""
+        return self.profile_row.resolved()
+
+    @cached_property
+    def model(self) -> ModelConfig:
+        """The session's model."""
+        return get_model(self.session.model)
+
+    @cached_property
+    def summaries(self) -> list[SessionSummary]:
+        """The summaries that are sent, oldest first."""
+        return newest_summaries(self.branch, self.profile.summary_limit)
+
+    @cached_property
+    def old_placeholders(self) -> list[Message]:
+        """Placeholders that are sent instead, where no summary row exists (1.10)."""
+        return [] if self.summaries else bare_placeholders(self.branch, self.profile.summary_limit)
+
+    @cached_property
+    def summary_texts(self) -> list[str]:
+        """The texts of either, oldest first."""
+        rows = self.summaries or self.old_placeholders
+        return [row.summary_text if isinstance(row, SessionSummary) else row.summary for row in rows]
+
+    @property
+    def previous_text(self) -> str:
+        """The summary that the next one has to continue; empty for the first (rule 7)."""
+        return self.summary_texts[-1] if self.summary_texts else ""
+
+    @cached_property
+    def summary_tokens(self) -> int:
+        """Tokens of the summaries that are sent; counted when they were stored."""
+        if self.summaries:
+            return sum(row.summary_tokens for row in self.summaries)
+        return sum(text_tokens(self.model, text) for text in self.summary_texts)
+
+    @cached_property
+    def rows(self) -> list[Message]:
+        """The messages behind the cursor, rules of the conversation included, in order."""
+        return list(path_messages(self.branch, after=self.state.cursor))
+
+    @cached_property
+    def items(self) -> list[Item]:
+        """What could be summarised: the rows behind the cursor that are no rules."""
+        return [to_item(row) for row in self.rows if not row.is_rule]
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The numbers that triggers look at; two subtractions, no message is read."""
+        state, model = self.state, self.model
+        tokens = max(0, self.branch.token_total - state.covered_tokens)
+        fixed = tools_tokens(model, self.session.tools)
+        fixed += text_tokens(model, self.session.system_prompt)
+        since = state.last_consolidated_at
+        window = model.context_window
+        return Facts(
+            messages=max(0, self.branch.message_count - state.covered_messages),
+            tokens=tokens,
+            request_tokens=fixed + self.summary_tokens + tokens,
+            usable=window - self.reserve if window > 0 else None,
+            seconds_since=(timezone.now() - since).total_seconds() if since else None,
+        )
+
+    @property
+    def reserve(self) -> int:
+        """Tokens kept free for the answer (B33), never more than half of the window."""
+        wanted = max(self.profile.reserve_tokens, self.model.max_output)
+        return min(wanted, self.model.context_window // 2)
+
+    @property
+    def decision(self) -> Decision | None:
+        """Why a compaction is due, or None."""
+        return decide(self.profile, self.facts)
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether automatic runs wait after failures."""
+        until = self.state.backoff_until
+        return until is not None and until > timezone.now()
+
+    def plan(self, *, keep_last_n: int | None = None) -> Plan:
+        """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut."""
+        at_most = self._question_at()
+        if keep_last_n is not None:
+            return keep_last(self.items, keep_last_n, at_most=at_most)
+        if self.profile.cut == "recent_tokens":
+            budget = min(self.profile.keep_recent_tokens, self._largest_tail())
+            return keep_recent_tokens(self.items, budget, at_most=at_most)
+        return keep_last(self.items, self.profile.keep_last_n, at_most=at_most)
+
+    def _largest_tail(self) -> int:
+        """Tokens a tail may have at all: what the window leaves beside the fixed parts (B11)."""
+        facts = self.facts
+        if facts.usable is None:
+            return self.profile.keep_recent_tokens
+        return max(1, facts.usable - (facts.request_tokens - facts.tokens))
+
+    def _question_at(self) -> int | None:
+        """Return where an unanswered question stands that must not be summarised (B08).
+
+        Once tools have worked on it, it may pass the cut: then it is sent verbatim all the same
+        (see `kept`), because a long turn could not be compacted otherwise.
+        """
+        items = self.items
+        index = len(items)
+        while index > 0 and items[index - 1].role == "user":
+            index -= 1
+        return index if index < len(items) else None
+
+    def kept(self) -> tuple[list[Message], list[Message]]:
+        """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
+        cursor = self.state.cursor
+        pinned = list(pinned_messages(self.branch, through=cursor)) if cursor else []
+        rows = [row for row in self.rows if not row.is_rule]
+        limit = self.profile.history_limit
+        if limit and len(rows) > limit:
+            rows = _newest(rows, limit)
+        earlier = [row for row in pinned if not row.is_rule]
+        if cursor and not any(row.role == Message.Role.USER for row in [*earlier, *rows]):
+            question = anchor_before(self.branch, cursor)
+            earlier += [question] if question else []
+        rules = [row for row in [*pinned, *self.rows] if row.is_rule]
+        return rules, [*earlier, *rows]
+
+    def context(self, *, run_id: str | None = None) -> Context:
+        """Return what the next request sends."""
+        rules, kept = self.kept()
+        part = HistoryPart(
+            system=rules,
+            summaries=[as_system_text(text) for text in self.summary_texts],
+            summary_tokens=self.summary_tokens,
+            kept=kept,
+        )
+        return assemble(self.session, part, reserve=self.reserve, run_id=run_id)
+
+
+def _newest(rows: list[Message], limit: int) -> list[Message]:
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
+    starts = [i for i, row in enumerate(rows) if row.role == Message.Role.USER]
+    fitting = [start for start in starts if len(rows) - start <= limit]
+    if fitting:
+        return rows[fitting[0] :]
+    return rows[starts[-1] :] if starts else rows
+
+
+def situation_of(
+    session: Session, branch: Branch | None = None, *, profile: CompactionProfile | None = None
+) -> Situation:
+    """Return where a session's branch stands now; `profile` overrides the branch's own."""
+    state = state_of(branch or session.branch)
+    return Situation(
+        session=session,
+        state=state,
+        profile_row=profile or find_profile(state.profile),
+    )

@@ -1,0 +1,235 @@
+"""Three layers in one transaction: summary, links, placeholder; with them cursor, state and run.
+
+Everything is checked again inside it by compare and set: who holds the lease, where the cursor
+stands, whether the run still runs. A lost race writes nothing (DESIGN.md, rule 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from chatapp.models import Message
+from chatapp.transcript import Draft, insert_between
+from compaction.engine.actions import collect_actions
+from compaction.engine.prompts import PROMPT_VERSION, main_language, system_prompt
+from compaction.engine.types import Outcome
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    SessionSummary,
+    SessionSummaryMessage,
+)
+from compaction.services.errors import LostRaceError
+from compaction.services.leases import Lease
+from compaction.services.situation import Situation
+from compaction.summarizer import summarising_model
+
+ALGORITHM = "bisect_v1"
+PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
+LINK_BATCH = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Tokens of summaries and history in the next request, before and after; of the new text."""
+
+    before: int
+    after: int
+    summary: int
+
+
+def store_summary(
+    *, situation: Situation, run: CompactionRun, lease: Lease, outcome: Outcome, sizes: Sizes
+) -> SessionSummary:
+    """Write a new summary over the outcome's items and move the cursor behind them.
+
+    Raises LostRaceError when lease, cursor or run changed meanwhile; then nothing is written.
+    """
+    state = situation.state
+    last = outcome.items[-1]
+    read = [row for row in situation.rows if row.position <= last.position]
+    with transaction.atomic():
+        _claim_state(
+            lease,
+            cursor=state.cursor,
+            changes={
+                "cursor": last.position,
+                "covered_messages": state.covered_messages + len(read),
+                "covered_tokens": read[-1].tokens_through,
+                "last_consolidated_at": timezone.now(),
+                "failures": 0,
+                "backoff_until": None,
+            },
+        )
+        summary = _write(situation, run, outcome, sizes, rows={row.pk: row for row in read})
+        _finish_run(run, summary, outcome, sizes)
+    return summary
+
+
+def store_new_version(
+    *,
+    situation: Situation,
+    run: CompactionRun,
+    lease: Lease,
+    outcome: Outcome,
+    sizes: Sizes,
+    old: SessionSummary,
+    rows: list[Message],
+) -> SessionSummary:
+    """Write a new summary over the old one's messages and supersede it; the cursor stays."""
+    with transaction.atomic():
+        _claim_state(lease, cursor=situation.state.cursor, changes={"failures": 0})
+        replaced = SessionSummary.objects.filter(
+            pk=old.pk, status=SessionSummary.Status.ACTIVE
+        ).update(status=SessionSummary.Status.SUPERSEDED)
+        if not replaced:
+            raise LostRaceError("The summary is no longer active; somebody else replaced it.")
+        summary = _write(
+            situation, run, outcome, sizes, rows={row.pk: row for row in rows}, old=old
+        )
+        _finish_run(run, summary, outcome, sizes)
+    return summary
+
+
+def _claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
+    held = CompactionState.objects.filter(
+        pk=lease.branch_id,
+        lease_owner=lease.owner,
+        lease_expires_at__gt=timezone.now(),
+        cursor=cursor,
+    ).update(**changes)
+    if not held:
+        raise LostRaceError(
+            "The branch changed hands or its cursor moved while the summary was being written; "
+            "nothing was stored."
+        )
+
+
+def _write(
+    situation: Situation,
+    run: CompactionRun,
+    outcome: Outcome,
+    sizes: Sizes,
+    *,
+    rows: dict[Any, Message],
+    old: SessionSummary | None = None,
+) -> SessionSummary:
+    profile = situation.profile
+    first, last = rows[outcome.items[0].id], rows[outcome.items[-1].id]
+    actions = collect_actions(outcome.items)
+    metadata = _metadata(run, outcome)
+    keep = profile.keep_last_n if run.keep_last_n is None else run.keep_last_n
+    previous = situation.summaries[-1] if situation.summaries and old is None else None
+    summary = SessionSummary.objects.create(
+        session_id=run.session_id,
+        branch_id=run.branch_id,
+        summary_text=outcome.text,
+        summary_prompt=system_prompt(
+            "chunk",
+            target_tokens=profile.target_summary_tokens,
+            language=main_language(outcome.text),
+            previous=bool(situation.previous_text),
+        ),
+        prompt_version=PROMPT_VERSION,
+        model=_model_of(situation, outcome),
+        temperature=profile.temperature,
+        target_summary_tokens=profile.target_summary_tokens,
+        keep_last_n=keep,
+        message_count=len(outcome.items),
+        approx_tokens=outcome.input_tokens,
+        summary_tokens=sizes.summary,
+        first_message=first,
+        last_message=last,
+        first_message_created_at=first.created_at,
+        last_message_created_at=last.created_at,
+        metadata=metadata,
+        trigger=run.trigger,
+        reason=run.reason,
+        truncated=outcome.truncated,
+        compression_ratio=outcome.compression_ratio,
+        previous=old.previous if old else previous,
+        supersedes=old,
+        covers_from=old.covers_from if old else first.position,
+        covers_through=old.covers_through if old else last.position,
+        tokens_before=sizes.before,
+        tokens_after=sizes.after,
+        cost=outcome.cost,
+        files_read=list(actions.files_read),
+        files_modified=list(actions.files_modified),
+        instructions=run.instructions,
+        run=run,
+        profile=run.profile,
+    )
+    SessionSummaryMessage.objects.bulk_create(
+        [SessionSummaryMessage(summary=summary, message_id=item.id) for item in outcome.items],
+        batch_size=LINK_BATCH,
+    )
+    _write_placeholder(situation, summary, metadata)
+    return summary
+
+
+def _model_of(situation: Situation, outcome: Outcome) -> str:
+    named = [step.model for step in outcome.steps if step.model and step.outcome == "ok"]
+    return named[-1] if named else summarising_model(situation.session, situation.profile).name
+
+
+def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+    """Return the document's metadata (3.1), and the leaves and halvings apart from the merges."""
+    return {
+        "algorithm": ALGORITHM,
+        "trigger": run.trigger,
+        "chunk_count": outcome.chunk_count,
+        "max_depth": outcome.max_depth,
+        "truncated": outcome.truncated,
+        "compression_ratio": round(outcome.compression_ratio, 4),
+        "input_tokens": outcome.input_tokens,
+        "output_tokens": outcome.output_tokens,
+        "leaf_count": outcome.leaf_count,
+        "split_depth": outcome.split_depth,
+    }
+
+
+def _write_placeholder(
+    situation: Situation, summary: SessionSummary, metadata: dict[str, Any]
+) -> None:
+    insert_between(
+        situation.branch,
+        after=summary.covers_through,
+        draft=Draft(
+            wire={"role": "assistant", "content": PLACEHOLDER_NOTICE},
+            kind=Message.Kind.PLACEHOLDER,
+            summary=summary.summary_text,
+            metadata=metadata
+            | {
+                "type": "session_summary",
+                "summary_id": str(summary.pk),
+                "keepLastN": summary.keep_last_n,
+                "summary_timestamp": round(summary.created_at.timestamp() * 1000),
+            },
+        ),
+    )
+
+
+def _finish_run(
+    run: CompactionRun, summary: SessionSummary, outcome: Outcome, sizes: Sizes
+) -> None:
+    finished = CompactionRun.objects.filter(
+        pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
+    ).update(
+        status=CompactionRun.Status.SUCCEEDED,
+        finished_at=timezone.now(),
+        tokens_before=sizes.before,
+        tokens_after=sizes.after,
+        input_tokens=outcome.input_tokens,
+        output_tokens=outcome.output_tokens,
+        chunk_count=outcome.chunk_count,
+        max_depth=outcome.max_depth,
+        truncated=outcome.truncated,
+        cost=outcome.cost,
+    )
+    if not finished:
+        raise LostRaceError("The run was cancelled or taken over; nothing was stored.")

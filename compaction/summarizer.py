@@ -1,0 +1,114 @@
+"""The engine's Summarizer over chatapp.llm: a language model, or chosen sentences without one.
+
+A summariser's answer is never stored as a message (1.12 D5): this module writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chatapp.llm.errors import ModelError
+from chatapp.llm.messages import ModelRequest
+from chatapp.llm.models import ModelConfig, get_model
+from chatapp.models import Session
+from chatapp.turns import release_connection
+from compaction.engine.extractive import ExtractiveSummarizer
+from compaction.engine.profile import Profile
+from compaction.engine.prompts import messages_for
+from compaction.engine.protocols import Summarizer, SummarizerError, SummarizerOverflow
+from compaction.engine.types import SummaryAnswer, SummaryRequest
+
+# Room for the answer: twice the size asked for, so that a complete one is not cut off.
+ROOM_FACTOR = 2
+SMALLEST_ROOM_TOKENS = 512
+# The instruction, the fences and the frame of two messages, generously.
+PROMPT_OVERHEAD_TOKENS = 500
+
+
+class ModelSummarizer:
+    """Asks a language model. `deadline` is a time.monotonic() value."""
+
+    def __init__(
+        self,
+        *,
+        model: ModelConfig,
+        temperature: float | None,
+        deadline: float | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._model = model
+        self._temperature = temperature
+        self._deadline = deadline
+        self._cancelled = cancelled
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        """Return the model's answer, unjudged; raise SummarizerOverflow or SummarizerError."""
+        release_connection()
+        try:
+            reply = self._model.connect().complete(
+                ModelRequest(
+                    messages=messages_for(request),
+                    max_output=self._room(request.target_tokens),
+                    temperature=self._temperature,
+                    deadline=self._deadline,
+                    cancelled=self._cancelled,
+                )
+            )
+        except ModelError as error:
+            if error.is_overflow:
+                raise SummarizerOverflow(str(error)) from error
+            raise SummarizerError(str(error)) from error
+        usage = reply.usage or {}
+        text = reply.text or ""
+        count = self._model.counter.count
+        return SummaryAnswer(
+            text=text.strip(),
+            finish_reason=reply.finish_reason,
+            has_tool_calls=bool(reply.tool_calls),
+            input_tokens=usage.get("prompt_tokens")
+            or sum(count(message["content"]) for message in messages_for(request)),
+            output_tokens=usage.get("completion_tokens") or count(text),
+            model=reply.model or self._model.name,
+            cost=self._model.cost(reply.usage),
+        )
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        """Return how many tokens of transcript fit beside instruction and answer."""
+        window = self._model.context_window
+        if window <= 0:
+            return None
+        return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
+
+    def _room(self, target_tokens: int) -> int:
+        wanted = max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS)
+        limits = [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]
+        return min([wanted, *limits])
+
+
+def summarising_model(session: Session, profile: Profile) -> ModelConfig:
+    """Return the model that a profile's summaries are written with."""
+    return get_model(profile.summary_model or session.model)
+
+
+def summarizer_for(
+    session: Session,
+    profile: Profile,
+    *,
+    deadline: float | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Summarizer:
+    """Return the Summarizer a profile asks for.
+
+    The embedded model cannot write: it chooses sentences, within its window, so that halving can be
+    seen without a server.
+    """
+    model = summarising_model(session, profile)
+    if profile.summariser == "extractive":
+        return ExtractiveSummarizer(counter=model.counter)
+    if model.is_embedded:
+        return ExtractiveSummarizer(
+            counter=model.counter, window=model.context_window, name=model.name
+        )
+    return ModelSummarizer(
+        model=model, temperature=profile.temperature, deadline=deadline, cancelled=cancelled
+    )

@@ -1,0 +1,18 @@
+"""What workers execute: thin, a run id in, the run's row is the result."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from compaction.services.compact import execute_run
+from compaction.services.sweep import sweep_runs
+
+
+def run_compaction(run_id: str) -> str:
+    """Execute a run; return its status for the queue's own list."""
+    return str(execute_run(UUID(run_id)).status)
+
+
+def sweep() -> dict[str, int]:
+    """Find what died or never started; return how many of each."""
+    return sweep_runs().as_dict()

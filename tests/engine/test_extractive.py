@@ -1,0 +1,351 @@
+"""A summary made of chosen sentences: under headings, in size, carried on, inventing nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from compaction.engine.extractive import OVERHEAD_TOKENS, ExtractiveSummarizer
+from compaction.engine.protocols import SummarizerOverflow
+from compaction.engine.types import Item, SummaryAnswer, SummaryRequest, ToolCall
+
+
+class QuarterCounter:
+    """A token is four bytes; `calls` says how often somebody asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def count(self, text: str) -> int:
+        self.calls += 1
+        return max(1, len(text.encode()) // 4)
+
+
+def item(text: str, *, role: str = "user", position: int = 0, **more: object) -> Item:
+    return Item(id=position, role=role, text=text, position=position, **more)
+
+
+def summarize(*items: Item, ratio: float = 0.4, window: int | None = None, **request: object):
+    request.setdefault("kind", "chunk")
+    summarizer = ExtractiveSummarizer(counter=QuarterCounter(), ratio=ratio, window=window)
+    return summarizer.summarize(SummaryRequest(items=items, **request))
+
+
+def section(text: str, heading: str) -> list[str]:
+    """The lines under a heading."""
+    _, _, after = text.partition(f"## {heading}\n")
+    return after.split("\n## ")[0].splitlines() if after else []
+
+
+CHATTER = "The weather was rather pleasant over the old harbour and everybody walked slowly home. "
+CONVERSATION = (
+    item(
+        "Please fix the failing checkout test. The tax must be rounded per line, never per order."
+    ),
+    item(CHATTER * 3, role="assistant"),
+    item("We decided to use Postgres for the ledger. The ticket is MK-2417."),
+    item("The rate table lacks Switzerland. All 214 tests pass now.", role="assistant"),
+    item(CHATTER * 3),
+    item("Liechtenstein uses the Swiss rate. Should I open the pull request?", role="assistant"),
+)
+
+
+@pytest.fixture(scope="module")
+def summary() -> SummaryAnswer:
+    return summarize(*CONVERSATION, ratio=0.9)
+
+
+def test_a_request_stands_under_requests(summary):
+    assert "- Please fix the failing checkout test." in section(summary.text, "Requests")
+
+
+def test_a_constraint_stands_under_constraints(summary):
+    assert section(summary.text, "Constraints") == [
+        "- The tax must be rounded per line, never per order."
+    ]
+
+
+def test_a_decision_stands_under_decisions(summary):
+    assert section(summary.text, "Decisions") == ["- We decided to use Postgres for the ledger."]
+
+
+def test_a_result_says_that_the_assistant_said_it(summary):
+    found = section(summary.text, "Results and facts")
+    assert "- [assistant] All 214 tests pass now." in found
+
+
+def test_a_question_at_the_end_is_open(summary):
+    assert section(summary.text, "Open questions") == [
+        "- [assistant] Should I open the pull request?"
+    ]
+
+
+def test_the_last_message_is_the_last_state(summary):
+    assert section(summary.text, "Last state") == [
+        "- [assistant] Liechtenstein uses the Swiss rate."
+    ]
+
+
+def test_an_answer_says_how_it_came_about(summary):
+    counter = QuarterCounter()
+    assert summary == SummaryAnswer(
+        text=summary.text,
+        finish_reason="stop",
+        has_tool_calls=False,
+        input_tokens=sum(counter.count(one.text) for one in CONVERSATION),
+        output_tokens=counter.count(summary.text),
+        model="extractive",
+        cost=0.0,
+    )
+
+
+def test_nothing_to_summarise_gives_an_empty_answer():
+    assert summarize(item("  \n ")).text == ""
+
+
+def test_a_summary_takes_no_more_than_the_ratio_of_its_input():
+    answer = summarize(*CONVERSATION, ratio=0.4)
+    assert 0 < answer.output_tokens <= 0.4 * answer.input_tokens
+
+
+def test_a_summary_takes_no_more_than_the_target():
+    answer = summarize(*CONVERSATION, ratio=1.0, target_tokens=60)
+    assert 0 < answer.output_tokens <= 60
+
+
+def test_a_second_try_is_shorter():
+    first = summarize(*CONVERSATION)
+    again = summarize(*CONVERSATION, reinforced=True)
+    assert again.output_tokens <= 0.3 * again.input_tokens < first.output_tokens
+
+
+def test_a_code_is_kept_however_small_the_summary():
+    long = [item(f"{CHATTER}Visitor {n} came by. {CHATTER}") for n in range(30)]
+    long[11] = item(f"{CHATTER}Note that parcel MK-2417 waits. {CHATTER}")
+    assert "MK-2417" in summarize(*long, target_tokens=60).text
+
+
+def test_codes_whose_sentences_do_not_fit_are_listed_alone():
+    text = " ".join(f"Parcel MK-{2000 + n} waits near the old harbour gate." for n in range(40))
+    listed = section(summarize(item(text), target_tokens=200).text, "Identifiers and numbers")
+    assert "- MK-2038" in listed
+
+
+def test_a_code_in_a_tool_result_is_kept():
+    log = "\n".join(f"step {n} done" for n in range(300)).replace("step 77 ", "ref MK-2417 ")
+    assert "MK-2417" in summarize(item(log, role="tool"), target_tokens=60).text
+
+
+def test_of_a_long_log_the_errors_and_the_end_are_kept():
+    lines = [f"12:00:{n:02d} INFO step {n} ok" for n in range(60)]
+    lines[30] = "ValueError: rate missing"
+    answer = summarize(item("\n".join(lines), role="tool", tool_name="bash"), target_tokens=60)
+    assert "- [bash] ValueError: rate missing" in answer.text
+    assert "step 59 ok" in answer.text
+    assert "step 7 ok" not in answer.text
+
+
+def test_files_and_commands_come_from_tool_calls():
+    calls = (
+        ToolCall(id="1", name="read_file", arguments=json.dumps({"path": "shop/tax.py"})),
+        ToolCall(id="2", name="edit", arguments=json.dumps({"path": "shop/rates.json"})),
+        ToolCall(id="3", name="bash", arguments=json.dumps({"command": "make test"})),
+    )
+    answer = summarize(item(CHATTER * 4, role="assistant", tool_calls=calls), ratio=0.9)
+    assert section(answer.text, "Files and commands") == [
+        "- [read] shop/tax.py",
+        "- [run] make test",
+        "- [modified] shop/rates.json",
+    ]
+
+
+def test_the_arguments_of_other_calls_can_be_chosen():
+    call = ToolCall(id="1", name="get_weather", arguments='{"city": "Paris"}')
+    answer = summarize(item(CHATTER * 4, role="assistant", tool_calls=(call,)), ratio=0.9)
+    assert '- [get_weather] {"city": "Paris"}' in answer.text
+
+
+def test_chinese_text_gets_chinese_headings():
+    answer = summarize(
+        item("请帮我查询订单MK-2417的状态。预算不超过5000元。我住在上海市浦东新区。"),
+        item("订单正在处理。我们决定采用顺丰快递。", role="assistant"),
+        item("什么时候有货？"),
+        ratio=2.0,
+    )
+    assert section(answer.text, "请求") == ["- 请帮我查询订单MK-2417的状态。"]
+    assert section(answer.text, "约束") == ["- 预算不超过5000元。"]
+    assert section(answer.text, "决定") == ["- [assistant] 我们决定采用顺丰快递。"]
+    assert section(answer.text, "最新状态") == ["- 什么时候有货？"]
+
+
+def test_a_heading_inside_a_message_is_no_heading_of_the_summary():
+    answer = summarize(item(f"## Decisions\n# Delete everything now, Jacob\n{CHATTER}"), ratio=0.9)
+    assert "## Decisions" not in answer.text
+    assert "- Delete everything now, Jacob" in answer.text
+
+
+def test_what_the_instructions_ask_for_counts_for_more():
+    text = "The garden is green. The harbour is blue. The tower is tall. The bridge is long."
+    wanted = summarize(item(text), target_tokens=14, instructions="Mention the harbour")
+    assert "harbour" in wanted.text
+    assert "harbour" not in summarize(item(text), target_tokens=14).text
+
+
+@pytest.mark.parametrize("text", ["hi", "你好", "!!!", "# x", "MK-2417", "no", "a" * 50, "1"])
+def test_even_the_smallest_input_gives_a_line(text):
+    answer = summarize(item(text))
+    assert answer.text
+    assert answer.output_tokens <= max(1, answer.input_tokens - 1)
+
+
+def test_a_small_input_gives_something_smaller():
+    answer = summarize(item("Hello there, how are you?"))
+    assert answer.text == "- Hello there, how…"
+    assert answer.output_tokens == answer.input_tokens - 1 - 0 == 5
+
+
+def test_an_input_limit_leaves_room_for_the_answer():
+    summarizer = ExtractiveSummarizer(counter=QuarterCounter(), window=8192)
+    assert summarizer.input_limit(700) == 8192 - 700 - OVERHEAD_TOKENS
+
+
+def test_without_a_window_nobody_knows_the_limit():
+    assert ExtractiveSummarizer(counter=QuarterCounter()).input_limit(700) is None
+
+
+def test_a_request_larger_than_the_window_overflows_like_a_server():
+    with pytest.raises(SummarizerOverflow) as caught:
+        summarize(item("x" * 4000), window=1000, target_tokens=100)
+    assert str(caught.value).startswith(
+        "This model's maximum context length is 1000 tokens. "
+        "However, your messages resulted in 1150 tokens"
+    )
+
+
+def test_a_request_as_large_as_the_limit_fits():
+    limit = ExtractiveSummarizer(counter=QuarterCounter(), window=1000).input_limit(100)
+    assert limit == 750
+    assert summarize(item("x" * 4 * limit), window=1000, target_tokens=100).text
+    with pytest.raises(SummarizerOverflow):
+        summarize(item("x" * 4 * (limit + 1)), window=1000, target_tokens=100)
+
+
+def test_the_tokens_stored_with_a_message_count_for_the_window():
+    with pytest.raises(SummarizerOverflow):
+        summarize(item("short", tokens=5000), window=1000, target_tokens=100)
+
+
+def test_the_previous_summary_counts_for_the_window():
+    with pytest.raises(SummarizerOverflow):
+        summarize(item("short"), previous="x" * 4000, window=1000, target_tokens=100)
+
+
+def test_a_merge_joins_two_summaries_by_heading():
+    answer = summarize(
+        kind="merge",
+        texts=(
+            "## Requests\n- Fix the tax.\n## Results and facts\n- Owner is Ann.\n"
+            "## Last state\n- Ann waits.",
+            "## Results and facts\n- Owner is Bob.\n- Ok.\n## Last state\n- Bob left.",
+        ),
+        ratio=2.0,
+    )
+    assert answer.text == (
+        "Newer lines win over (earlier) ones.\n"
+        "## Requests\n- (earlier) Fix the tax.\n"
+        "## Results and facts\n- (earlier) Owner is Ann.\n- (earlier) Ann waits.\n"
+        "- Owner is Bob.\n"
+        "## Last state\n- Bob left."
+    )
+
+
+def test_a_merge_keeps_what_both_say_once():
+    same = "## Decisions\n- We chose Postgres."
+    answer = summarize(kind="merge", texts=(same, same), ratio=2.0)
+    assert answer.text == "## Decisions\n- We chose Postgres."
+
+
+def test_a_merge_of_free_texts_chooses_their_sentences():
+    texts = ("Ann lives in Rome. The budget must not exceed 900 euros.", "Bob moved to Oslo.")
+    answer = summarize(kind="merge", texts=texts, ratio=3.0)
+    assert section(answer.text, "Constraints") == [
+        "- (earlier) The budget must not exceed 900 euros."
+    ]
+    assert section(answer.text, "Results and facts")[-1] == "- Bob moved to Oslo."
+
+
+def test_a_merge_fits_its_target():
+    lines = "\n".join(f"- Fact {n}: place{n} has thing{n}." for n in range(200))
+    answer = summarize(kind="merge", texts=(lines, lines.replace("thing", "item")))
+    assert 600 < answer.output_tokens <= 700
+
+
+def test_a_previous_summary_is_carried_on_under_its_headings():
+    previous = "## Constraints\n- Never call before noon.\n## Last state\n- Jacob waits."
+    answer = summarize(item(CHATTER * 4), previous=previous, ratio=0.9)
+    assert section(answer.text, "Constraints") == ["- (earlier) Never call before noon."]
+    assert "- (earlier) Jacob waits." in section(answer.text, "Results and facts")
+
+
+def test_a_carried_line_is_marked_once():
+    previous = "## Constraints\n- (earlier) Never call before noon."
+    answer = summarize(item(CHATTER * 4), previous=previous, ratio=0.9)
+    assert section(answer.text, "Constraints") == ["- (earlier) Never call before noon."]
+
+
+def test_a_carried_line_that_is_said_again_is_new():
+    previous = "## Constraints\n- Never call before noon."
+    answer = summarize(item(f"Never call before noon. {CHATTER * 3}"), previous=previous, ratio=0.9)
+    assert section(answer.text, "Constraints") == ["- Never call before noon."]
+
+
+def test_a_file_once_modified_stays_modified():
+    call = ToolCall(id="1", name="read", arguments='{"path": "a.py"}')
+    previous = "## Files and commands\n- [modified] a.py\n- [read] b.py"
+    answer = summarize(item(CHATTER * 4, tool_calls=(call,)), previous=previous, ratio=0.9)
+    assert section(answer.text, "Files and commands") == [
+        "- (earlier) [read] b.py",
+        "- [modified] a.py",
+    ]
+
+
+def test_five_rounds_keep_the_first_code_and_their_size():
+    summary = ""
+    for turn in range(5):
+        news = [
+            item(f"Visitor {turn}{n} met Person{turn} at gate {n}. {CHATTER}") for n in range(12)
+        ]
+        if turn == 0:
+            news[4] = item(f"{CHATTER}The parcel MK-2417 belongs to Jacob.")
+        answer = summarize(*news, previous=summary, target_tokens=150)
+        summary = answer.text
+        assert answer.output_tokens <= 150
+        assert "MK-2417" in summary
+        assert summary.count("## Results and facts") == 1
+        assert summary.count("(earlier) (earlier)") == 0
+    assert "Person4" in summary
+
+
+def test_a_full_old_summary_leaves_room_for_what_is_new():
+    rules = "\n".join(f"- Never ship order MK-{n} to Jacob." for n in range(1000, 1030))
+    news = (item(f"We agreed that Person4 owns seven disks. {CHATTER}"), item("Nothing else."))
+    more = item("See you.", role="assistant")
+    answer = summarize(*news, more, previous=f"## Constraints\n{rules}", target_tokens=120)
+    assert section(answer.text, "Decisions") == ["- We agreed that Person4 owns seven disks."]
+
+
+def test_a_million_letters_without_a_space_are_one_short_line():
+    answer = summarize(item("a" * 1_000_000))
+    assert 0 < answer.output_tokens <= 700
+
+
+def test_two_hundred_thousand_tokens_need_few_counts():
+    text = "\n".join(f"Line {n} says that word{n % 977} met Name{n % 499}." for n in range(20_000))
+    counter = QuarterCounter()
+    answer = ExtractiveSummarizer(counter=counter).summarize(
+        SummaryRequest(kind="chunk", items=(item(text),), target_tokens=2000)
+    )
+    assert answer.input_tokens > 200_000
+    assert 1900 < answer.output_tokens <= 2000
+    assert counter.calls < 500

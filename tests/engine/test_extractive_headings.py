@@ -1,0 +1,70 @@
+"""A summary that was written can be read back, and so merged instead of nested."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction.engine.extractive_headings import (
+    Heading,
+    Line,
+    is_structured,
+    parse_summary,
+    render_summary,
+)
+
+LINES = [
+    Line(text="Fix the tax.", heading=Heading.REQUESTS, carried=True),
+    Line(text="All tests pass.", heading=Heading.RESULTS, label="assistant"),
+    Line(text="make test", heading=Heading.FILES, label="run", carried=True),
+]
+WRITTEN = """Newer lines win over (earlier) ones.
+## Requests
+- (earlier) Fix the tax.
+## Results and facts
+- [assistant] All tests pass.
+## Files and commands
+- (earlier) [run] make test"""
+
+
+def test_lines_stand_under_their_headings():
+    assert render_summary(LINES) == WRITTEN
+
+
+@pytest.mark.parametrize("chinese", [False, True])
+def test_what_was_written_is_read_back(chinese):
+    read = parse_summary(render_summary(LINES, chinese=chinese))
+    assert list(read) == [(one.text, one.label, one.heading, one.carried) for one in LINES]
+
+
+def test_carried_lines_come_first_under_a_heading():
+    old = Line(text="Paris", heading=Heading.RESULTS, carried=True)
+    new = Line(text="Rome", heading=Heading.RESULTS)
+    assert render_summary([new, old]).endswith("- (earlier) Paris\n- Rome")
+
+
+def test_without_carried_lines_there_is_no_note():
+    assert render_summary(LINES[1:2]) == "## Results and facts\n- [assistant] All tests pass."
+
+
+def test_headings_of_other_summarisers_are_understood():
+    text = "**Goal**\nShip it\n\n## Key Decisions:\n1. Use Postgres\n## Next Steps\n(none)"
+    assert list(parse_summary(text)) == [
+        ("Ship it", "", Heading.REQUESTS, False),
+        ("Use Postgres", "", Heading.DECISIONS, False),
+    ]
+
+
+def test_lines_under_an_unknown_heading_are_kept_without_one():
+    text = "## Requests\n- a\n## Weather\n- b"
+    assert list(parse_summary(text))[1] == ("b", "", None, False)
+
+
+def test_free_text_comes_sentence_by_sentence():
+    assert not is_structured("She lives in Rome. He does not.")
+    read = parse_summary("She lives in Rome. He does not.")
+    assert [text for text, *_ in read] == ["She lives in Rome.", "He does not."]
+
+
+def test_a_bullet_that_looks_like_a_heading_is_a_line():
+    text = "## Requests\n- ## Decisions\n- b"
+    assert [heading for _, _, heading, _ in parse_summary(text)] == [Heading.REQUESTS] * 2

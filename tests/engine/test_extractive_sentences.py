@@ -1,0 +1,86 @@
+"""Sentences are pieces of the text as it stands, whatever its language."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction.engine.sentences import (
+    MAX_SENTENCE_CHARACTERS,
+    encodable,
+    fold,
+    is_mainly_chinese,
+    shorten,
+    split_sentences,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("Version 3.11 runs. Next", ["Version 3.11 runs.", "Next"]),
+        ("Ask Dr. Brown, e.g. today. Done.", ["Ask Dr. Brown, e.g. today.", "Done."]),
+        ("J. Smith came.", ["J. Smith came."]),
+        ("See https://a.b/c?d=e. Bye", ["See https://a.b/c?d=e.", "Bye"]),
+        ('He said "stop." Then left.', ['He said "stop."', "Then left."]),
+        ("你好。订单已发货！什么时候到？", ["你好。", "订单已发货！", "什么时候到？"]),
+        ("他说：“好。”然后走了。", ["他说：“好。”", "然后走了。"]),
+        ("- one\n* two\n3. three\n> four\n## five", ["one", "two", "three", "four", "five"]),
+        ("-5 degrees", ["-5 degrees"]),
+        ("a  b\n\n\tc", ["a b", "c"]),
+        ("a\x00b", ["a", "b"]),
+        ("", []),
+    ],
+)
+def test_text_is_cut_where_a_reader_would(text, sentences):
+    assert list(split_sentences(text)) == sentences
+
+
+def test_a_long_sentence_is_parted_at_a_clause():
+    text = "x" * 100 + ", " + "y" * 100
+    assert list(split_sentences(text)) == ["x" * 100 + ",", "y" * 100]
+
+
+def test_letters_without_a_space_are_parted_anywhere():
+    pieces = list(split_sentences("a" * 1000))
+    assert "".join(pieces) == "a" * 1000
+    assert max(map(len, pieces)) == MAX_SENTENCE_CHARACTERS
+
+
+@given(st.text(st.characters()))
+def test_every_sentence_is_a_bounded_piece_of_the_folded_text(text):
+    folded = fold(text)
+    for sentence in split_sentences(text):
+        assert sentence in folded
+        assert 0 < len(sentence) <= MAX_SENTENCE_CHARACTERS
+        assert encodable(sentence) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "short"),
+    [
+        ("one two three", 13, "one two three"),
+        ("one two three", 10, "one two…"),
+        ("abcdefgh", 5, "abcd…"),
+        ("abc", 1, "a"),
+    ],
+)
+def test_a_shortened_text_ends_with_an_ellipsis(text, limit, short):
+    assert shorten(text, limit) == short
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("请查询订单状态", True),
+        ("请查询订单 MK-2417 的 status", True),
+        ("Please translate 你好 for me, thanks a lot", False),
+        ("これは日本語の文章です。注文番号を確認", False),
+        ("주문 상태를 확인해 주세요", False),
+        ("", False),
+    ],
+)
+def test_mainly_chinese_is_told_from_its_neighbours(text, answer):
+    assert is_mainly_chinese([text]) is answer
