@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
+from rest_framework.throttling import SimpleRateThrottle
 
 from chatapp.conf import chatapp_settings
 from chatapp.context import context_backend
-from chatapp.llm.models import all_models, get_model
+from chatapp.llm.models import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
 
 
@@ -33,12 +35,11 @@ def check_secret(**kwargs: Any) -> list[CheckMessage]:
 @register(Tags.compatibility)
 def check_models(**kwargs: Any) -> list[CheckMessage]:
     """CHATAPP must be readable and name models that can be made."""
-    try:
-        models = all_models()
-    except (ImproperlyConfigured, TypeError, ValueError) as error:
+    models = _models()
+    if isinstance(models, Exception):
         return [
             Error(
-                f"CHATAPP cannot be read: {error}",
+                f"CHATAPP cannot be read: {models}",
                 hint="README, Settings, lists the keys of CHATAPP and of its MODELS.",
                 id="chatapp.E002",
             )
@@ -48,39 +49,50 @@ def check_models(**kwargs: Any) -> list[CheckMessage]:
         found.append(
             Error(
                 "CHATAPP['MODELS'] has no alias 'default'.",
-                hint="Sessions that name no model use it. Add it, or leave MODELS out.",
+                hint="Sessions that name no model use it. Add it.",
                 id="chatapp.E003",
             )
         )
-    for alias, model in models.items():
-        try:
-            import_string(model.backend)
-        except ImportError as error:
-            found.append(
-                Error(
-                    f"The backend of model {alias!r} cannot be imported: {error}",
-                    hint="BACKEND is a dotted path, such as chatapp.llm.client.OpenAIModel.",
-                    id="chatapp.E004",
-                )
-            )
-        if model.max_output * 2 > model.context_window > 0:
-            found.append(
-                Warning(
-                    f"Model {alias!r} may answer with {model.max_output} tokens, more than half of "
-                    f"its window of {model.context_window}: little is left for the conversation.",
-                    hint="Lower OPENAI_MAX_OUTPUT or correct OPENAI_CONTEXT_WINDOW.",
-                    id="chatapp.W001",
-                )
-            )
+    for model in models.values():
+        found += _check_model(model)
     return found
+
+
+def _models() -> Mapping[str, ModelConfig] | Exception:
+    """Return the configured models, or why they cannot be read."""
+    try:
+        return all_models()
+    except (ImproperlyConfigured, TypeError, ValueError, AttributeError) as error:
+        return error
+
+
+def _check_model(model: ModelConfig) -> Iterator[CheckMessage]:
+    try:
+        import_string(model.backend)
+    except ImportError as error:
+        yield Error(
+            f"The backend of model {model.alias!r} cannot be imported: {error}",
+            hint="BACKEND is a dotted path, such as chatapp.llm.client.OpenAIModel.",
+            id="chatapp.E004",
+        )
+    if model.max_output * 2 > model.context_window > 0:
+        yield Warning(
+            f"Model {model.alias!r} may answer with {model.max_output} tokens, more than half of "
+            f"its window of {model.context_window}: little is left for the conversation.",
+            hint="Lower OPENAI_MAX_OUTPUT or correct OPENAI_CONTEXT_WINDOW.",
+            id="chatapp.W001",
+        )
 
 
 @register(Tags.compatibility)
 def check_token_counter(**kwargs: Any) -> list[CheckMessage]:
     """Say how tokens are counted; a wrong TOKEN_COUNTER is an error."""
+    models = _models()
+    if isinstance(models, Exception) or "default" not in models:
+        return []  # check_models says what is wrong
     try:
-        counter = get_model("default").counter
-    except (ValueError, LookupError, ImproperlyConfigured) as error:
+        counter = models["default"].counter
+    except (ValueError, LookupError) as error:
         return [
             Error(
                 f"TOKEN_COUNTER cannot be used: {error}",
@@ -88,9 +100,34 @@ def check_token_counter(**kwargs: Any) -> list[CheckMessage]:
                 id="chatapp.E005",
             )
         ]
-    if counter.exact or chatapp_settings.token_counter != "auto":
+    wished: str = chatapp_settings.token_counter
+    if counter.exact or not wished.startswith(("auto", "tiktoken:")):
         return []
     return [Info(describe_counter(counter), id="chatapp.I001")]
+
+
+class _Rate(SimpleRateThrottle):
+    """Reads rates as the framework does, without a view."""
+
+    rate = "1/s"
+
+
+@register(Tags.compatibility)
+def check_turn_rate(**kwargs: Any) -> list[CheckMessage]:
+    """TURN_RATE must be readable, or every turn would fail."""
+    framework: Mapping[str, Any] = settings.REST_FRAMEWORK
+    rate = framework.get("DEFAULT_THROTTLE_RATES", {}).get("turns")
+    try:
+        _Rate().parse_rate(rate)
+    except (ValueError, KeyError, IndexError):
+        return [
+            Error(
+                f"TURN_RATE cannot be used: {rate!r} is no rate.",
+                hint="It is a number and a period (s, min, hour, day), such as 30/min.",
+                id="chatapp.E007",
+            )
+        ]
+    return []
 
 
 @register(Tags.compatibility)

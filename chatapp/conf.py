@@ -1,4 +1,4 @@
-"""`chatapp_settings`: the CHATAPP setting, checked, frozen, and read again when a test changes it."""
+"""`chatapp_settings`: the CHATAPP setting, checked and frozen; read anew when a test changes it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ChatappSettings:
     context: Mapping[str, Any] = field(
         default_factory=lambda: {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}
     )
-    token_counter: str = "auto"
+    token_counter: str = "auto"  # noqa: S105  # tokens of text
     encodings_dir: Path = Path("var/encodings")
     max_message_chars: int = 2_000_000
     max_messages_per_request: int = 500

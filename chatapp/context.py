@@ -7,10 +7,11 @@ plain OpenAI-style message dicts and frozen accounts, never rows of another app.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from django.core.checks import CheckMessage
 from django.core.signals import setting_changed
@@ -24,8 +25,11 @@ from chatapp.llm.tokens import TokenCounter
 from chatapp.models import Message, Session
 from chatapp.pairing import strict
 from chatapp.selectors import path_messages
+from chatapp.wire import text_of
 
-# emit(name, payload): news for whoever watches the turn; names of a backend pass through as they are.
+logger = logging.getLogger(__name__)
+
+# emit(name, payload): news for whoever watches the turn; a backend's own names pass unchanged.
 Emit = Callable[[str, dict[str, Any]], None]
 
 
@@ -114,13 +118,14 @@ def assemble(
     front += [row.wire() for row in part.system]
     front += [{"role": "system", "content": text} for text in part.summaries]
     if model.single_leading_system and len(front) > 1:
-        front = [{"role": "system", "content": "\n\n".join(_plain_text(m) for m in front)}]
+        front = [{"role": "system", "content": "\n\n".join(text_of(m["content"]) for m in front)}]
     pending_from = _pending_from(part.kept)
     return Context(
         messages=tuple(strict([*front, *(row.wire() for row in part.kept)])),
         run_id=run_id,
         account=Account(
-            system=text_tokens(model, session.system_prompt) + sum(row.tokens for row in part.system),
+            system=text_tokens(model, session.system_prompt)
+            + sum(row.tokens for row in part.system),
             tools=tools_tokens(model, session.tools),
             summaries=part.summary_tokens,
             kept=sum(row.tokens for row in part.kept[:pending_from]),
@@ -133,13 +138,6 @@ def assemble(
     )
 
 
-def _plain_text(message: dict[str, Any]) -> str:
-    content = message["content"]
-    if isinstance(content, list):
-        return "".join(part.get("text") or "" for part in content)
-    return content or ""
-
-
 def _pending_from(kept: Sequence[Message]) -> int:
     """Return where the unanswered part starts: behind the last answer that asks for no tool."""
     for index in range(len(kept) - 1, -1, -1):
@@ -149,13 +147,13 @@ def _pending_from(kept: Sequence[Message]) -> int:
 
 
 @lru_cache(maxsize=256)
-def _count(counter: TokenCounter, text: str) -> int:
-    return counter.count(text)
+def _count(counter: Hashable, text: str) -> int:
+    return cast(TokenCounter, counter).count(text)
 
 
 def text_tokens(model: ModelConfig, text: str) -> int:
     """Return the tokens of a text that comes back with every request; counted once."""
-    return _count(model.counter, text) if text else 0
+    return _count(cast(Hashable, model.counter), text) if text else 0
 
 
 def tools_tokens(model: ModelConfig, tools: Sequence[Any]) -> int:
@@ -218,7 +216,7 @@ class FullHistoryBackend(BaseContextBackend):
     """Sends everything that was stored."""
 
 
-class _ContextBackend(LazyObject):
+class _ContextBackend(LazyObject):  # type: ignore[type-arg]  # generic in the stubs only
     def _setup(self) -> None:
         setting = chatapp_settings.context
         self._wrapped = import_string(setting["BACKEND"])(**setting.get("OPTIONS", {}))
@@ -234,6 +232,14 @@ context_backend: Any = _ContextBackend()
 def _reload(*, setting: str, **kwargs: Any) -> None:
     if setting == "CHATAPP":
         context_backend.forget()
+
+
+def tell(hear: Callable[..., None], *news: Any) -> None:
+    """Call a listener of the backend. A failure is logged: what it hears of has happened."""
+    try:
+        hear(*news)
+    except Exception:
+        logger.exception("The context backend could not take in what was stored.")
 
 
 setting_changed.connect(_reload, dispatch_uid="chatapp.context")

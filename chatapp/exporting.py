@@ -38,6 +38,4 @@ def export_json(session: Session) -> dict[str, Any]:
 
 def export_jsonl(sessions: Iterable[Session]) -> str:
     """Return sessions as OpenAI chat JSONL, one a line."""
-    return "".join(
-        f"{line}\n" for line in to_openai_chat_jsonl(conversation_of(s) for s in sessions)
-    )
+    return "".join(to_openai_chat_jsonl(conversation_of(session) for session in sessions))

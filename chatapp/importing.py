@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
-from chatapp.context import context_backend
+from chatapp.context import context_backend, tell
 from chatapp.formats import parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.models import Branch, Message, Session
+from chatapp.selectors import group_of
 from chatapp.transcript import Draft
-from chatapp.wire import InvalidMessageError, fields_of
+from chatapp.wire import Cleaner, InvalidMessageError, fields_of, text_size
 
 MAX_TITLE_CHARS = 200
 MAX_KEY_CHARS = 100
@@ -41,7 +42,9 @@ class ImportReport:
     problems: list[Problem]
 
 
-def import_file(*, owner: Any, content: bytes, name: str = "", model: str = "default") -> ImportReport:
+def import_file(
+    *, owner: Any, content: bytes, name: str = "", model: str = "default"
+) -> ImportReport:
     """Store every conversation of a file; importing it twice adds nothing.
 
     Raises chatapp.formats.UnknownFormatError where the content is no known format. Each
@@ -64,31 +67,48 @@ def import_conversation(
     key = _key(conversation.identity)
     known = Session.objects.select_related("active_branch").filter(owner=owner, import_key=key)
     session = known.first()
-    if session is not None:
-        return _import_rest(session, conversation, messages, problems)
+    if session is None:
+        try:
+            return _import_new(conversation, messages, owner=owner, import_key=key, model=model)
+        except IntegrityError:  # another import of the same file was a moment faster
+            session = known.first()
+            if session is None:
+                raise
+    return _import_rest(session, conversation, messages, problems)
+
+
+def _import_new(
+    conversation: Conversation,
+    messages: list[ImportedMessage],
+    *,
+    owner: Any,
+    import_key: str,
+    model: str,
+) -> Imported:
+    clean = Cleaner()
+    about = _imported(conversation, messages) | (
+        {"source_model": conversation.model} if conversation.model else {}
+    )
     with transaction.atomic():
         session = transcript.create_session(
             owner=owner,
-            import_key=key,
-            title=fields_of({"role": "user", "content": conversation.title})["content"][
-                :MAX_TITLE_CHARS
-            ],
+            import_key=import_key,
+            title=clean.text(conversation.title)[:MAX_TITLE_CHARS],
             model=model,
-            system_prompt=fields_of({"role": "system", "content": conversation.system_prompt})[
-                "content"
-            ],
-            tools=_cleaned(list(conversation.tools)),
-            metadata=_cleaned(
-                conversation.metadata
-                | {"import": _fingerprint(messages) | {"format": conversation.format}}
-                | ({"source_model": conversation.model} if conversation.model else {})
-            ),
+            system_prompt=clean.text(conversation.system_prompt),
+            tools=clean.json(list(conversation.tools)),
+            metadata=clean.json(conversation.metadata | about),
         )
-        _Planting(session).plant(messages, conversation.leaf)
+        _Planting(session, messages).plant(conversation.leaf)
     _tell(session)
     return Imported(
         session=session, format=conversation.format, messages_added=len(messages), created=True
     )
+
+
+def _imported(conversation: Conversation, messages: Sequence[ImportedMessage]) -> dict[str, Any]:
+    """Return what a session's metadata remembers of the file it came from."""
+    return {"import": _fingerprint(messages) | {"format": conversation.format}}
 
 
 def _storable(conversation: Conversation, problems: list[Problem]) -> list[ImportedMessage]:
@@ -101,7 +121,7 @@ def _storable(conversation: Conversation, problems: list[Problem]) -> list[Impor
             parent = replaced[parent]
         try:
             fields = fields_of(message.wire)
-            if len(fields["content"] or "") > chatapp_settings.max_message_chars:
+            if text_size(fields) > chatapp_settings.max_message_chars:
                 raise InvalidMessageError("its text is longer than MAX_MESSAGE_CHARS.")
         except InvalidMessageError as error:
             problems.append(Problem(line=number, text=f"Message {number} was left out: {error}"))
@@ -112,11 +132,7 @@ def _storable(conversation: Conversation, problems: list[Problem]) -> list[Impor
 
 
 def _under(message: ImportedMessage, parent: str | None) -> ImportedMessage:
-    if parent == message.parent:
-        return message
-    from dataclasses import replace
-
-    return replace(message, parent=parent)
+    return message if parent == message.parent else replace(message, parent=parent)
 
 
 def _import_rest(
@@ -130,7 +146,9 @@ def _import_rest(
     count = int(before.get("messages", 0))
     same = _fingerprint(messages[:count])["digest"] == before.get("digest")
     added = messages[count:]
-    untouched = Message.objects.filter(session=session).count() == count
+    # Placeholders are not counted: a session that was made smaller meanwhile may still grow.
+    stored = Message.objects.filter(session=session, kind=Message.Kind.MESSAGE).count()
+    untouched = stored == sum(m.kind == Message.Kind.MESSAGE for m in messages[:count])
     if not same or (added and not untouched):
         why = "other messages came in here" if same else "its earlier messages differ"
         problems.append(
@@ -142,12 +160,10 @@ def _import_rest(
         added = []
     if added:
         with transaction.atomic():
-            planting = _Planting(session)
-            planting.remember(messages[:count])
-            planting.plant(added, conversation.leaf)
-            session.metadata = session.metadata | {
-                "import": _fingerprint(messages) | {"format": conversation.format}
-            }
+            planting = _Planting(session, added)
+            planting.remember_parents()
+            planting.plant(conversation.leaf)
+            session.metadata = session.metadata | _imported(conversation, messages)
             session.save(update_fields=["metadata"])
         _tell(session)
     return Imported(
@@ -156,58 +172,68 @@ def _import_rest(
 
 
 class _Planting:
-    """Stores a tree of imported messages: the line to the leaf is the root branch, others fork."""
+    """Stores a tree of imported messages: the line to the leaf first, then what branches off."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, messages: Sequence[ImportedMessage]) -> None:
         self._session = session
+        self._messages = messages
+        self._by_key = {message.key: message for message in messages}
+        self._children: dict[str | None, list[ImportedMessage]] = {}
+        for message in messages:
+            self._children.setdefault(message.parent, []).append(message)
         self._rows: dict[str, Message] = {}
 
-    def remember(self, messages: Sequence[ImportedMessage]) -> None:
-        """Find the rows of messages that were imported before."""
-        keys = [message.key for message in messages]
-        for row in Message.objects.filter(session=self._session).select_related("branch"):
-            key = row.metadata.get("import_key")
-            if key in keys:
-                self._rows[key] = row
+    def remember_parents(self) -> None:
+        """Find the rows, stored by an earlier import, that the new messages hang under."""
+        parents = {message.parent for message in self._messages} - set(self._by_key) - {None}
+        rows = Message.objects.filter(
+            session=self._session, metadata__import_key__in=sorted(filter(None, parents))
+        )
+        for row in rows.select_related("branch"):
+            self._rows[row.metadata["import_key"]] = row
 
-    def plant(self, messages: Sequence[ImportedMessage], leaf: str | None) -> None:
+    def plant(self, leaf: str | None) -> None:
         """Store the messages, branch by branch; the branch of the leaf becomes the active one."""
-        by_key = {message.key: message for message in messages}
-        end = leaf if leaf in by_key else (messages[-1].key if messages else None)
-        line = _line_to(end, by_key)
-        self._store_line(line, self._session.branch)
-        active = self._rows[line[-1].key].branch if line else None
-        done = {message.key for message in line}
-        for message in messages:
-            if message.key not in done:
-                rest = self._line_from(message, messages, done)
-                self._store_fork(rest)
-                done |= {item.key for item in rest}
-        if active is not None and active.pk != self._session.active_branch_id:
+        if not self._messages:
+            return
+        end = leaf if leaf in self._by_key else self._messages[-1].key
+        line = _line_to(end, self._by_key)
+        self._store_line(line)
+        active = self._rows[end].branch
+        for message in self._messages:
+            if message.key not in self._rows:
+                self._store_line(self._line_from(message))
+        if active.pk != self._session.active_branch_id:
             transcript.activate(self._session, active)
 
-    def _line_from(
-        self, start: ImportedMessage, messages: Sequence[ImportedMessage], done: set[str]
-    ) -> list[ImportedMessage]:
-        """Return the message and its newest descendants, one a level."""
-        children: dict[str | None, list[ImportedMessage]] = {}
-        for message in messages:
-            if message.key not in done:
-                children.setdefault(message.parent, []).append(message)
+    def _line_from(self, start: ImportedMessage) -> list[ImportedMessage]:
+        """Return the message and, level by level, the first child that is not stored."""
         line = [start]
-        while children.get(line[-1].key):
-            line.append(children[line[-1].key][0])
+        while children := self._children.get(line[-1].key):
+            line.append(children[0])
         return line
 
-    def _store_fork(self, line: list[ImportedMessage]) -> None:
-        parent = self._rows.get(line[0].parent or "")
+    def _store_line(self, line: Sequence[ImportedMessage]) -> None:
+        branch = self._branch_for(line[0])
+        rows = transcript.append(branch, [_draft(message) for message in line])
+        for message, row in zip(line, rows, strict=True):
+            self._rows[message.key] = row
+
+    def _branch_for(self, first: ImportedMessage) -> Branch:
+        """Return the branch that a line goes into: its parent's, if nothing follows there yet."""
+        parent = self._rows.get(first.parent or "")
+        root: Branch = self._session.branch
         if parent is None:
-            branch = Branch.objects.create(session=self._session, kind=Branch.Kind.FORK)
-        elif parent.position == parent.branch.head_position:
-            branch = parent.branch
-        else:
-            branch = self._fork_at(parent)
-        self._store_line(line, branch)
+            empty = not root.head_position
+            return (
+                root
+                if empty
+                else Branch.objects.create(session=self._session, kind=Branch.Kind.FORK)
+            )
+        later = Message.objects.filter(branch=parent.branch_id, position__gt=parent.position)
+        if later.filter(kind=Message.Kind.MESSAGE).exists():
+            return self._fork_at(parent)
+        return parent.branch
 
     def _fork_at(self, parent: Message) -> Branch:
         if parent.kind != Message.Kind.MESSAGE:
@@ -218,18 +244,11 @@ class _Planting:
             if found is None:
                 return Branch.objects.create(session=self._session, kind=Branch.Kind.FORK)
             parent = found
-        members = transcript.group_of(parent)
+        members = group_of(parent)
         return transcript.fork(self._session, at=members[-1])
 
-    def _store_line(self, line: Sequence[ImportedMessage], branch: Branch) -> None:
-        rows = transcript.append(branch, [_draft(message) for message in line])
-        for message, row in zip(line, rows, strict=True):
-            self._rows[message.key] = row
 
-
-def _line_to(
-    end: str | None, by_key: dict[str, ImportedMessage]
-) -> list[ImportedMessage]:
+def _line_to(end: str | None, by_key: dict[str, ImportedMessage]) -> list[ImportedMessage]:
     """Return the messages from the root to `end`, in order."""
     line: list[ImportedMessage] = []
     seen: set[str] = set()
@@ -258,7 +277,7 @@ def _tell(session: Session) -> None:
     newest = Message.objects.filter(branch=session.branch).order_by("-position").first()
     if newest is not None:
         newest.branch = session.branch
-        context_backend.message_stored(session, newest)
+        tell(context_backend.message_stored, session, newest)
 
 
 def _key(identity: str) -> str:
@@ -275,9 +294,3 @@ def _fingerprint(messages: Iterable[ImportedMessage]) -> dict[str, Any]:
         digest.update(text.encode("utf-8", "replace"))
         count += 1
     return {"messages": count, "digest": digest.hexdigest()}
-
-
-def _cleaned(value: Any) -> Any:
-    return fields_of({"role": "user", "content": [{"type": "x", "value": value}]})["parts"][0][
-        "value"
-    ]

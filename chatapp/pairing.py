@@ -20,29 +20,24 @@ CallPlace = tuple[int, int]
 
 def answers(messages: Sequence[Mapping[str, Any]]) -> dict[int, CallPlace]:
     """Return {index of a tool message: the call it answers}; orphans are left out."""
-    open_calls: list[tuple[str, CallPlace]] = []
+    # For each id its open calls, the one to be answered next at the end: those of the nearest
+    # message, and of these the first.
+    open_calls: dict[str, list[CallPlace]] = {}
     found: dict[int, CallPlace] = {}
     for index, message in enumerate(messages):
         if message["role"] == "tool":
-            place = _take(open_calls, str(message.get("tool_call_id") or ""))
-            if place is not None:
-                found[index] = place
-        for number, call in enumerate(message.get("tool_calls") or ()):
-            open_calls.append((str(call.get("id") or ""), (index, number)))
+            waiting = open_calls.get(str(message.get("tool_call_id") or ""))
+            if waiting:
+                found[index] = waiting.pop()
+            continue
+        calls = list(enumerate(_calls(message)))
+        for number, call in reversed(calls):
+            open_calls.setdefault(str(call.get("id") or ""), []).append((index, number))
     return found
 
 
-def _take(open_calls: list[tuple[str, CallPlace]], call_id: str) -> CallPlace | None:
-    """Remove and return the nearest open call of an id; in one message, its first open one."""
-    best: int | None = None
-    for at in range(len(open_calls) - 1, -1, -1):
-        known, place = open_calls[at]
-        if known != call_id:
-            continue
-        if best is not None and place[0] != open_calls[best][1][0]:
-            break
-        best = at
-    return open_calls.pop(best)[1] if best is not None else None
+def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (message.get("tool_calls") or ()) if message["role"] == "assistant" else ()
 
 
 def strict(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -57,21 +52,29 @@ def strict(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     used: dict[str, int] = {}
     out: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
-        role = message["role"]
-        if role == "tool":
+        if message["role"] == "tool":
             if index not in answering:
                 out.append(_orphan(message))
-        elif message.get("tool_calls"):
+        elif _calls(message):
             out += _call_and_results(index, messages, placed, used)
-        elif _is_empty(message):
-            continue
-        elif role in ("system", "developer") and any(
-            m["role"] not in ("system", "developer") for m in out
-        ):
-            out.append({"role": "user", "content": _prefixed(_LATE_SYSTEM, message["content"])})
-        else:
-            out.append(dict(message))
+        elif not _is_empty(message):
+            out.append(_in_place(message, at_front=not out or out[-1]["role"] == "system"))
     return out
+
+
+def _in_place(message: Mapping[str, Any], *, at_front: bool) -> dict[str, Any]:
+    """Return a message without calls; a system message that comes late becomes a user's note.
+
+    `developer` is sent as `system`, which every server knows.
+    """
+    content = message.get("content")
+    if _holds_nothing(content):
+        content = message["refusal"]
+    if message["role"] not in ("system", "developer"):
+        return {**message, "content": content}
+    if at_front:
+        return {**message, "role": "system", "content": content}
+    return {"role": "user", "content": _prefixed(_LATE_SYSTEM, content)}
 
 
 def _call_and_results(
@@ -87,7 +90,9 @@ def _call_and_results(
         result = messages[placed[index, number]] if (index, number) in placed else None
         content = result.get("content") if result else MISSING_RESULT
         results.append({"role": "tool", "tool_call_id": call_id, "content": content or ""})
-    return [{**messages[index], "tool_calls": calls}, *results]
+    content = messages[index].get("content")
+    content = None if _holds_nothing(content) else content
+    return [{**messages[index], "content": content, "tool_calls": calls}, *results]
 
 
 def _unique(call_id: str, used: dict[str, int]) -> str:
@@ -115,7 +120,10 @@ def _prefixed(prefix: str, content: Any) -> Any:
 
 
 def _is_empty(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
+    return _holds_nothing(message.get("content")) and not message.get("refusal")
+
+
+def _holds_nothing(content: Any) -> bool:
     if isinstance(content, list):
         return not any(part.get("type") != "text" or part.get("text") for part in content)
     return not content

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +19,13 @@ from typing import Any
 from django.db import connections
 
 from chatapp.conf import chatapp_settings
-from chatapp.turns import Turn, TurnFailedError, TurnLease, TurnResult, run_turn
+from chatapp.turns import (
+    BegunTurn,
+    NothingToAnswerError,
+    TurnFailedError,
+    TurnInProgressError,
+    finish_turn,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +68,7 @@ class EventQueue:
             self._abandoned = True
             self._events.clear()
 
-    async def read(self, *, heartbeat: float) -> AsyncIterator[Event | None]:
+    async def read(self, *, heartbeat: float) -> AsyncGenerator[Event | None, None]:
         """Yield events until the last; None when `heartbeat` seconds passed without one."""
         ready = asyncio.Event()
         with self._lock:
@@ -95,33 +101,37 @@ def _pool() -> ThreadPoolExecutor:
     )
 
 
-def start_turn(turn: Turn, lease: TurnLease, queue: EventQueue) -> None:
-    """Run the turn in the pool; its end is put into the queue as `done` or `error`, always."""
-    _pool().submit(_run, turn, lease, queue)
+def start_turn(begun: BegunTurn, queue: EventQueue) -> None:
+    """Finish the turn in the pool; its end is put into the queue as `done` or `error`, always."""
+    _pool().submit(_run, begun, queue)
 
 
-def _run(turn: Turn, lease: TurnLease, queue: EventQueue) -> None:
+def _run(begun: BegunTurn, queue: EventQueue) -> None:
     try:
-        queue.put(_end(turn, lease))
+        queue.put(_end(begun))
     finally:
         connections.close_all()
 
 
-def _end(turn: Turn, lease: TurnLease) -> Event:
+def _end(begun: BegunTurn) -> Event:
     try:
-        result: TurnResult = run_turn(turn, lease=lease)
+        # It may have waited for a free thread longer than its lease lasts.
+        begun.lease.renew()
+        return Event(name="done", payload={"result": finish_turn(begun)}, last=True)
     except TurnFailedError as failure:
-        code = failure.error.kind.value
-        return Event(name="error", payload={"code": code, "detail": str(failure)}, last=True)
-    except Exception:
-        logger.exception("A streamed turn of session %s failed.", turn.session.pk)
-        return Event(
-            name="error",
-            payload={
-                "code": "internal_error",
-                "detail": "The server failed while answering. What you sent is stored; "
-                "an empty turn tries again.",
-            },
-            last=True,
+        return _error(failure.error.kind.value, str(failure))
+    except NothingToAnswerError as failure:
+        return _error("nothing_to_answer", str(failure))
+    except TurnInProgressError as failure:
+        return _error("turn_in_progress", str(failure))
+    except BaseException:  # the tokenizer's panics are no Exception, and the client waits
+        logger.exception("A streamed turn of session %s failed.", begun.turn.session.pk)
+        return _error(
+            "internal_error",
+            "The server failed while answering. What you sent is stored; "
+            "an empty turn tries again.",
         )
-    return Event(name="done", payload={"result": result}, last=True)
+
+
+def _error(code: str, detail: str) -> Event:
+    return Event(name="error", payload={"code": code, "detail": detail}, last=True)

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Min, OuterRef, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
@@ -25,7 +25,10 @@ from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.models import Branch, Message, Session
 from chatapp.models.message import POSITION_STEP
 from chatapp.selectors import group_of, path_q
-from chatapp.wire import Cleaner, fields_of, to_wire
+from chatapp.wire import REPLACED, Cleaner, fields_of
+
+# Rows in one INSERT; requests are smaller, imported files may be larger.
+INSERT_BATCH = 500
 
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
 positions_changed = Signal()
@@ -106,33 +109,39 @@ def append(
 
 def _row(branch: Branch, draft: Draft, counter: TokenCounter) -> Message:
     columns = fields_of(draft.wire)
-    cleaner = Cleaner()
-    placeholder = draft.kind == Message.Kind.PLACEHOLDER
+    cleaner = Cleaner(replaced=columns["metadata"].get(REPLACED, 0))
     columns["reasoning"] = cleaner.text(draft.reasoning) or columns["reasoning"]
     columns["metadata"] |= cleaner.json(draft.metadata)
-    return Message(
+    row = Message(
         session_id=branch.session_id,
         branch=branch,
         kind=draft.kind,
-        tokens=0 if placeholder else count_message(draft.wire, counter),
         summary=cleaner.text(draft.summary),
         usage=cleaner.json(draft.usage),
-        finish_reason=draft.finish_reason[:40],
-        response_id=draft.response_id[:200],
+        finish_reason=cleaner.text(draft.finish_reason)[:40],
+        response_id=cleaner.text(draft.response_id)[:200],
         pinned=draft.pinned,
         created_at=draft.created_at or timezone.now(),
         **columns,
     )
+    if cleaner.replaced:
+        row.metadata[REPLACED] = cleaner.replaced
+    # What is stored is counted, not what came in: the two differ where text was replaced.
+    if row.kind == Message.Kind.MESSAGE:
+        row.tokens = count_message(row.wire(), counter)
+    return row
 
 
 def _place_at_end(branch: Branch, rows: list[Message]) -> None:
     counted = [row for row in rows if row.kind == Message.Kind.MESSAGE]
     # The UPDATE takes the row lock (or SQLite's write lock): a second writer queues up behind it.
-    Branch.objects.filter(pk=branch.pk).update(
+    found = Branch.objects.filter(pk=branch.pk).update(
         head_position=F("head_position") + len(rows) * POSITION_STEP,
         message_count=F("message_count") + len(counted),
         token_total=F("token_total") + sum(row.tokens for row in counted),
     )
+    if not found:
+        raise TranscriptError("The session was deleted meanwhile; nothing was stored.")
     branch.refresh_from_db(fields=["head_position", "message_count", "token_total"])
     position = branch.head_position - len(rows) * POSITION_STEP
     through = branch.token_total - sum(row.tokens for row in counted)
@@ -144,7 +153,7 @@ def _place_at_end(branch: Branch, rows: list[Message]) -> None:
         # System messages that open a conversation are its rules: always sent, never summarised.
         empty_so_far = empty_so_far and row.role == Message.Role.SYSTEM
         row.pinned = row.pinned or (empty_so_far and row.kind == Message.Kind.MESSAGE)
-    Message.objects.bulk_create(rows)
+    Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
     Session.objects.filter(pk=branch.session_id).update(updated_at=timezone.now())
 
 
@@ -172,38 +181,61 @@ def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
 
     It takes the middle position. When no integer is left there, the positions of the session are
     renumbered first, in the same transaction (`positions_changed` tells who keeps positions).
+    A placeholder may stand anywhere on the path; a message only behind the fork, because what is
+    before it belongs to other branches too. Raises TranscriptError where `after` is no row's place.
     """
     row = _row(branch, draft, counter_of(branch.session))
     with transaction.atomic():
-        # Locks the session's branches, so that nobody appends while sums are being moved.
-        Branch.objects.filter(session_id=branch.session_id).update(
-            message_count=F("message_count")
-        )
+        _lock_branches(branch.session_id)
         branch.refresh_from_db()
+        if row.kind == Message.Kind.MESSAGE and after < (branch.fork_position or 0):
+            raise TranscriptError(
+                "Other branches share this place: put the message into the branch it belongs to."
+            )
+        through = _tokens_through(branch, after)
         before = _next_position(branch, after)
         if before - after < 2:
             moved = _renumber(branch.session)
             branch.refresh_from_db()
-            after = moved[after] if after else 0
+            after = moved.get(after, 0)
             before = _next_position(branch, after)
         row.position = (after + before) // 2
-        row.tokens_through = _tokens_through(branch, after) + row.tokens
+        row.tokens_through = through + row.tokens
         row.save(force_insert=True)
+        # append() goes on behind placeholders too, or two rows would meet.
+        Branch.objects.filter(pk=branch.pk, head_position__lt=row.position).update(
+            head_position=row.position
+        )
         if row.kind == Message.Kind.MESSAGE:
             _add_behind(branch, row)
     return row
 
 
+def _lock_branches(session_id: UUID) -> None:
+    """Lock the session's branches, so that nobody appends while positions or sums are used."""
+    Branch.objects.filter(session_id=session_id).update(message_count=F("message_count"))
+
+
 def _next_position(branch: Branch, after: int) -> int:
-    """Return the next occupied position; behind the last one, a whole step further."""
-    rows = Message.objects.filter(path_q(branch), position__gt=after).order_by("position")
-    position = rows.values_list("position", flat=True).first()
-    return position if position is not None else after + 2 * POSITION_STEP
+    """Return the next position that is occupied in any branch, or the next that append() takes.
+
+    Rows of a fork and of its parent share a path, so a middle must be free in all of them.
+    """
+    rows = Message.objects.filter(branch=OuterRef("pk"), position__gt=after).order_by("position")
+    branches = Branch.objects.filter(session_id=branch.session_id).annotate(
+        next_position=Subquery(rows.values("position")[:1])
+    )
+    position: int | None = branches.aggregate(first=Min("next_position"))["first"]
+    return position if position is not None else branch.head_position + POSITION_STEP
 
 
 def _tokens_through(branch: Branch, position: int) -> int:
-    rows = Message.objects.filter(path_q(branch), position__lte=position).order_by("-position")
-    return rows.values_list("tokens_through", flat=True).first() or 0
+    if position == 0:
+        return 0
+    row = Message.objects.filter(path_q(branch), position=position).only("tokens_through").first()
+    if row is None:
+        raise TranscriptError(f"No message of the branch stands at position {position}.")
+    return row.tokens_through
 
 
 def _add_behind(branch: Branch, row: Message) -> None:
@@ -214,7 +246,6 @@ def _add_behind(branch: Branch, row: Message) -> None:
         Branch.objects.filter(pk=current.pk).update(
             message_count=F("message_count") + 1,
             token_total=F("token_total") + row.tokens,
-            head_position=max(current.head_position, row.position),
         )
         Message.objects.filter(branch=current, position__gt=row.position).update(
             tokens_through=F("tokens_through") + row.tokens
@@ -232,9 +263,7 @@ def _renumber(session: Session) -> dict[int, int]:
     positions = set(rows.values_list("position", flat=True).distinct())
     positions |= {b.head_position for b in branches if b.head_position}
     positions |= {b.fork_position for b in branches if b.fork_position}
-    moved = {
-        old: rank * POSITION_STEP for rank, old in enumerate(sorted(positions), 1)
-    }
+    moved = {old: rank * POSITION_STEP for rank, old in enumerate(sorted(positions), 1)}
     # Through the negative numbers, so that no two rows ever share a place on the way.
     batch = []
     for message in rows.only("id", "position").iterator(chunk_size=2000):
@@ -259,12 +288,14 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
     if at.session_id != session.pk or at.kind != Message.Kind.MESSAGE:
         raise TranscriptError("A branch can only start at a message of the same session.")
     members = group_of(at)
-    if members[-1].position != at.position:
+    if members[-1].pk != at.pk:
         raise TranscriptError(
             "A branch cannot start between a tool call and its results: "
             f"fork at the last of them, message {members[-1].pk}."
         )
     with transaction.atomic():
+        _lock_branches(session.pk)
+        at.refresh_from_db(fields=["position", "tokens_through"])
         return Branch.objects.create(
             session=session,
             parent=at.branch,
@@ -282,7 +313,7 @@ def activate(session: Session, branch: Branch) -> Branch:
     """Make `branch` the line the next turn goes on with; return the one that was."""
     if branch.session_id != session.pk:
         raise TranscriptError("The branch belongs to another session.")
-    old = session.branch
+    old: Branch = session.branch
     Session.objects.filter(pk=session.pk).update(active_branch=branch, updated_at=timezone.now())
     session.active_branch = branch
     return old
@@ -294,7 +325,7 @@ def set_pinned(message: Message, pinned: bool) -> list[Message]:
     A pinned message is always sent verbatim, also when a summary covers it.
     """
     if message.kind != Message.Kind.MESSAGE:
-        raise TranscriptError("A placeholder cannot be pinned: it only marks where a summary stands.")
+        raise TranscriptError("A placeholder cannot be pinned: it only marks a summary's place.")
     members = group_of(message)
     Message.objects.filter(pk__in=[member.pk for member in members]).update(pinned=pinned)
     for member in members:
@@ -307,12 +338,12 @@ def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:
 
     It changes nothing: tests and `doctor` compare it with what is stored.
     """
+    counter = counter_of(branch.session)
     count = total = 0
     through: dict[UUID, int] = {}
     for row in Message.objects.filter(path_q(branch)).order_by("position", "id"):
         if row.kind == Message.Kind.MESSAGE:
             count += 1
-            total += count_message(to_wire(row), counter_of(branch.session))
+            total += count_message(row.wire(), counter)
         through[row.pk] = total
     return count, total, through
-

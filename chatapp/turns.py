@@ -10,8 +10,8 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
@@ -19,7 +19,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
-from chatapp.context import Context, Emit, TurnOutcome, context_backend, silent
+from chatapp.context import Context, Emit, TurnOutcome, context_backend, silent, tell
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.messages import ModelRequest, Reply
 from chatapp.llm.models import get_model
@@ -28,10 +28,16 @@ from chatapp.transcript import Draft, append
 
 MAX_RECOVERIES = 8
 LEASE_SLACK_SECONDS = 30
+# The finish reason of an answer that broke off; what had come of it is stored.
+INTERRUPTED = "interrupted"
 
 
 class TurnInProgressError(Exception):
     """Another turn of this session is running."""
+
+
+class NothingToAnswerError(Exception):
+    """The request would hold no user message, so no model was asked."""
 
 
 class TurnFailedError(Exception):
@@ -72,15 +78,22 @@ class TurnLease:
 
     def take(self) -> None:
         """Take the lease; raise TurnInProgressError when another turn holds it."""
-        now = timezone.now()
-        seconds = chatapp_settings.turn_seconds + LEASE_SLACK_SECONDS
         taken = Session.objects.filter(
-            Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=now), pk=self._session.pk
-        ).update(turn_owner=self._owner, turn_expires_at=now + timedelta(seconds=seconds))
+            Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=timezone.now()),
+            pk=self._session.pk,
+        ).update(turn_owner=self._owner, turn_expires_at=_lease_end())
         if not taken:
             raise TurnInProgressError(
                 "A turn of this session is running. Wait for its answer, then send the next one."
             )
+
+    def renew(self) -> None:
+        """Start the lease's time again; raise TurnInProgressError when another turn has it now."""
+        held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner).update(
+            turn_expires_at=_lease_end()
+        )
+        if not held:
+            raise TurnInProgressError("Another turn of this session was started meanwhile.")
 
     def give_back(self) -> None:
         """Free the session, if this lease still holds it."""
@@ -89,38 +102,71 @@ class TurnLease:
         )
 
 
-def run_turn(turn: Turn, *, lease: TurnLease | None = None) -> TurnResult:
+def _lease_end() -> datetime:
+    seconds = chatapp_settings.turn_seconds + LEASE_SLACK_SECONDS
+    return timezone.now() + timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunTurn:
+    """A turn whose messages are stored and whose lease is held; finish_turn answers it."""
+
+    turn: Turn
+    lease: TurnLease
+    stored: list[Message]
+
+
+def run_turn(turn: Turn) -> TurnResult:
     """Store the drafts, get an answer, store it, and return all three.
 
-    `lease` is one that the caller took already. Raises TurnInProgressError before anything is
-    stored, chatapp.wire.InvalidMessageError for what cannot be, TurnFailedError when no answer
-    came; then what the user sent is stored, and an empty turn tries again.
+    Raises what begin_turn and finish_turn raise.
     """
-    if lease is None:
-        lease = TurnLease(turn.session)
-        lease.take()
+    return finish_turn(begin_turn(turn))
+
+
+def begin_turn(turn: Turn) -> BegunTurn:
+    """Take the session's lease and store what came in.
+
+    Raises TurnInProgressError, chatapp.llm.models.UnknownModelError for a model that is gone,
+    chatapp.wire.InvalidMessageError, chatapp.transcript.TranscriptError; then nothing is stored.
+    """
+    get_model(turn.session.model)
+    lease = TurnLease(turn.session)
+    lease.take()
     try:
         stored = append(turn.session.branch, turn.drafts, client_key=turn.client_key)
+    except BaseException:
+        lease.give_back()
+        raise
+    return BegunTurn(turn=turn, lease=lease, stored=stored)
+
+
+def finish_turn(begun: BegunTurn) -> TurnResult:
+    """Get the answer and store it; give the lease back.
+
+    Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question;
+    what the user sent is stored in any case, and an empty turn tries again.
+    """
+    turn, stored = begun.turn, begun.stored
+    try:
         for message in stored:
             turn.emit("message", {"message": message})
-        earlier = _answer_after(stored) if turn.client_key and stored else None
+        earlier = _answer_after(stored[-1]) if turn.client_key and stored else None
         if earlier is not None:
             context = context_backend.preview(turn.session)
             return TurnResult(stored=stored, answer=earlier, context=context)
         return _answer(turn, stored)
     finally:
-        lease.give_back()
+        begun.lease.give_back()
 
 
-def _answer_after(stored: Sequence[Message]) -> Message | None:
-    """Return the answer that an earlier turn with the same key got, if it got one."""
+def _answer_after(message: Message) -> Message | None:
+    """Return the answer that an earlier turn with the same key got, if it got a whole one."""
     following = Message.objects.filter(
-        branch_id=stored[-1].branch_id,
-        position__gt=stored[-1].position,
-        kind=Message.Kind.MESSAGE,
-        role=Message.Role.ASSISTANT,
-    ).order_by("position")
-    return following.first()
+        branch_id=message.branch_id, position__gt=message.position, kind=Message.Kind.MESSAGE
+    ).exclude(finish_reason=INTERRUPTED)
+    found = following.order_by("position").first()
+    return found if found is not None and found.role == Message.Role.ASSISTANT else None
 
 
 def _answer(turn: Turn, stored: list[Message]) -> TurnResult:
@@ -142,16 +188,9 @@ def _answer(turn: Turn, stored: list[Message]) -> TurnResult:
             run_id = context.run_id or run_id
     answer = _store(session, reply)
     outcome = TurnOutcome(message_id=str(answer.pk), usage=reply.usage)
-    context_backend.turn_finished(session, outcome)
-    context_backend.message_stored(session, answer)
-    final = Context(
-        messages=context.messages,
-        account=context.account,
-        previous_response_id=context.previous_response_id,
-        run_id=run_id,
-        facts=context.facts,
-    )
-    return TurnResult(stored=stored, answer=answer, context=final)
+    tell(context_backend.turn_finished, session, outcome)
+    tell(context_backend.message_stored, session, answer)
+    return TurnResult(stored=stored, answer=answer, context=replace(context, run_id=run_id))
 
 
 def call_model(turn: Turn, context: Context, deadline: float) -> Reply:
@@ -169,11 +208,7 @@ def call_model(turn: Turn, context: Context, deadline: float) -> Reply:
         cancelled=turn.cancelled.is_set,
     )
     if not any(message["role"] == "user" for message in context.messages):
-        raise ModelError(
-            ErrorKind.REJECTED,
-            "There is no user message to answer. Send one with the turn.",
-            code="nothing_to_answer",
-        )
+        raise NothingToAnswerError("There is no user message to answer. Send one with the turn.")
     release_connection()
     return model.connect().complete(request, turn.emit)
 
@@ -199,14 +234,12 @@ def _recover(turn: Turn, error: ModelError, attempt: int) -> Context | None:
 
 def _failed(turn: Turn, error: ModelError, sentence: str = "") -> TurnFailedError:
     """Store what had been streamed, tell the backend, and return the error to raise."""
-    message = None
-    if error.partial is not None and error.partial.text:
-        message = _store(turn.session, error.partial, whole=False)
+    partial: Reply | None = error.partial
+    message = _store(turn.session, partial, whole=False) if partial and partial.text else None
     failure = TurnFailedError(sentence or _sentence(error), error)
-    context_backend.turn_finished(
-        turn.session,
-        TurnOutcome(message_id=str(message.pk) if message else None, usage=None, error=str(failure)),
-    )
+    message_id = str(message.pk) if message else None
+    outcome = TurnOutcome(message_id=message_id, usage=None, error=str(failure))
+    tell(context_backend.turn_finished, turn.session, outcome)
     return failure
 
 
@@ -228,10 +261,8 @@ def _store(session: Session, reply: Reply, *, whole: bool = True) -> Message:
         wire=wire,
         reasoning=reply.reasoning,
         usage=reply.usage,
-        finish_reason=reply.finish_reason if whole else "interrupted",
+        finish_reason=reply.finish_reason if whole else INTERRUPTED,
         response_id=reply.response_id,
         metadata={"model": reply.model} if reply.model else {},
     )
     return append(session.branch, [draft])[0]
-
-

@@ -7,6 +7,7 @@ database of ours takes them, and `metadata.replaced_characters` says how many th
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,22 @@ if TYPE_CHECKING:
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ROLES = {"developer": "system", "function": "tool"}
-_KNOWN = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content", "refusal"}
+# The key of `metadata` that says how many characters were replaced.
+REPLACED = "replaced_characters"
+# Deeper JSON is refused: nobody writes it by hand, and every reader of it recurses.
+MAX_DEPTH = 100
+_KNOWN = {
+    "role",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "name",
+    "reasoning_content",
+    "refusal",
+    "function_call",
+}
+# In a stored part: how many characters of `content` are its text.
+_TEXT_LENGTH = "chars"
 
 
 class InvalidMessageError(ValueError):
@@ -26,8 +42,8 @@ class InvalidMessageError(ValueError):
 class Cleaner:
     """Replaces what no database stores, and counts how often it did."""
 
-    def __init__(self) -> None:
-        self.replaced = 0
+    def __init__(self, *, replaced: int = 0) -> None:
+        self.replaced = replaced
 
     def text(self, value: str) -> str:
         """Return `value` without NUL and lone surrogates."""
@@ -35,15 +51,20 @@ class Cleaner:
         self.replaced += count
         return cleaned
 
-    def json(self, value: Any) -> Any:
-        """Return `value` with every string in it cleaned, keys included."""
+    def json(self, value: Any, depth: int = 0) -> Any:
+        """Return `value` with every string in it cleaned, keys included; NaN becomes null.
+
+        Raises InvalidMessageError for lists and objects that are nested deeper than MAX_DEPTH.
+        """
+        if depth > MAX_DEPTH:
+            raise InvalidMessageError(f"It is nested deeper than {MAX_DEPTH} levels.")
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self.json(item) for key, item in value.items()}
+            return {self.text(str(k)): self.json(item, depth + 1) for k, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.json(item) for item in value]
-        if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+            return [self.json(item, depth + 1) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
             return None
         return value
 
@@ -62,19 +83,9 @@ def fields_of(wire: Mapping[str, Any]) -> dict[str, Any]:
         )
     content, parts = _content(wire.get("content"), cleaner)
     calls = _calls(wire, cleaner)
-    metadata: dict[str, Any] = {}
-    if role == "developer":
-        metadata["wire_role"] = role
-    for key in ("refusal",):
-        if wire.get(key):
-            metadata[key] = cleaner.json(wire[key])
-    extra = {
-        key: cleaner.json(value)
-        for key, value in wire.items()
-        if key not in _KNOWN and value is not None and key != "function_call"
-    }
-    if extra:
-        metadata["extra"] = extra
+    if calls and role != "assistant":
+        raise InvalidMessageError("tool_calls: only an assistant's message can have them.")
+    metadata = _metadata(wire, cleaner)
     fields = {
         "role": _ROLES.get(role, role),
         "content": content,
@@ -87,9 +98,21 @@ def fields_of(wire: Mapping[str, Any]) -> dict[str, Any]:
         "reasoning": cleaner.text(_string(wire, "reasoning_content")),
     }
     if cleaner.replaced:
-        metadata["replaced_characters"] = cleaner.replaced
+        metadata[REPLACED] = cleaner.replaced
     fields["metadata"] = metadata
     return fields
+
+
+def _metadata(wire: Mapping[str, Any], cleaner: Cleaner) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    if wire["role"] == "developer":
+        metadata["wire_role"] = "developer"
+    if refusal := _string(wire, "refusal"):
+        metadata["refusal"] = cleaner.text(refusal)
+    extra = {k: v for k, v in wire.items() if k not in _KNOWN and v is not None}
+    if extra:
+        metadata["extra"] = cleaner.json(extra)
+    return metadata
 
 
 def _string(wire: Mapping[str, Any], key: str) -> str:
@@ -117,11 +140,13 @@ def _content(value: Any, cleaner: Cleaner) -> tuple[str | None, list[dict[str, A
             part = {"type": "text", "text": part}
         if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
             raise InvalidMessageError(f"content[{number}]: must be an object with a type.")
+        if _TEXT_LENGTH in part:
+            raise InvalidMessageError(f"content[{number}]: has a key that no part has, `chars`.")
         cleaned = cleaner.json(part)
         if isinstance(cleaned.get("text"), str):
             # The text moves to `content`; its length in characters finds it again.
             texts.append(cleaned.pop("text"))
-            cleaned["chars"] = len(texts[-1])
+            cleaned[_TEXT_LENGTH] = len(texts[-1])
         parts.append(cleaned)
     return "".join(texts), parts
 
@@ -155,15 +180,35 @@ def _call(call: Any, number: int, cleaner: Cleaner) -> dict[str, Any]:
     }
 
 
+def text_size(fields: Mapping[str, Any]) -> int:
+    """Return the characters of text in a message's columns; MAX_MESSAGE_CHARS limits them."""
+    functions = [call["function"] for call in fields["tool_calls"] or ()]
+    called = sum(len(function["name"]) + len(function["arguments"]) for function in functions)
+    return len(fields["content"] or "") + len(fields["reasoning"]) + called
+
+
+def has_parts_besides_text(fields: Mapping[str, Any]) -> bool:
+    """Whether a message's columns hold an image or another part that is no text."""
+    return any(_TEXT_LENGTH not in part for part in fields["parts"] or ())
+
+
+def text_of(content: Any) -> str:
+    """Return the text in a wire message's content: a text, null, or a list of parts."""
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
 def content_of(message: Message) -> str | list[dict[str, Any]] | None:
     """Return the content as the client sent it: text, null, or its list of parts."""
     if message.parts is None:
         return message.content
     text, start, parts = message.content or "", 0, []
     for part in message.parts:
-        if "chars" in part:
-            end = start + part["chars"]
-            rest = {k: v for k, v in part.items() if k not in ("chars", "type")}
+        if _TEXT_LENGTH in part:
+            end = start + part[_TEXT_LENGTH]
+            rest = {k: v for k, v in part.items() if k not in (_TEXT_LENGTH, "type")}
             parts.append({"type": part["type"], "text": text[start:end], **rest})
             start = end
         else:

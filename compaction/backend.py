@@ -13,6 +13,7 @@ from chatapp.models import Message, Session
 from compaction.models import CompactionRun
 from compaction.services.compact import check_branch, compact_branch
 from compaction.services.describe import context_facts, run_summary
+from compaction.services.leases import ensure_state
 from compaction.services.recover import recover_overflow
 from compaction.services.situation import situation_of
 
@@ -28,6 +29,7 @@ class CompactionBackend(BaseContextBackend):
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
         request goes out as it is (rule 6).
         """
+        ensure_state(session.branch)
         situation = situation_of(session)
         decision = situation.decision
         if decision is None or situation.backs_off or situation.state.is_consolidating:

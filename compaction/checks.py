@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
 from chatapp.conf import chatapp_settings
 from compaction.conf import compaction_settings
-from compaction.engine.profile import ProfileError, from_environment
+from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 
 
 @register(Tags.compatibility)
@@ -76,9 +76,9 @@ def check_times(**kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.compatibility)
 def check_environment(**kwargs: Any) -> list[CheckMessage]:
-    """Variables of document 002 must be readable as what they stand for."""
+    """Variables of document 002 must be readable as what they stand for, and fit each other."""
     try:
-        from_environment(compaction_settings.environment)
+        build(PRESETS["bisect"], from_environment(compaction_settings.environment))
     except ProfileError as error:
         return [
             Error(

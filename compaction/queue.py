@@ -5,7 +5,6 @@ Tasks are enqueued when the transaction commits and carry ids only (spec/stack.m
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,14 +16,21 @@ SWEEP_MINUTES = 1
 
 
 def enqueue_run(run_id: UUID) -> None:
-    """Have a worker execute a run, once the current transaction has committed."""
-    transaction.on_commit(partial(_put, RUN_TASK, str(run_id)))
+    """Have a worker execute a run, once the current transaction has committed.
+
+    A queue that cannot be reached is logged and fails nobody: the sweep delivers the row later.
+    """
+
+    def deliver() -> None:
+        _put(RUN_TASK, str(run_id))
+
+    transaction.on_commit(deliver, robust=True)
 
 
 def _put(task: str, *arguments: Any) -> None:
     from django_q.tasks import async_task
 
-    async_task(task, *arguments)
+    async_task(task, *arguments)  # type: ignore[no-untyped-call]
 
 
 def ensure_schedule() -> None:
@@ -46,4 +52,4 @@ def waiting_tasks() -> int:
     """Return how many tasks wait for a worker."""
     from django_q.brokers import get_broker
 
-    return int(get_broker().queue_size())
+    return int(get_broker().queue_size())  # type: ignore[no-untyped-call]

@@ -34,10 +34,14 @@ def _covered_by(stretches: Sequence[Segment]) -> Q:
     return condition
 
 
-def newest_summaries(branch: Branch, limit: int) -> list[SessionSummary]:
-    """Return the newest `limit` summaries of the branch, oldest of them first (1.12 D3)."""
-    rows = summaries_of(branch).defer("summary_prompt", "abridged", "metadata")[:limit]
-    return list(reversed(rows))
+def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[SessionSummary]:
+    """Return the newest `limit` summaries up to a cursor, oldest of them first (1.12 D3).
+
+    What an ancestor was summarised to after the fork stands behind the branch's own cursor: those
+    messages are sent verbatim here, so their summary is not.
+    """
+    rows = summaries_of(branch).filter(covers_through__lte=through)
+    return list(reversed(rows.defer("summary_prompt", "abridged", "metadata")[:limit]))
 
 
 def bare_placeholders(branch: Branch, limit: int) -> list[Message]:

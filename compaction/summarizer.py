@@ -51,7 +51,7 @@ class ModelSummarizer:
                     max_output=self._room(request.target_tokens),
                     temperature=self._temperature,
                     deadline=self._deadline,
-                    cancelled=self._cancelled,
+                    cancelled=self._asked_to_stop,
                 )
             )
         except ModelError as error:
@@ -71,6 +71,11 @@ class ModelSummarizer:
             model=reply.model or self._model.name,
             cost=self._model.cost(reply.usage),
         )
+
+    def _asked_to_stop(self) -> bool:
+        stop = self._cancelled()
+        release_connection()
+        return stop
 
     def input_limit(self, target_tokens: int) -> int | None:
         """Return how many tokens of transcript fit beside instruction and answer."""

@@ -22,3 +22,5 @@ class DocsView(SpectacularSwaggerView):
     """The schema as a page where requests can be tried."""
 
     url_name = "schema"
+    # OPTIONS would ask for a template that describes the page.
+    http_method_names = ["get", "head"]

@@ -11,8 +11,9 @@ from rest_framework import exceptions, renderers, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from chatapp.llm.models import UnknownModelError
 from chatapp.transcript import KeyReusedError, TranscriptError
-from chatapp.turns import TurnFailedError, TurnInProgressError
+from chatapp.turns import NothingToAnswerError, TurnFailedError, TurnInProgressError
 from chatapp.wire import InvalidMessageError
 
 PROBLEM_TYPE = "application/problem+json"
@@ -22,6 +23,8 @@ class ProblemRenderer(renderers.JSONRenderer):
     """JSON under the problem documents' media type."""
 
     media_type = PROBLEM_TYPE
+    # What a client sent is quoted, half an emoji included, which only an escape can carry.
+    ensure_ascii = True
 
 
 class Conflict(exceptions.APIException):
@@ -54,6 +57,10 @@ def _translate(error: Exception) -> Exception:
         return Unprocessable(str(error), code="key_reused")
     if isinstance(error, TranscriptError):
         return Conflict(str(error))
+    if isinstance(error, UnknownModelError):
+        return Unprocessable(str(error), code="unknown_model")
+    if isinstance(error, NothingToAnswerError):
+        return Unprocessable(str(error), code="nothing_to_answer")
     if isinstance(error, TurnFailedError):
         return BadGateway(str(error), code=error.error.kind.value)
     if isinstance(error, Http404):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from uuid import UUID
 
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -21,8 +21,9 @@ from chatapp.api.serializers import (
     MessageSerializer,
     PinSerializer,
     QuietMessageSerializer,
+    StoredSerializer,
 )
-from chatapp.context import context_backend
+from chatapp.context import context_backend, tell
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_q
 
@@ -31,6 +32,7 @@ _VERBOSITY = {
     "compact": CompactMessageSerializer,
     "quiet": QuietMessageSerializer,
 }
+_ORDERS = {"oldest": ("position", "id"), "newest": ("-position", "-id")}
 _QUIET_COLUMNS = ("id", "position", "role", "kind", "tokens", "pinned", "created_at")
 IDEMPOTENCY = OpenApiParameter(
     "Idempotency-Key",
@@ -51,14 +53,14 @@ def idempotency_key(request: Request) -> str | None:
 class MessageList(SessionView):
     """A branch's messages in order, all that was ever stored; POST appends one or many."""
 
+    pagination_class = TranscriptPagination
+
     @extend_schema(
         responses=MessageSerializer(many=True),
         parameters=[
             OpenApiParameter("branch", str, description="Another branch than the active one."),
             OpenApiParameter("verbosity", str, enum=list(_VERBOSITY)),
-            OpenApiParameter("order", str, enum=["oldest", "newest"]),
-            OpenApiParameter("cursor", str),
-            OpenApiParameter("page_size", int),
+            OpenApiParameter("order", str, enum=list(_ORDERS)),
         ],
     )
     def get(self, request: Request, session_id: str) -> Response:
@@ -71,15 +73,17 @@ class MessageList(SessionView):
         rows = Message.objects.filter(path_q(branch))
         if verbosity == "quiet":
             rows = rows.only(*_QUIET_COLUMNS)
-        pages = TranscriptPagination()
-        if request.query_params.get("order") == "newest":
-            pages.ordering = ("-position", "-id")
+        order = request.query_params.get("order", "oldest")
+        if order not in _ORDERS:
+            raise ValidationError({"order": [f"One of {', '.join(_ORDERS)}."]})
+        pages = self.pagination_class()
+        pages.ordering = _ORDERS[order]
         page = pages.paginate_queryset(rows, request, view=self) or []
         return pages.get_paginated_response(_VERBOSITY[verbosity](page, many=True).data)
 
     @extend_schema(
         request=AppendSerializer,
-        responses={201: MessageSerializer(many=True)},
+        responses={201: StoredSerializer},
         parameters=[IDEMPOTENCY],
     )
     def post(self, request: Request, session_id: str) -> Response:
@@ -92,23 +96,18 @@ class MessageList(SessionView):
             serializer.validated_data["messages"],
             client_key=idempotency_key(request),
         )
-        context_backend.message_stored(session, rows[-1])
-        body: Any = {"messages": MessageSerializer(rows, many=True).data}
+        tell(context_backend.message_stored, session, rows[-1])
+        body = StoredSerializer({"messages": rows}).data
         return Response(body, status=status.HTTP_201_CREATED)
 
     def _branch(self, session: Session, branch_id: str | None) -> Branch:
         if not branch_id:
             return session.branch  # type: ignore[no-any-return]
         try:
-            found = Branch.objects.filter(session=session, pk=branch_id).first()
+            key = UUID(branch_id)
         except ValueError as error:
             raise ValidationError({"branch": ["Must be a branch's id."]}) from error
-        except Exception as error:
-            from django.core.exceptions import ValidationError as InvalidId
-
-            if isinstance(error, InvalidId):
-                raise ValidationError({"branch": ["Must be a branch's id."]}) from error
-            raise
+        found = Branch.objects.filter(session=session, pk=key).first()
         if found is None:
             raise Http404
         return found
@@ -118,12 +117,12 @@ class MessageDetail(APIView):
     """One message: GET reads it; PATCH pins or unpins it, and nothing else."""
 
     @extend_schema(responses=MessageSerializer)
-    def get(self, request: Request, message_id: str) -> Response:
+    def get(self, request: Request, message_id: UUID) -> Response:
         """Return the message."""
         return Response(MessageSerializer(message_of(request.user, message_id)).data)
 
     @extend_schema(request=PinSerializer, responses=MessageSerializer)
-    def patch(self, request: Request, message_id: str) -> Response:
+    def patch(self, request: Request, message_id: UUID) -> Response:
         """Pin or unpin a message and with it its tool calls and results."""
         message = message_of(request.user, message_id)
         serializer = PinSerializer(data=request.data)

@@ -9,6 +9,7 @@ from rest_framework import parsers, status
 from rest_framework.exceptions import APIException, ParseError
 
 from chatapp.conf import chatapp_settings
+from chatapp.wire import MAX_DEPTH
 
 
 class BodyTooLarge(APIException):
@@ -39,6 +40,23 @@ class JSONParser(parsers.JSONParser):
             parsed = super().parse(stream, media_type, parser_context)
         except RecursionError as error:
             raise ParseError("The JSON is nested too deeply to be read.") from error
+        if _is_deeper(parsed, MAX_DEPTH):
+            raise ParseError(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
         if not isinstance(parsed, dict):
             raise ParseError(f"The body must be a JSON object, not {type(parsed).__name__}.")
         return parsed
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    """Whether lists and objects are nested deeper than `limit`; without recursion."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return any(isinstance(item, dict | list) for item in level)

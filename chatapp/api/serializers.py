@@ -12,23 +12,26 @@ from chatapp.conf import chatapp_settings
 from chatapp.llm.models import all_models
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript import Draft
-from chatapp.wire import InvalidMessageError, content_of, fields_of
+from chatapp.wire import (
+    Cleaner,
+    InvalidMessageError,
+    content_of,
+    fields_of,
+    has_parts_besides_text,
+    text_size,
+)
 
 # PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
 NUL = "\x00"
 
 
-def _clean_text(value: str) -> str:
-    if NUL in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+def _storable(value: Any) -> Any:
+    """Return a text or JSON value, or refuse it: settings are never replaced silently."""
+    cleaner = Cleaner()
+    cleaned = cleaner.json(value)
+    if cleaner.replaced:
         raise serializers.ValidationError("Must not hold NUL or broken characters.")
-    return value
-
-
-def _clean_json(value: Any) -> Any:
-    cleaned = fields_of({"role": "user", "content": [{"type": "x", "value": value}]})
-    if "replaced_characters" in cleaned["metadata"]:
-        raise serializers.ValidationError("Must not hold NUL or broken characters in its texts.")
-    return cleaned["parts"][0]["value"]
+    return cleaned
 
 
 class SessionSerializer(serializers.ModelSerializer[Session]):
@@ -37,9 +40,7 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
     active_branch = serializers.UUIDField(source="active_branch_id", read_only=True)
     tools = serializers.ListField(child=serializers.JSONField(), required=False)
     metadata = serializers.DictField(child=serializers.JSONField(allow_null=True), required=False)
-    system_prompt = serializers.CharField(
-        required=False, allow_blank=True, trim_whitespace=False, validators=[_clean_text]
-    )
+    system_prompt = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
     message_count = serializers.IntegerField(source="active_branch.message_count", read_only=True)
     token_total = serializers.IntegerField(source="active_branch.token_total", read_only=True)
 
@@ -61,20 +62,28 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
         ]
         read_only_fields = ["id", "created_at", "updated_at"]
 
-    def validate_title(self, value: str) -> str:
+    def validate_title(self, value: str) -> Any:
         """Refuse what no database stores."""
-        return _clean_text(value)
+        return _storable(value)
 
     def validate_metadata(self, value: dict[str, Any]) -> Any:
         """Refuse what no database stores."""
-        return _clean_json(value)
+        return _storable(value)
+
+    def validate_api(self, value: str) -> str:
+        """Refuse the wire format that is not built yet."""
+        if value == Session.Api.RESPONSES:
+            raise serializers.ValidationError(
+                "The Responses interface cannot be used yet. Use chat, or leave `api` out."
+            )
+        return value
 
     def validate_tools(self, value: list[Any]) -> Any:
         """Each tool is an object with a type, as the model server wants it."""
         for number, tool in enumerate(value):
             if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
                 raise serializers.ValidationError(f"Tool {number} must be an object with a type.")
-        return _clean_json(value)
+        return _storable(value)
 
     def validate_model(self, value: str) -> str:
         """Only aliases of the settings can be used."""
@@ -84,11 +93,11 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
             )
         return value
 
-    def validate_system_prompt(self, value: str) -> str:
+    def validate_system_prompt(self, value: str) -> Any:
         """Keep the prompt within the size of a message."""
         if len(value) > chatapp_settings.max_message_chars:
             raise serializers.ValidationError(_too_long(len(value)))
-        return value
+        return _storable(value)
 
 
 def _too_long(length: int) -> str:
@@ -186,12 +195,10 @@ class WireMessageField(serializers.Field[Any, Any, Any, Any]):
             fields = fields_of(data)
         except InvalidMessageError as error:
             raise serializers.ValidationError(str(error)) from error
-        text = fields["content"] or ""
-        size = len(text) + sum(len(c["function"]["arguments"]) for c in fields["tool_calls"] or ())
-        if size > chatapp_settings.max_message_chars:
+        if (size := text_size(fields)) > chatapp_settings.max_message_chars:
             raise serializers.ValidationError(_too_long(size))
         if fields["role"] == "user":
-            _check_user_message(data, text, fields["parts"])
+            _check_user_message(data, fields)
         if fields["role"] == "tool" and not fields["tool_call_id"]:
             raise serializers.ValidationError("tool_call_id: a tool's result must name its call.")
         return Draft(wire=data)
@@ -201,8 +208,8 @@ class WireMessageField(serializers.Field[Any, Any, Any, Any]):
         return value
 
 
-def _check_user_message(data: dict[str, Any], text: str, parts: Any) -> None:
-    if not text and not any("chars" not in part for part in parts or ()):
+def _check_user_message(data: dict[str, Any], fields: dict[str, Any]) -> None:
+    if not fields["content"] and not has_parts_besides_text(fields):
         raise serializers.ValidationError("content: a user's message needs a text or a part.")
     if _holds_nul(data.get("content")):
         raise serializers.ValidationError(
@@ -247,13 +254,16 @@ class TurnSerializer(AppendSerializer):
     stream = serializers.BooleanField(required=False, default=False)
 
     def to_internal_value(self, data: Any) -> Any:
-        """Take `content` as one user message; both at once are refused."""
-        if isinstance(data, dict) and "content" in data and "role" not in data:
+        """Take `content` (or a whole message) as one message; both at once are refused."""
+        if isinstance(data, dict) and ("content" in data or "role" in data):
             if data.get("messages"):
                 raise serializers.ValidationError(
                     {"content": ["Send content or messages, not both."]}
                 )
-            message = {"role": "user", "content": data["content"]}
+            own = {"stream", "messages"}
+            message = {key: value for key, value in data.items() if key not in own}
+            if "role" not in message:
+                message = {"role": "user", "content": data["content"]}
             data = {"messages": [message], "stream": data.get("stream", False)}
         return super().to_internal_value(data)
 
@@ -261,7 +271,7 @@ class TurnSerializer(AppendSerializer):
 class BranchSerializer(serializers.ModelSerializer[Branch]):
     """A branch; `is_active` tells whether the next turn goes on there."""
 
-    parent = serializers.UUIDField(source="parent_id", read_only=True)
+    parent = serializers.UUIDField(source="parent_id", read_only=True)  # type: ignore[assignment]
     is_active = serializers.SerializerMethodField()
 
     class Meta:
@@ -315,12 +325,18 @@ class ContextSerializer(serializers.Serializer[Any]):
     facts = serializers.DictField()
 
 
+class StoredSerializer(serializers.Serializer[Any]):
+    """The messages that a request stored, in order."""
+
+    messages = MessageSerializer(many=True)
+
+
 class TurnResultSerializer(serializers.Serializer[Any]):
     """A finished turn."""
 
     messages = MessageSerializer(many=True)
     answer = MessageSerializer()
-    context = AccountSerializer()
+    context = AccountSerializer()  # type: ignore[assignment]  # the base class's has that name
     run = serializers.UUIDField(allow_null=True)
 
 

@@ -16,8 +16,9 @@ from rest_framework.views import APIView
 
 from chatapp import transcript
 from chatapp.api.base import SessionView, message_of, sessions_of
+from chatapp.api.pagination import OldestFirstPagination
 from chatapp.api.serializers import BranchSerializer, ForkSerializer, SessionSerializer
-from chatapp.context import context_backend
+from chatapp.context import context_backend, tell
 from chatapp.models import Branch, Session
 
 
@@ -67,12 +68,15 @@ class SessionDetail(generics.RetrieveUpdateDestroyAPIView[Session]):
 class BranchList(SessionView):
     """The lines of a session's tree; POST starts a new one at a message."""
 
+    pagination_class = OldestFirstPagination
+
     @extend_schema(responses=BranchSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
-        """Return all branches, oldest first."""
-        session = self.get_session()
-        rows = Branch.objects.filter(session=session).select_related("session")
-        return Response(BranchSerializer(rows.order_by("created_at"), many=True).data)
+        """Return a page of branches, oldest first."""
+        rows = Branch.objects.filter(session=self.get_session()).select_related("session")
+        pages = self.pagination_class()
+        page = pages.paginate_queryset(rows, request, view=self)
+        return pages.get_paginated_response(BranchSerializer(page or [], many=True).data)
 
     @extend_schema(request=ForkSerializer, responses={201: BranchSerializer})
     def post(self, request: Request, session_id: str) -> Response:
@@ -86,7 +90,7 @@ class BranchList(SessionView):
         branch = transcript.fork(session, at=at)
         if serializer.validated_data["activate"]:
             old = transcript.activate(session, branch)
-            context_backend.branch_switched(session, old, branch)
+            tell(context_backend.branch_switched, session, old, branch)
         branch.session = session
         return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
 
@@ -106,5 +110,5 @@ class BranchActivate(APIView):
             raise Http404
         old = transcript.activate(branch.session, branch)
         if old.pk != branch.pk:
-            context_backend.branch_switched(branch.session, old, branch)
+            tell(context_backend.branch_switched, branch.session, old, branch)
         return Response(BranchSerializer(branch).data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -13,14 +14,14 @@ from chatapp.api.serializers import MessageSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.models import Message
 from chatapp.runner import Event, EventQueue, start_turn
-from chatapp.turns import Turn, TurnLease, TurnResult
+from chatapp.turns import BegunTurn, TurnResult
 
 HEARTBEAT = b": still working\n\n"
 
 
-def stream_turn(turn: Turn, lease: TurnLease, queue: EventQueue) -> StreamingHttpResponse:
-    """Start the turn in its own thread and return its events as they come."""
-    start_turn(turn, lease, queue)
+def stream_turn(begun: BegunTurn, queue: EventQueue) -> StreamingHttpResponse:
+    """Finish the turn in its own thread and return its events as they come."""
+    start_turn(begun, queue)
     response = StreamingHttpResponse(_events(queue), content_type="text/event-stream")
     response["Cache-Control"] = "no-cache"
     response["X-Accel-Buffering"] = "no"
@@ -28,8 +29,10 @@ def stream_turn(turn: Turn, lease: TurnLease, queue: EventQueue) -> StreamingHtt
 
 
 async def _events(queue: EventQueue) -> AsyncIterator[bytes]:
-    async for event in queue.read(heartbeat=chatapp_settings.heartbeat_seconds):
-        yield HEARTBEAT if event is None else _encode(event)
+    heartbeat = chatapp_settings.heartbeat_seconds
+    async with aclosing(queue.read(heartbeat=heartbeat)) as events:
+        async for event in events:
+            yield HEARTBEAT if event is None else _encode(event)
 
 
 def _encode(event: Event) -> bytes:

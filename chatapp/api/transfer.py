@@ -10,11 +10,12 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import parsers, status
 from rest_framework.exceptions import ValidationError
+from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chatapp.api.base import SessionView
+from chatapp.api.base import AnyAccept, SessionView
 from chatapp.api.exceptions import Unprocessable
 from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
@@ -80,6 +81,8 @@ class ImportView(APIView):
 
 class ExportView(SessionView):
     """The active branch as OpenAI chat JSON, or as one line of JSONL."""
+
+    content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
 
     @extend_schema(
         responses={(200, "application/json"): OpenApiTypes.OBJECT},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http.response import HttpResponseBase
@@ -11,20 +12,23 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 
 from chatapp.api.base import AnyAccept, SessionView
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.serializers import ContextSerializer, TurnResultSerializer, TurnSerializer
 from chatapp.api.stream import stream_turn, turn_json
-from chatapp.context import context_backend
+from chatapp.context import context_backend, silent
 from chatapp.runner import Event, EventQueue
-from chatapp.turns import Turn, TurnLease, run_turn
+from chatapp.turns import Turn, begin_turn, finish_turn
 
 
 class TurnView(SessionView):
     """Store what came in, answer it. `stream: true` answers with server-sent events."""
 
     content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
+    # TURN_RATE, such as 30/min; without it there is no limit.
+    throttle_classes: Sequence[type[BaseThrottle]] = [ScopedRateThrottle]
     throttle_scope = "turns"
 
     @extend_schema(
@@ -43,21 +47,23 @@ class TurnView(SessionView):
         serializer.is_valid(raise_exception=True)
         wants_stream = serializer.validated_data["stream"]
         queue = EventQueue()
-        arguments: dict[str, Any] = {
-            "session": session,
-            "drafts": serializer.validated_data["messages"],
-            "client_key": idempotency_key(request),
-            "stream": wants_stream,
-        }
-        lease = TurnLease(session)
-        lease.take()
-        if not wants_stream:
-            return Response(turn_json(run_turn(Turn(**arguments), lease=lease)))
 
         def emit(name: str, payload: dict[str, Any]) -> None:
             queue.put(Event(name=name, payload=payload))
 
-        return stream_turn(Turn(emit=emit, **arguments), lease, queue)
+        # Up to here every failure has its own status, also when a stream was asked for.
+        begun = begin_turn(
+            Turn(
+                session=session,
+                drafts=serializer.validated_data["messages"],
+                client_key=idempotency_key(request),
+                stream=wants_stream,
+                emit=emit if wants_stream else silent,
+            )
+        )
+        if wants_stream:
+            return stream_turn(begun, queue)
+        return Response(turn_json(finish_turn(begun)))
 
 
 class ContextView(SessionView):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.messages import ModelRequest, OnEvent, Reply
 from chatapp.llm.models import ModelConfig
+from chatapp.wire import text_of
 
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
@@ -39,17 +41,22 @@ def reply_of(completion: Any) -> Reply:
     message = choices[0].get("message") or {}
     calls = _Calls()
     for index, call in enumerate(message.get("tool_calls") or []):
-        calls.add({"index": index, **call})
+        calls.add({**call, "index": index})
     return Reply(
-        text=_text(message.get("content")),
+        text=text_of(message.get("content")) or None,
         tool_calls=calls.finished(),
-        reasoning=_text(message.get("reasoning_content") or message.get("reasoning")) or "",
-        refusal=message.get("refusal") or "",
-        finish_reason=choices[0].get("finish_reason") or "stop",
-        usage=body.get("usage"),
-        response_id=body.get("id") or "",
-        model=body.get("model") or "",
+        reasoning=text_of(message.get("reasoning_content") or message.get("reasoning")),
+        refusal=text_of(message.get("refusal")),
+        finish_reason=str(choices[0].get("finish_reason") or "stop"),
+        usage=_usage(body),
+        response_id=str(body.get("id") or ""),
+        model=str(body.get("model") or ""),
     )
+
+
+def _usage(body: dict[str, Any]) -> dict[str, Any] | None:
+    usage = body.get("usage")
+    return usage if isinstance(usage, dict) else None
 
 
 def _plain(answer: Any) -> dict[str, Any]:
@@ -57,12 +64,6 @@ def _plain(answer: Any) -> dict[str, Any]:
         return answer
     # Servers send fields of other types than the SDK's models say; that is no news to anybody.
     return answer.to_dict(warnings=False) if hasattr(answer, "to_dict") else {}
-
-
-def _text(content: Any) -> str | None:
-    if isinstance(content, list):
-        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else None
 
 
 class _Calls:
@@ -82,16 +83,17 @@ class _Calls:
         call = self._find(piece)
         call["id"] = call["id"] or piece.get("id") or ""
         call["name"] = call["name"] or function.get("name") or ""
-        arguments = function.get("arguments")
-        if isinstance(arguments, dict):
+        arguments = function.get("arguments") or ""
+        if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
-        call["arguments"] += arguments or ""
+        call["arguments"] += arguments
         return call
 
     def _find(self, piece: dict[str, Any]) -> dict[str, Any]:
         index, call_id = piece.get("index"), piece.get("id")
-        if index is not None and index in self._by_index:
-            return self._by_index[index]
+        known = self._by_index.get(index) if index is not None else None
+        if known is not None and not _starts_another(known, piece):
+            return known
         if index is None:
             if call_id:
                 for call in self._calls:
@@ -118,10 +120,22 @@ class _Calls:
         )
 
 
-def read_stream(chunks: Iterable[Any], request: ModelRequest, on_event: OnEvent) -> Reply:
+def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
+    """Whether a piece with a known index is a further call: some servers number every call 0."""
+    call_id, name = piece.get("id"), (piece.get("function") or {}).get("name")
+    return bool(call_id and name and call["id"] and call_id != call["id"])
+
+
+def read_stream(
+    chunks: Iterable[Any],
+    request: ModelRequest,
+    on_event: OnEvent,
+    as_model_error: Callable[[Exception], ModelError],
+) -> Reply:
     """Return the Reply of a stream, telling `on_event` of every piece.
 
-    A failure half-way raises ModelError with `partial`: the Reply as far as it had come.
+    `as_model_error` reads the exceptions of whatever the chunks come through. A failure half-way
+    raises ModelError with `partial`: the Reply as far as it had come.
     """
     stream = _Stream(on_event)
     try:
@@ -129,14 +143,14 @@ def read_stream(chunks: Iterable[Any], request: ModelRequest, on_event: OnEvent)
             stream.take(_plain(chunk))
             if request.cancelled():
                 raise ModelError(ErrorKind.CANCELLED)
+            if request.deadline is not None and time.monotonic() > request.deadline:
+                raise ModelError(ErrorKind.TIMEOUT, "The answer took longer than a turn may.")
         if not stream.ended:
             raise ModelError(ErrorKind.UNAVAILABLE, "The stream ended without an answer's end.")
     except ModelError as error:
         error.partial = stream.reply("interrupted")
         raise
     except Exception as error:
-        from chatapp.llm.client import as_model_error
-
         failure = as_model_error(error)
         failure.partial = stream.reply("interrupted")
         raise failure from error
@@ -157,29 +171,28 @@ class _Stream:
 
     @property
     def ended(self) -> bool:
-        """Whether the server said how the answer ended, or at least answered something."""
-        return bool(self.finish_reason or self._text or self._calls.finished())
+        """Whether the server said that the answer is whole: by its reason, or by its usage."""
+        return bool(self.finish_reason or self._usage)
 
     def take(self, body: dict[str, Any]) -> None:
         """Take one chunk in; raise ModelError for an error sent as a chunk."""
         if body.get("error"):
             raise from_body(body, status=200)
-        self._usage = body.get("usage") or self._usage
-        self._id = self._id or body.get("id") or ""
-        self._model = self._model or body.get("model") or ""
+        self._usage = _usage(body) or self._usage
+        self._id = self._id or str(body.get("id") or "")
+        self._model = self._model or str(body.get("model") or "")
         for choice in (body.get("choices") or [])[:1]:
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            self.finish_reason = str(choice.get("finish_reason") or self.finish_reason)
             self._take_delta(choice.get("delta") or {})
 
     def _take_delta(self, delta: dict[str, Any]) -> None:
-        text = _text(delta.get("content"))
+        text = text_of(delta.get("content"))
         if text:
             self._text.append(text)
             self._on_event("delta", {"text": text})
-        self._reasoning.append(
-            _text(delta.get("reasoning_content") or delta.get("reasoning")) or ""
-        )
-        self._refusal += delta.get("refusal") or ""
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        self._reasoning.append(text_of(reasoning))
+        self._refusal += text_of(delta.get("refusal"))
         for piece in delta.get("tool_calls") or []:
             call = self._calls.add(piece)
             self._on_event(

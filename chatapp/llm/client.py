@@ -5,6 +5,8 @@ Retries are ours: the SDK would multiply its own with its time-out (spec/stack.m
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import threading
 import time
@@ -20,6 +22,7 @@ from chatapp.llm.models import ModelConfig
 MAX_ATTEMPTS = 4
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 20.0
+CANCEL_CHECK_SECONDS = 0.5
 
 
 class OpenAIModel:
@@ -41,24 +44,36 @@ class OpenAIModel:
                 wait = _wait_before(attempt, error)
                 if not _may_retry(error, attempt, wait, request):
                     raise
-            time.sleep(wait)
+            _pause(wait, request)
             attempt += 1
 
     def _call(self, request: ModelRequest, on_event: OnEvent) -> Reply:
         arguments = chat.arguments_of(self.config, request)
         try:
-            client = _client(self.config.api_key, self.config.base_url, threading.get_ident())
+            client = _client(
+                self.config.api_key, self.config.base_url, os.getpid(), threading.get_ident()
+            )
             answer = client.with_options(timeout=_timeout(request)).chat.completions.create(
                 **arguments
             )
+            if not request.stream:
+                return chat.reply_of(answer)
+            with answer:
+                if "json" in answer.response.headers.get("content-type", ""):
+                    # The server took no notice of `stream`: an error, or the answer in one piece.
+                    return chat.reply_of(json.loads(answer.response.read()))
+                return chat.read_stream(answer, request, on_event, as_model_error)
         except ModelError:
             raise
         except Exception as error:
             raise as_model_error(error) from error
-        if request.stream:
-            with answer:
-                return chat.read_stream(answer, request, on_event)
-        return chat.reply_of(answer)
+
+
+def _pause(seconds: float, request: ModelRequest) -> None:
+    """Wait, but not longer than until the turn is cancelled."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not request.cancelled():
+        time.sleep(min(left, CANCEL_CHECK_SECONDS))
 
 
 def _timeout(request: ModelRequest) -> float:
@@ -80,7 +95,9 @@ def _wait_before(attempt: int, error: ModelError) -> float:
 
 
 def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelRequest) -> bool:
-    if not error.is_temporary or (error.partial and (error.partial.text or error.partial.tool_calls)):
+    if not error.is_temporary or (
+        error.partial and (error.partial.text or error.partial.tool_calls)
+    ):
         return False
     if attempt >= MAX_ATTEMPTS or request.cancelled() or error.code == "insufficient_quota":
         return False
@@ -88,7 +105,7 @@ def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelReque
 
 
 @lru_cache(maxsize=64)
-def _client(api_key: str, base_url: str, thread: int) -> Any:
+def _client(api_key: str, base_url: str, process: int, thread: int) -> Any:
     """Return an SDK client; one a thread, because a fork or a thread may not share a connection."""
     import openai
 
@@ -122,7 +139,7 @@ def as_model_error(error: Exception) -> ModelError:
         return ModelError(ErrorKind.UNAVAILABLE, str(error))
     if isinstance(error, openai.APIError):
         return from_body(error.body or str(error), status=200, fallback=str(error))
-    if isinstance(error, ValueError | TypeError | KeyError):
+    if isinstance(error, ValueError | TypeError | LookupError | AttributeError):
         return ModelError(ErrorKind.BAD_ANSWER, f"{type(error).__name__}: {error}")
     return ModelError(ErrorKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
 

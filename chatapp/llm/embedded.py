@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.models import ModelConfig
 from chatapp.llm.tokens import count_message
+from chatapp.wire import text_of
 
 MAX_QUOTES = 4
 MAX_QUOTE_CHARS = 300
@@ -25,11 +27,12 @@ NOTICE = (
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])|\n+")
 _WORD = re.compile(r"[^\W_]{3,}|\d+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_COMMON = frozenset(
+_COMMON_WORDS = (
     "the and for are was were that this with you your have has had what when where which who how "
     "why can could would should does did not but from about there their they them then than been "
-    "will just into our out any all please tell know say said".split()
+    "will just into our out any all please tell know say said"
 )
+_COMMON = frozenset(_COMMON_WORDS.split())
 
 
 class EmbeddedModel:
@@ -76,7 +79,7 @@ class EmbeddedModel:
 
 
 def _answer(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
-    question = next((_text(m) for m in reversed(messages) if m.get("role") == "user"), "")
+    question = next((text_of(m["content"]) for m in reversed(messages) if m["role"] == "user"), "")
     quotes = _quotes(messages, _terms(question), question)
     if not quotes:
         yield "The conversation so far says nothing about this."
@@ -93,7 +96,7 @@ def _quotes(
     found: list[tuple[float, int, str, str]] = []
     seen: set[str] = set()
     for number, message in enumerate(messages, 1):
-        text = _text(message)
+        text = text_of(message.get("content"))
         if not terms or text == question or text.rstrip().endswith(NOTICE):
             continue
         for sentence in _SENTENCE_END.split(text):
@@ -110,11 +113,4 @@ def _terms(text: str) -> frozenset[str]:
     """Return the words that count, lower-cased; for Chinese, pairs of neighbouring characters."""
     words = {word.lower() for word in _WORD.findall(text) if not _CJK.search(word)} - _COMMON
     letters = _CJK.findall(text)
-    return frozenset(words | {a + b for a, b in zip(letters, letters[1:], strict=False)})
-
-
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, list):
-        return "".join(p.get("text") or "" for p in content if isinstance(p, dict))
-    return content if isinstance(content, str) else ""
+    return frozenset(words | {a + b for a, b in pairwise(letters)})

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from chatapp.wire import Cleaner
+
 
 class ErrorKind(enum.Enum):
     """The reactions differ, so the kinds do."""
@@ -54,9 +56,10 @@ class ModelError(Exception):
         retry_after: float | None = None,
     ) -> None:
         self.kind = kind
-        self.detail = detail[:2000]
+        # Stored and shown later, so it must be text that can be.
+        self.detail = Cleaner().text(detail)[:2000]
         self.status = status
-        self.code = code
+        self.code = Cleaner().text(code)
         self.retry_after = retry_after
         self.partial: Any = None
         super().__init__(f"{self.sentence} {self.detail}".strip())
@@ -104,7 +107,7 @@ _OVERFLOW_PHRASES = re.compile(
             r"exceeded model token limit",
             r"token limit exceeded",
             r"reduce the length of the messages",
-            r"inputs? tokens \+ max_new_tokens must be",
+            r"inputs?`? tokens \+ `?max_new_tokens`? must be",
             r"too long to fit into the model",
             r"tokens to keep from the initial prompt",
             r"when context the overflows",
@@ -138,7 +141,7 @@ def classify(*, status: int | None, code: Any, kind: Any, message: str) -> Error
     if names & _OVERFLOW_CODES:
         return ErrorKind.CONTEXT_OVERFLOW
     if status is None or status in (200, 400, 413, 422, 500):
-        rate = _RATE_PHRASES.search(message)
+        rate = _RATE_PHRASES.search(" ".join([*names, message]))
         if not rate and _OVERFLOW_PHRASES.search(message):
             return ErrorKind.CONTEXT_OVERFLOW
         if rate and status != 500:
@@ -152,6 +155,8 @@ def from_body(
     body: Any, *, status: int | None, fallback: str = "", retry_after: float | None = None
 ) -> ModelError:
     """Return the ModelError for an error body: an object with code, type, message, or a text."""
+    if isinstance(body, list) and body:  # Gemini's compatible interface sends a list of one
+        body = body[0]
     error = body.get("error", body) if isinstance(body, Mapping) else body
     if isinstance(error, Mapping):
         message = str(error.get("message") or fallback)

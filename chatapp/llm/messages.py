@@ -48,4 +48,6 @@ def ignore_event(name: str, payload: dict[str, Any]) -> None:
 class ChatModel(Protocol):
     """A model: made with its ModelConfig, answers one request or raises llm.errors.ModelError."""
 
-    def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply: ...
+    def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply:
+        """Return the answer, telling `on_event` of its pieces where the request is streamed."""
+        ...

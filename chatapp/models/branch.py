@@ -23,7 +23,9 @@ class Branch(models.Model):
         REPLAY = "replay", "Replay"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    session = models.ForeignKey("chatapp.Session", on_delete=models.CASCADE, related_name="branches")
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="branches"
+    )
     parent = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
     )

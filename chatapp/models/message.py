@@ -9,12 +9,14 @@ from typing import Any
 from django.db import models
 from django.utils import timezone
 
+from chatapp.wire import to_wire
+
 # Positions go in steps, so that a row can be put between two.
 POSITION_STEP = 1_000_000
 
 
 class Message(models.Model):
-    """One row: written once by transcript.py, never changed by compaction (DESIGN.md, rule 1).
+    """One row: written once by transcript.py, its text never changed (DESIGN.md, rule 1).
 
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
     list, with its texts taken out into `content` (see chatapp.wire). `tokens` is counted once;
@@ -36,7 +38,9 @@ class Message(models.Model):
         PLACEHOLDER = "placeholder", "Placeholder"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    session = models.ForeignKey("chatapp.Session", on_delete=models.CASCADE, related_name="messages")
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="messages"
+    )
     branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="messages")
     position = models.BigIntegerField()
     role = models.CharField(max_length=9, choices=Role.choices)
@@ -98,11 +102,9 @@ class Message(models.Model):
 
     @property
     def is_rule(self) -> bool:
-        """Whether this is a system message that opened the conversation: always sent, at the front."""
+        """Whether this is a system message that opened the conversation: always sent, first."""
         return self.pinned and self.role == self.Role.SYSTEM
 
     def wire(self) -> dict[str, Any]:
         """Return the message as an OpenAI chat message."""
-        from chatapp.wire import to_wire
-
         return to_wire(self)

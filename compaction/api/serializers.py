@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
@@ -142,14 +143,22 @@ class CompactSerializer(serializers.Serializer[Any]):
 
 
 class EstimateSerializer(serializers.Serializer[Any]):
-    """What a compaction would do."""
+    """What a compaction would do: the answer to `dry_run`."""
 
+    dry_run = serializers.BooleanField()
     messages = serializers.IntegerField()
     tokens = serializers.IntegerField()
     calls = serializers.IntegerField()
     cost = serializers.FloatField()
     keep = serializers.IntegerField()
     reason = serializers.CharField(allow_blank=True)
+
+
+COMPACT_RESULT = PolymorphicProxySerializer(
+    component_name="CompactResult",
+    serializers=[RunSerializer, EstimateSerializer],
+    resource_type_field_name=None,
+)
 
 
 class TriggerSerializer(serializers.Serializer[Any]):

@@ -60,7 +60,7 @@ class CompactView(SessionView):
 
     @extend_schema(
         request=shapes.CompactSerializer,
-        responses={200: shapes.RunSerializer, 202: shapes.RunSerializer},
+        responses={200: shapes.COMPACT_RESULT, 202: shapes.RunSerializer},
     )
     def post(self, request: Request, session_id: str) -> Response:
         """Queue a run (202), wait for its end (200 with `wait`), or only estimate (`dry_run`)."""
@@ -71,7 +71,8 @@ class CompactView(SessionView):
         profile = _profile(asked["profile"])
         if asked["dry_run"]:
             estimate = estimate_compaction(situation_of(session, profile=profile))
-            return Response({"dry_run": True, **estimate.as_dict()})
+            shown = shapes.EstimateSerializer({"dry_run": True, **estimate.as_dict()})
+            return Response(shown.data)
         arguments: dict[str, Any] = {
             "session": session,
             "trigger": MANUAL,
@@ -106,12 +107,12 @@ class CompactionView(SessionView):
     @extend_schema(request=shapes.AssignProfileSerializer, responses=shapes.StateSerializer)
     def patch(self, request: Request, session_id: str) -> Response:
         """Give the branch a profile of its own, or the default again."""
+        session = self.get_session()
         form = shapes.AssignProfileSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        session = self.get_session()
         name = form.validated_data["profile"]
         _profile(name)
-        assign_profile(situation_of(session).state, name)
+        assign_profile(session.branch, name)
         return Response(shapes.StateSerializer(branch_facts(situation_of(session))).data)
 
 

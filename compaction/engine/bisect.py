@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from compaction.engine.boundaries import split_point
+from compaction.engine.estimate import is_clearly_too_large
 from compaction.engine.extractive import ExtractiveSummarizer
 from compaction.engine.profile import Profile
 from compaction.engine.protocols import (
@@ -24,8 +25,6 @@ from compaction.engine.protocols import (
 from compaction.engine.types import Item, Outcome, Step, SummaryAnswer, SummaryRequest
 from compaction.engine.validation import is_cut_off, problem_of
 
-# How much larger than the summariser's room an input must be before its first call is saved.
-CLEARLY_TOO_LARGE = 1.25
 # The smallest budget of a text that is cut by force (spec 1.5, "forced truncation").
 FORCED_MINIMUM_TOKENS = 128
 
@@ -70,9 +69,7 @@ class BisectSummary:
     _steps: list[Step] = field(default_factory=list)
     _calls: int = 0
 
-    def run(
-        self, items: Sequence[Item], *, previous: str = "", instructions: str = ""
-    ) -> Outcome:
+    def run(self, items: Sequence[Item], *, previous: str = "", instructions: str = "") -> Outcome:
         """Return the Outcome for the items, which are never cut before they were read.
 
         `previous` is the summary that this one continues: the first part of the input takes it in.
@@ -104,7 +101,7 @@ class BisectSummary:
         )
 
     def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
-        if not self._is_hopeless(request, depth):
+        if not self._is_hopeless(request):
             answer, step = self._ask(request, depth=depth, parent=parent)
             if answer is not None:
                 return _leaf(answer.text, depth)
@@ -127,12 +124,12 @@ class BisectSummary:
         )
         return self._merge(request, left, right, depth=depth + 1, parent=parent)
 
-    def _is_hopeless(self, request: SummaryRequest, depth: int) -> bool:
+    def _is_hopeless(self, request: SummaryRequest) -> bool:
         """Whether the call is sure to be refused, so that it can be saved (`planned_split`)."""
         if not self.profile.planned_split or not self.profile.bisect_enabled:
             return False
         limit = self.summarizer.input_limit(request.target_tokens)
-        return limit is not None and self._size(request) > limit * CLEARLY_TOO_LARGE
+        return limit is not None and is_clearly_too_large(self._size(request), limit)
 
     def _merge(
         self, source: SummaryRequest, left: _Part, right: _Part, *, depth: int, parent: int | None
@@ -219,6 +216,7 @@ class BisectSummary:
         depth: int,
         parent: int | None,
         outcome: str,
+        is_call: bool = True,
         error: str = "",
         duration_ms: int = 0,
     ) -> Step:
@@ -235,6 +233,7 @@ class BisectSummary:
             input_tokens=answer.input_tokens if answer else self._size(request),
             output_tokens=answer.output_tokens if answer else 0,
             outcome=outcome,
+            is_call=is_call,
             duration_ms=duration_ms,
             error=error,
             output=answer.text if answer else "",
@@ -261,14 +260,22 @@ class BisectSummary:
         if self.profile.fallback == "extractive":
             chosen = ExtractiveSummarizer(counter=self.counter).summarize(request)
             if chosen.text.strip():
-                self._record(request, chosen, depth=depth, parent=parent, outcome="truncated")
+                self._record_made(request, chosen, depth=depth, parent=parent)
                 return chosen.text
         text = forced_truncation(request, counter=self.counter, depth=depth)
         answer = SummaryAnswer(
             text=text, input_tokens=self._size(request), output_tokens=self.counter.count(text)
         )
-        self._record(request, answer, depth=depth, parent=parent, outcome="truncated")
+        self._record_made(request, answer, depth=depth, parent=parent)
         return text
+
+    def _record_made(
+        self, request: SummaryRequest, answer: SummaryAnswer, *, depth: int, parent: int | None
+    ) -> None:
+        """Record a text that was made here, without a call."""
+        self._record(
+            request, answer, depth=depth, parent=parent, outcome="truncated", is_call=False
+        )
 
 
 def _leaf(text: str, depth: int) -> _Part:

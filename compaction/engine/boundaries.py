@@ -7,6 +7,7 @@ a result belongs to the nearest earlier unanswered call, whatever ids repeat.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from compaction.engine.types import Group, Item
 
@@ -43,11 +44,7 @@ def legal_cuts(items: Sequence[Item]) -> list[int]:
 def groups(items: Sequence[Item]) -> list[Group]:
     """Return the items in stretches that may not be parted, in order."""
     bounds = [0, *legal_cuts(items), len(items)]
-    return [
-        Group(items=tuple(items[start:end]))
-        for start, end in zip(bounds, bounds[1:], strict=False)
-        if start < end
-    ]
+    return [Group(items=tuple(items[start:end])) for start, end in pairwise(bounds) if start < end]
 
 
 def split_point(items: Sequence[Item], min_messages: int) -> int | None:

@@ -24,11 +24,16 @@ OVERHEAD_TOKENS = 150
 """What a model's own prompt would take; kept so that a window means the same here."""
 REINFORCED_SHARE = 0.75
 """A second try asks for less: the same answer again would be judged the same again."""
+MERGE_RATIO = 0.65
+"""Summaries were held to `ratio` when they were made: halving them again would only lose more."""
 SMALLEST_LINE_TOKENS = 8
 
 
 class ExtractiveSummarizer:
-    """Answers any summary request with sentences of its input, at most `ratio` of its size."""
+    """Answers any summary request with sentences of its input, at most `ratio` of its size.
+
+    A merge may take MERGE_RATIO of its two summaries, and in no case more than its target.
+    """
 
     def __init__(
         self,
@@ -69,7 +74,8 @@ class ExtractiveSummarizer:
     def _summary(self, request: SummaryRequest, input_tokens: int) -> str:
         material = gather_material(request)
         target = max(1, request.target_tokens)
-        share = self.ratio * (REINFORCED_SHARE if request.reinforced else 1.0)
+        share = max(self.ratio, MERGE_RATIO) if request.kind == "merge" else self.ratio
+        share *= REINFORCED_SHARE if request.reinforced else 1.0
         budget = min(target, int(share * input_tokens))
         text = compose(
             material,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from compaction.engine.extractive_terms import is_bare_identifier
 from compaction.engine.sentences import split_lines, split_long, split_sentences, without_bullet
 
 
@@ -76,6 +77,9 @@ _KNOWN = {
     **{name: heading for heading, name in CHINESE.items()},
     **_ALIASES,
 }
+SEPARATOR = ", "
+"""Between the identifiers that share a line."""
+MAX_ACTION_CHARACTERS = 200
 _NOTES = frozenset({NOTE, NOTE_CHINESE})
 _NOTHING = frozenset({"(none)", "none", "n/a", "无", "(无)", "（无）"})
 _TITLE = re.compile(r"(?:#{1,6}\s+|\*\*)(.{1,60}?)(?:\*\*)?[:：]?(?:\*\*)?$")
@@ -127,8 +131,8 @@ def is_structured(summary: str) -> bool:
 def parse_summary(summary: str) -> Iterator[tuple[str, str, Heading | None, bool]]:
     """Each line of a summary as (text, label, heading, was it carried already).
 
-    The heading is None under a heading nobody knows and in free text, which comes sentence by
-    sentence: the caller decides where that belongs.
+    Identifiers that share a line come one by one. The heading is None under a heading nobody knows
+    and in free text, which comes sentence by sentence: the caller decides where that belongs.
     """
     if not is_structured(summary):
         for sentence in split_sentences(summary):
@@ -153,6 +157,15 @@ def _parsed_line(
     label = ""
     if match := _LABEL.match(text):
         text, label = text[match.end() :], match[1]
+    if heading is Heading.FILES:
+        yield text[:MAX_ACTION_CHARACTERS].rstrip(), label, heading, carried
+        return
+    if heading is Heading.IDENTIFIERS and not label:
+        parts = text.split(SEPARATOR)
+        if all(map(is_bare_identifier, parts)):
+            for part in parts:
+                yield part, label, heading, carried
+            return
     for piece in split_long(text):
         yield piece, label, heading, carried
 

@@ -15,16 +15,17 @@ from enum import IntEnum
 
 from compaction.engine.extractive_candidates import Candidate
 from compaction.engine.extractive_headings import Heading, Line
+from compaction.engine.extractive_terms import extract_terms
 
 MAX_UPDATES = 8
-LINE_OVERHEAD_TOKENS = 8.0
+LINE_OVERHEAD_TOKENS = 12.0
 """Added to a candidate's size when it is ranked: many tiny lines read badly."""
 COVERED_SHARE = 0.95
 """A candidate of whose worth this share is already said is left out."""
 MIN_LINE_TOKENS = 4
 MAX_MISSES = 30
 """So many candidates in a row that do not fit, and the basket counts as full."""
-SMALLEST_GAIN = 0.03
+SMALLEST_GAIN = 0.01
 """Less than this is noise, such as the hundredth line of a log that says the same."""
 LAST_ORDER = 1 << 40
 
@@ -57,7 +58,7 @@ class Basket:
     spent: int = 0
     carried_spent: int = 0
     covered: set[str] = field(default_factory=set)
-    _headings: set[Heading] = field(default_factory=set)
+    spent_on: dict[Heading, int] = field(default_factory=dict)
     _costs: dict[Line | Heading, int] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
 
@@ -83,24 +84,26 @@ class Basket:
             return False
         self._taken.add(candidate.order)
         self.choices.append(Choice(line=line, order=candidate.order, rank=rank))
-        self._headings.add(line.heading)
         self.covered.update(candidate.terms.weights)
-        self.spent += cost
-        if line.carried:
-            self.carried_spent += cost
+        self._pay(line, cost)
         return True
 
     def add_line(self, line: Line, *, order: int, rank: Rank) -> None:
         """Take a line that is no candidate's own; such lines stand after all others, by `order`."""
-        self.spent += self.price(line)
+        self._pay(line, self.price(line))
         self.choices.append(Choice(line=line, order=LAST_ORDER + order, rank=rank))
-        self._headings.add(line.heading)
+        terms = extract_terms(line.text)
+        self.covered.update(one.casefold() for one in (*terms.codes, *terms.identifiers))
+
+    def _pay(self, line: Line, cost: int) -> None:
+        self.spent += cost
+        self.spent_on[line.heading] = self.spent_on.get(line.heading, 0) + cost
         if line.carried:
-            self.carried_spent += self.cost(line)
+            self.carried_spent += cost
 
     def price(self, line: Line) -> int:
         """What a line would add: its own tokens, and its heading's when it is the first there."""
-        return self.cost(line) + (0 if line.heading in self._headings else self.cost(line.heading))
+        return self.cost(line) + (0 if line.heading in self.spent_on else self.cost(line.heading))
 
     def cost(self, part: Line | Heading) -> int:
         """The tokens of a line or of a heading, counted once however often it is asked."""
@@ -119,6 +122,12 @@ def estimated_tokens(text: str) -> float:
 
 def gain(candidate: Candidate, covered: set[str]) -> float:
     """What choosing the candidate now would add, per token; 0 when it would repeat."""
+    size = estimated_tokens(candidate.line.text) + LINE_OVERHEAD_TOKENS
+    return candidate.worth * new_worth(candidate, covered) / size
+
+
+def new_worth(candidate: Candidate, covered: set[str]) -> float:
+    """The weight of what the candidate says and no chosen line does; 0 when it would repeat."""
     weights = candidate.terms.weights
     new = total = 0.0
     for term, weight in weights.items():
@@ -127,8 +136,7 @@ def gain(candidate: Candidate, covered: set[str]) -> float:
             new += weight
     if new <= total * (1 - COVERED_SHARE):
         return 0.0
-    size = estimated_tokens(candidate.line.text) + LINE_OVERHEAD_TOKENS
-    return candidate.worth * new / size
+    return new
 
 
 def fill(basket: Basket, candidates: Iterable[Candidate], *, carried_limit: int) -> None:

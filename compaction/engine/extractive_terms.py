@@ -13,10 +13,12 @@ from itertools import pairwise
 
 from compaction.engine.sentences import HAN, KANA, word_set
 
-CODE_WEIGHT = 30.0
-"""MK-2417, INV-2024-001: somebody will ask for exactly this string."""
-IDENTIFIER_WEIGHT = 12.0
-"""Mail addresses, handles, hashes, long digit runs."""
+REFERENCE_WEIGHT = 20.0
+"""MK-2417: somebody will ask for exactly this string."""
+CODE_WEIGHT = 10.0
+"""OF-SCM-W07, LC-SM420, IP66: part numbers and the like."""
+IDENTIFIER_WEIGHT = 8.0
+"""Mail addresses, handles, hashes, long digit runs. The second of a sentence weighs half."""
 PATH_WEIGHT = 4.0
 NUMBER_WEIGHT = 3.0
 NAME_WEIGHT = 3.0
@@ -39,6 +41,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _QUANTITY = re.compile(r"\d[\d.,:/-]*-?[A-Za-z]{0,12}")
 _CODE = re.compile(r"(?=[^A-Z]*[A-Z])(?=(?:\D*\d){2})[A-Z0-9][A-Z0-9_./#:-]{3,}")
 _SHORT_CODE = re.compile(r"[A-Z]{2,10}-\d+")
+_REFERENCE = re.compile(r"[A-Z]{2,6}-\d{4,}")
 _HEXADECIMAL = re.compile(r"(?=[a-f-]*\d)(?=[0-9-]*[a-f])[0-9a-f-]{7,}")
 _DIGITS = re.compile(r"\d{6,}|\d{3,}(?:-\d{3,})+")
 _MIXED = re.compile(r"(?=[^_-]*[_-])(?=(?:\D*\d){3})[A-Za-z]\w*(?:-\w+)*")
@@ -103,7 +106,7 @@ def extract_terms(sentence: str, *, small: Container[str] = ()) -> Terms:
     start = _SENTENCE_START.match(sentence)
     beginning = start.end() if start else 0
     for match in _TOKEN.finditer(sentence):
-        token, shape = match[0], match.lastgroup
+        token, shape = match[0].rstrip("_") or match[0], match.lastgroup
         if shape == "cjk":
             _add_pairs(token, weights)
         elif shape == "mail" or shape == "handle":
@@ -115,10 +118,10 @@ def extract_terms(sentence: str, *, small: Container[str] = ()) -> Terms:
             _add_word(token, weights, starts=match.start() == beginning, small=small)
         elif is_code(token):
             codes.append(token)
-            weights[token.casefold()] = CODE_WEIGHT
+            weights[token.casefold()] = _code_weight(token) / len(codes)
         elif is_identifier(token):
             identifiers.append(token)
-            weights[token.casefold()] = IDENTIFIER_WEIGHT
+            weights[token.casefold()] = IDENTIFIER_WEIGHT / len(identifiers)
         else:
             numbers += 1
             weights[token.casefold()] = NUMBER_WEIGHT
@@ -142,8 +145,25 @@ def is_identifier(token: str) -> bool:
     return any(shape.fullmatch(token) for shape in (_DIGITS, _HEXADECIMAL, _MIXED))
 
 
+def is_reference_number(token: str) -> bool:
+    """Whether a code is of the kind people ask for: letters, a hyphen, four digits or more."""
+    return bool(_REFERENCE.fullmatch(token))
+
+
+def is_bare_identifier(text: str) -> bool:
+    """Whether a text is one code or identifier and nothing else."""
+    if not text or " " in text:
+        return False
+    terms = extract_terms(text)
+    return text in terms.codes or text in terms.identifiers
+
+
 def _is_quantity(token: str) -> bool:
     return bool(_QUANTITY.fullmatch(token) or _DATE.match(token))
+
+
+def _code_weight(code: str) -> float:
+    return REFERENCE_WEIGHT if is_reference_number(code) else CODE_WEIGHT
 
 
 def _add_neighbours(weights: dict[str, float]) -> None:

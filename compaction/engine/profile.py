@@ -33,12 +33,18 @@ class Profile:
     message_limit: int = _parameter(
         40,
         "Compact when this many messages came since the last summary; 0 switches the rule off.",
-        unit="messages", group="when", minimum=0, maximum=100_000,
+        unit="messages",
+        group="when",
+        minimum=0,
+        maximum=100_000,
     )
     max_context_tokens: int = _parameter(
         6000,
         "Compact when this many tokens came since the last summary; 0 switches the rule off.",
-        unit="tokens", group="when", minimum=0, maximum=100_000_000,
+        unit="tokens",
+        group="when",
+        minimum=0,
+        maximum=100_000_000,
     )
     window_trigger: bool = _parameter(
         False, "Compact when the next request would not leave the reserve free.", group="when"
@@ -46,43 +52,72 @@ class Profile:
     reserve_tokens: int = _parameter(
         0,
         "Part of the window kept free for the answer; the model's own maximum counts if larger.",
-        unit="tokens", group="when", minimum=0, maximum=100_000_000,
+        unit="tokens",
+        group="when",
+        minimum=0,
+        maximum=100_000_000,
     )
     cooldown_seconds: int = _parameter(
         60,
         "Shortest time between two compactions by count or tokens; overflow and window ignore it.",
-        unit="seconds", group="when", minimum=0, maximum=86_400,
+        unit="seconds",
+        group="when",
+        minimum=0,
+        maximum=86_400,
     )
     cut: str = _parameter(
-        "last_n", "What stays verbatim: the last N messages, or the most recent tokens.",
-        group="cut", choices=("last_n", "recent_tokens"),
+        "last_n",
+        "What stays verbatim: the last N messages, or the most recent tokens.",
+        group="cut",
+        choices=("last_n", "recent_tokens"),
     )
     keep_last_n: int = _parameter(
-        6, "Messages that stay verbatim; more where a tool call would lose its results.",
-        unit="messages", group="cut", minimum=0, maximum=10_000,
+        6,
+        "Messages that stay verbatim; more where a tool call would lose its results.",
+        unit="messages",
+        group="cut",
+        minimum=0,
+        maximum=10_000,
     )
     keep_recent_tokens: int = _parameter(
-        20_000, "Tokens that stay verbatim, counted from the newest message.",
-        unit="tokens", group="cut", minimum=1, maximum=100_000_000,
+        20_000,
+        "Tokens that stay verbatim, counted from the newest message.",
+        unit="tokens",
+        group="cut",
+        minimum=1,
+        maximum=100_000_000,
     )
     summariser: str = _parameter(
-        "model", "Who summarises: a language model, or chosen sentences without one.",
-        group="summariser", choices=("model", "extractive"),
+        "model",
+        "Who summarises: a language model, or chosen sentences without one.",
+        group="summariser",
+        choices=("model", "extractive"),
     )
     summary_model: str = _parameter(
         "", "Alias of the summarising model; empty means the session's own.", group="summariser"
     )
     target_summary_tokens: int = _parameter(
-        700, "Size asked of a summary.", unit="tokens", group="summariser",
-        minimum=16, maximum=100_000,
+        700,
+        "Size asked of a summary.",
+        unit="tokens",
+        group="summariser",
+        minimum=16,
+        maximum=100_000,
     )
     merge_target_tokens: int = _parameter(
-        0, "Size asked of a merged summary; 0 means the same as a summary's.",
-        unit="tokens", group="summariser", minimum=0, maximum=100_000,
+        0,
+        "Size asked of a merged summary; 0 means the same as a summary's.",
+        unit="tokens",
+        group="summariser",
+        minimum=0,
+        maximum=100_000,
     )
     temperature: float | None = _parameter(
-        0.2, "Temperature of the summarising calls; empty sends none.", group="summariser",
-        minimum=0.0, maximum=2.0,
+        0.2,
+        "Temperature of the summarising calls; empty sends none.",
+        group="summariser",
+        minimum=0.0,
+        maximum=2.0,
     )
     bisect_enabled: bool = _parameter(
         True, "Halve an input that is too large and merge the two summaries.", group="bisect"
@@ -92,33 +127,46 @@ class Profile:
     )
     bisect_min_messages: int = _parameter(
         # The document allows 1, with which a merge halves itself without end (1.12 D18).
-        4, "Inputs of this many messages or fewer are not halved.", unit="messages",
-        group="bisect", minimum=2, maximum=1000,
+        4,
+        "Inputs of this many messages or fewer are not halved.",
+        unit="messages",
+        group="bisect",
+        minimum=2,
+        maximum=1000,
     )
     planned_split: bool = _parameter(
         False, "Halve at once what clearly exceeds the summariser's known window.", group="bisect"
     )
     max_model_calls: int = _parameter(
-        64, "Most model calls of one run.", unit="calls", group="bisect", minimum=1, maximum=1000
+        200, "Most model calls of one run.", unit="calls", group="bisect", minimum=1, maximum=1000
     )
     fallback: str = _parameter(
         "extractive",
         "When no halving is left: chosen sentences first, or the plain head of the text.",
-        group="bisect", choices=("extractive", "truncate"),
+        group="bisect",
+        choices=("extractive", "truncate"),
     )
     retry_on_context_overflow: bool = _parameter(
-        True, "After a refused request, compact everything but the question and try once more.",
+        True,
+        "After a refused request, compact everything but the question and try once more.",
         group="recovery",
     )
     summary_limit: int = _parameter(
-        2, "How many of the newest summaries are sent, oldest first.",
-        unit="summaries", group="sending", minimum=1, maximum=20,
+        2,
+        "How many of the newest summaries are sent, oldest first.",
+        unit="summaries",
+        group="sending",
+        minimum=1,
+        maximum=20,
     )
     history_limit: int = _parameter(
         0,
         "Most messages sent behind the summaries, the newest; 0 sends all. Older ones that no "
         "summary covers yet are then not sent.",
-        unit="messages", group="sending", minimum=0, maximum=100_000,
+        unit="messages",
+        group="sending",
+        minimum=0,
+        maximum=100_000,
     )
 
     @property
@@ -213,16 +261,19 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters that variables of document 002 set; raise ProfileError for junk.
 
     Booleans are words (true, 1, yes, on / false, 0, no, off); the document took any other word,
-    even "no", for true.
+    even "no", for true. Numbers below a parameter's minimum count as the minimum, which is what
+    the document's floors and its "<= 0 switches off" come to (spec 1.1).
     """
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     types = parameter_types()
+    minimum = {item.name: item.metadata.get("minimum") for item in fields(Profile)}
     for variable, name in ENVIRONMENT.items():
         if variable in environment:
             text = environment[variable].strip()
             try:
-                values[name] = _parse(text, types[name])
+                value = _parse(text, types[name])
+                values[name] = max(value, minimum[name]) if types[name] is int else value
             except ValueError:
                 errors[variable] = f"{text!r} cannot be read as a value of {name}."
     if errors:

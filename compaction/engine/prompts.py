@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from compaction.engine.serialize import fenced, transcript
 from compaction.engine.types import SummaryRequest
 
-PROMPT_VERSION = "2026-11-27.1"
+PROMPT_VERSION = "2026-11-27.2"
 
 # The first lines tell the two kinds of call apart, in logs too.
 CHUNK_TITLE = "You write the working summary of a conversation"
@@ -25,27 +24,34 @@ Open questions, Last state.
 Copy identifiers, numbers, names, paths, dates and error texts exactly. Where facts changed, keep \
 the newest and say that it replaced an older one. Invent nothing. Answer with the summary alone."""
 
-_CHUNK = CHUNK_TITLE + """, so that an assistant can go on with it without the \
+_CHUNK = (
+    CHUNK_TITLE
+    + """, so that an assistant can go on with it without the \
 messages you read.{previous}
 
-""" + _RULES
+"""
+    + _RULES
+)
 
 _PREVIOUS = """ A summary of everything before comes first: carry its facts on, \
 as far as they still hold; newer messages win."""
 
-_MERGE = MERGE_TITLE + """; the first is the older one. Keep the facts of both; \
+_MERGE = (
+    MERGE_TITLE
+    + """; the first is the older one. Keep the facts of both; \
 where they disagree, the second wins.
 
-""" + _RULES
+"""
+    + _RULES
+)
 
 _REINFORCED = """
 
-Your last answer could not be used. Answer in plain text, at once and completely, with no tool call."""
+Your last answer could not be used. Answer in plain text, at once and completely, without a tool."""
 
 _CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _HANGUL = re.compile(r"[\uac00-\ud7af]")
-_CYRILLIC = re.compile(r"[\u0400-\u04ff]")
 _LETTER = re.compile(r"[^\W\d_]")
 # How much of the text the language is read from.
 _SAMPLE_CHARS = 20_000
@@ -63,11 +69,20 @@ def main_language(text: str) -> str:
         (kana / letters > 0.1, "Japanese"),
         (hangul / letters > 0.2, "Korean"),
         (len(_CJK.findall(sample)) / letters > 0.2, "Chinese"),
-        (len(_CYRILLIC.findall(sample)) / letters > 0.5, "Russian"),
     ):
         if share:
             return f"in {name}, the language of the conversation"
     return "in the main language of the conversation"
+
+
+def spoken_text(request: SummaryRequest) -> str:
+    """Return what people and models wrote, which decides the language: no output of tools.
+
+    Where tools alone have spoken, their output decides.
+    """
+    said = [item.text for item in request.items if item.role != "tool"]
+    texts = [text for text in (*request.texts, request.previous, *said) if text.strip()]
+    return "\n".join(texts or [item.text for item in request.items])
 
 
 def system_prompt(kind: str, *, target_tokens: int, language: str, previous: bool) -> str:
@@ -80,11 +95,10 @@ def system_prompt(kind: str, *, target_tokens: int, language: str, previous: boo
 
 def messages_for(request: SummaryRequest) -> list[dict[str, str]]:
     """Return the chat messages of a summariser's call: instruction, then data in one user text."""
-    sources: Sequence[str] = request.texts or [item.text for item in request.items]
     text = system_prompt(
         request.kind,
         target_tokens=request.target_tokens,
-        language=main_language("\n".join(sources)),
+        language=main_language(spoken_text(request)),
         previous=bool(request.previous),
     )
     if request.reinforced:

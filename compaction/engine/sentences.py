@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-MAX_SENTENCE_CHARACTERS = 160
+MAX_SENTENCE_CHARACTERS = 220
 """A longer sentence is parted at a clause, else at a space, else anywhere."""
+MAX_CHINESE_CHARACTERS = 110
+"""The same for a sentence that is mainly Chinese, where every character is a token."""
 
 MIN_CLAUSE_CHARACTERS = 50
 ELLIPSIS = "…"
@@ -39,6 +41,9 @@ _ABBREVIATIONS = word_set(
     "mr mrs ms dr prof st no vs etc e.g i.e eg ie fig al inc ltd co corp approx jr sr u.s a.m p.m "
     "dept est jan feb mar apr jun jul aug sep sept oct nov dec"
 )
+_JSON_START = re.compile(r"\s{0,80}(?:\{\s{0,80}\"|\[\s{0,80}[\[{\"])")
+_BRACKETS = re.compile(r"[\[\]{}]+")
+_DANGLING_KEY = re.compile(r"(?:^|, ?)\"[^\"]{1,60}\":$")
 _HAN = re.compile(f"[{HAN}]")
 _KANA_OR_HANGUL = re.compile(f"[{KANA}{HANGUL}]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
@@ -74,6 +79,20 @@ def split_sentences(text: str) -> Iterator[str]:
             yield from split_long(sentence)
 
 
+def split_fields(text: str) -> Iterator[str]:
+    """The pieces of a JSON text, object by object, without the brackets around them."""
+    for line in split_lines(text):
+        for inside in _BRACKETS.split(line):
+            piece = _DANGLING_KEY.sub("", inside.strip(" ,")).strip(" ,:")
+            for part in split_long(piece):
+                yield part.strip(" ,:")
+
+
+def is_json(text: str) -> bool:
+    """Whether a text looks like JSON, be it whole or cut off."""
+    return bool(_JSON_START.match(text))
+
+
 def without_bullet(line: str) -> str:
     """The line without the list, quotation or heading markers it starts with."""
     start = 0
@@ -84,9 +103,9 @@ def without_bullet(line: str) -> str:
 
 def split_long(sentence: str) -> Iterator[str]:
     """The sentence itself, or its pieces when it has more than MAX_SENTENCE_CHARACTERS."""
-    start = 0
-    while len(sentence) - start > MAX_SENTENCE_CHARACTERS:
-        end = _cut(sentence, start)
+    start, longest = 0, _longest(sentence)
+    while len(sentence) - start > longest:
+        end = _cut(sentence, start, longest)
         if piece := sentence[start:end].strip():
             yield piece
         start = end
@@ -137,8 +156,15 @@ def _is_abbreviation(line: str, start: int, end: int) -> bool:
     return (len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS
 
 
-def _cut(sentence: str, start: int) -> int:
-    low, high = start + MIN_CLAUSE_CHARACTERS, start + MAX_SENTENCE_CHARACTERS
+def _longest(sentence: str) -> int:
+    if len(sentence) <= MAX_CHINESE_CHARACTERS or sentence.isascii():
+        return MAX_SENTENCE_CHARACTERS
+    mainly = 2 * len(_HAN.findall(sentence)) > len(sentence)
+    return MAX_CHINESE_CHARACTERS if mainly else MAX_SENTENCE_CHARACTERS
+
+
+def _cut(sentence: str, start: int, longest: int) -> int:
+    low, high = start + MIN_CLAUSE_CHARACTERS, start + longest
     clause = 0
     for match in _CLAUSE_END.finditer(sentence, low, high):
         clause = match.end()

@@ -6,8 +6,8 @@ Token figures are tokens of whatever TokenCounter was passed in; durations are m
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class ToolCall:
 class Item:
     """One stored message as the engine sees it; `id` comes back in links, untouched."""
 
-    id: Hashable
+    id: Any
     role: str
     text: str = ""
     position: int = 0
@@ -90,19 +90,23 @@ class SummaryAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error."""
+    """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error.
+
+    `is_call` is False for a text made without the summariser, so that calls can be counted.
+    """
 
     key: int
     parent: int | None
     kind: str
     depth: int
     order: int
-    first: Hashable = None
-    last: Hashable = None
+    first: Any = None
+    last: Any = None
     message_count: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     outcome: str = "ok"
+    is_call: bool = True
     duration_ms: int = 0
     error: str = ""
     output: str = ""

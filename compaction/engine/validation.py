@@ -53,6 +53,4 @@ def does_not_shrink(before: int, after: int) -> str:
     """Return why a summary of `after` tokens may not replace `before` tokens; empty when it may."""
     if after < before:
         return ""
-    return (
-        f"The summary ({after} tokens) is not smaller than what it replaces ({before} tokens)."
-    )
+    return f"The summary ({after} tokens) is not smaller than what it replaces ({before} tokens)."

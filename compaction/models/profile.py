@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 
+from chatapp.llm.models import UnknownModelError, get_model
 from compaction.conf import compaction_settings
 from compaction.engine.profile import PRESETS, Profile, ProfileError, build, from_environment
 
@@ -61,15 +62,21 @@ class CompactionProfile(models.Model):
         environment: dict[str, Any] = {}
         if self.base == "bisect":
             environment = from_environment(compaction_settings.environment)
-        return build(build(PRESETS[self.base], environment), self.parameters)
+        return build(PRESETS[self.base], environment | self.parameters)
 
     def clean(self) -> None:
         """Refuse parameters that cannot work, with a sentence for each."""
+        if self.base not in PRESETS:
+            raise ValidationError({"base": f"There is no preset {self.base!r}."})
         if not isinstance(self.parameters, dict):
             raise ValidationError({"parameters": "Must be a JSON object of parameters."})
         try:
-            self.resolved()
+            profile = self.resolved()
+            if profile.summary_model:
+                get_model(profile.summary_model)
         except ProfileError as error:
             raise ValidationError(
                 {"parameters": [f"{name}: {text}" for name, text in error.errors.items()]}
             ) from error
+        except UnknownModelError as error:
+            raise ValidationError({"parameters": [f"summary_model: {error}"]}) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -157,7 +156,3 @@ class CompactionStep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.order} ({self.outcome})"
-
-    def natural_parent(self) -> Any:
-        """Return the order of the parent step, for the API's flat list."""
-        return self.parent.order if self.parent else None

@@ -32,7 +32,9 @@ class SessionSummary(models.Model):
         RESTORED = "restored", "Restored"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    session = models.ForeignKey("chatapp.Session", on_delete=models.CASCADE, related_name="summaries")
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="summaries"
+    )
     branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="summaries")
     kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.COMPACTION)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.ACTIVE)

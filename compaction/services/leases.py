@@ -1,4 +1,4 @@
-"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring (DESIGN.md, rule 3)."""
+"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring (rule 3)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,31 @@ from compaction.services.errors import BranchBusyError, LostRaceError
 
 
 def state_of(branch: Branch) -> CompactionState:
-    """Return the branch's state with the branch's newest sums, made at first use.
+    """Return the branch's state with the branch's newest sums; one never stored is worked out.
 
-    A new branch starts where the summaries of its path reach, and with its parent's profile.
+    A new branch starts where the summaries of its path reach, and with its parent's profile. This
+    only reads; `ensure_state` stores.
     """
     state = CompactionState.objects.select_related("branch").filter(pk=branch.pk).first()
-    if state is None:
-        reach = coverage_of(branch)
-        parent = CompactionState.objects.filter(pk=branch.parent_id).first()
-        CompactionState.objects.get_or_create(
-            pk=branch.pk,
-            defaults={
-                "cursor": reach.cursor,
-                "covered_messages": reach.messages,
-                "covered_tokens": reach.tokens,
-                "profile": parent.profile if parent else "",
-            },
-        )
-        state = CompactionState.objects.select_related("branch").get(pk=branch.pk)
+    if state is not None:
+        return state
+    reach = coverage_of(branch)
+    parent = CompactionState.objects.filter(pk=branch.parent_id).first()
+    return CompactionState(
+        branch=Branch.objects.get(pk=branch.pk),
+        cursor=reach.cursor,
+        covered_messages=reach.messages,
+        covered_tokens=reach.tokens,
+        profile=parent.profile if parent else "",
+    )
+
+
+def ensure_state(branch: Branch) -> CompactionState:
+    """Return the branch's state, stored, so that nothing has to be worked out again."""
+    state = state_of(branch)
+    if state._state.adding:
+        CompactionState.objects.bulk_create([state], ignore_conflicts=True)
+        state = state_of(branch)
     return state
 
 
@@ -51,14 +58,17 @@ class Lease:
 
         The run of a former owner is marked as interrupted: it can store nothing any more.
         """
-        now = timezone.now()
-        free = Q(lease_owner__isnull=True) | Q(lease_expires_at__lt=now)
-        taken = CompactionState.objects.filter(free, pk=branch_id).update(
-            lease_owner=owner, lease_expires_at=_expiry()
-        )
+        rows = CompactionState.objects.filter(pk=branch_id)
+        former = rows.values_list("lease_owner", flat=True).first()
+        free = Q(lease_owner__isnull=True) | Q(lease_expires_at__lt=timezone.now())
+        same = Q(lease_owner=former) if former else Q(lease_owner__isnull=True)
+        taken = rows.filter(free & same).update(lease_owner=owner, lease_expires_at=_expiry())
         if not taken:
-            raise BranchBusyError("Another run is compacting this branch; it will look again after.")
-        interrupt_runs(branch_id, spare=owner)
+            raise BranchBusyError(
+                "Another run is compacting this branch; it will look again after."
+            )
+        if former:
+            interrupt_run_of(former)
         return cls(branch_id=branch_id, owner=owner)
 
     def renew(self) -> None:
@@ -76,18 +86,17 @@ class Lease:
         )
 
 
-def interrupt_runs(branch_id: UUID, *, spare: UUID | None = None) -> int:
-    """Mark the branch's running runs as failed because their worker is gone; return how many."""
-    runs = CompactionRun.objects.filter(branch_id=branch_id, status=CompactionRun.Status.RUNNING)
-    if spare is not None:
-        runs = runs.exclude(worker=spare)
-    return runs.update(
+def interrupt_run_of(worker: UUID) -> bool:
+    """Mark a dead worker's running run as failed; return whether there was one."""
+    runs = CompactionRun.objects.filter(worker=worker, status=CompactionRun.Status.RUNNING)
+    found = runs.update(
         status=CompactionRun.Status.FAILED,
         error_code="interrupted",
         error="The worker stopped in the middle of the run; nothing of it was stored. "
         "A later run takes the same messages.",
         finished_at=timezone.now(),
     )
+    return bool(found)
 
 
 def _expiry() -> object:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
 
+from chatapp.models import Branch
 from compaction.conf import compaction_settings
 from compaction.engine.profile import PRESETS
 from compaction.models import CompactionProfile, CompactionState
 from compaction.services.errors import CompactionError
+from compaction.services.leases import ensure_state
 
+logger = logging.getLogger(__name__)
 _DESCRIPTIONS = {
-    "bisect": "Summary engine of document 002: count and token limits, keep last N, halve and merge."
+    "bisect": "Engine of document 002: count and token limits, keep last N, halve and merge."
 }
 
 
@@ -61,7 +65,7 @@ def save_profile(
             description=(old.description if old else "") if description is None else description,
             is_default=is_default,
         )
-        row.clean()
+        row.full_clean(validate_unique=False, validate_constraints=False)
         CompactionProfile.objects.filter(name=name, is_current=True).update(is_current=False)
         if is_default:
             CompactionProfile.objects.filter(is_default=True).update(is_default=False)
@@ -79,12 +83,22 @@ def make_default(name: str) -> CompactionProfile:
     return row
 
 
-def assign_profile(state: CompactionState, name: str) -> None:
+def profile_of(state: CompactionState) -> CompactionProfile:
+    """Return the profile that counts for a branch; the default one where its own is gone."""
+    try:
+        return find_profile(state.profile)
+    except CompactionError as error:
+        if not state.profile:
+            raise
+        logger.warning("Branch %s uses the default profile. %s", state.pk, error)
+        return find_profile()
+
+
+def assign_profile(branch: Branch, name: str) -> None:
     """Give a branch a profile of its own by name; an empty name goes back to the default."""
     if name:
         find_profile(name)
-    CompactionState.objects.filter(pk=state.pk).update(profile=name)
-    state.profile = name
+    CompactionState.objects.filter(pk=ensure_state(branch).pk).update(profile=name)
 
 
 def install_presets() -> None:

@@ -20,7 +20,9 @@ def recover_overflow(session: Session, error: ModelError, attempt: int, *, emit:
     did not get smaller is not retried: the same request is never sent twice.
     """
     before = situation_of(session)
-    if not before.profile.retry_on_context_overflow or attempt > MAX_RETRIES:
+    if not (before.profile.enabled and before.profile.retry_on_context_overflow):
+        return Recovery(error=_sentence(error, "Compaction after an overflow is switched off."))
+    if attempt > MAX_RETRIES:
         return Recovery(error=_sentence(error, "It was still too large after a compaction."))
     emit("compaction", {"phase": "started", "reason": "overflow_retry"})
     run = compact_branch(

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
+from chatapp.models import Branch
 from compaction.models import CompactionState, SessionSummary
 from compaction.selectors import coverage_of
 from compaction.services.errors import CompactionError, LostRaceError
-from compaction.services.leases import Lease, state_of
+from compaction.services.leases import Lease, ensure_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ def restore_summary(summary: SessionSummary, *, cascade: bool = False) -> Restor
         raise CompactionError(
             f"Only an active summary can be restored; this one is {summary.status}."
         )
-    state = state_of(summary.branch)
+    state = ensure_state(summary.branch)
     lease = Lease.take(state.pk, uuid.uuid4())
     try:
         return _restore(summary, state, lease, cascade=cascade)
@@ -58,12 +59,37 @@ def _restore(
         SessionSummary.objects.filter(pk__in=[row.pk for row in affected]).update(
             status=SessionSummary.Status.RESTORED
         )
-        reach = coverage_of(summary.branch)
-        moved = CompactionState.objects.filter(pk=state.pk, lease_owner=lease.owner).update(
-            cursor=reach.cursor, covered_messages=reach.messages, covered_tokens=reach.tokens
-        )
-        if not moved:
+        cursor = _move_back(summary.branch)
+        _move_back_forks(summary, affected)
+        held = CompactionState.objects.filter(pk=state.pk, lease_owner=lease.owner)
+        if not held.exists():
             raise LostRaceError("Another worker took the branch meanwhile; nothing was restored.")
     for row in affected:
         row.status = SessionSummary.Status.RESTORED
-    return Restored(summaries=affected, cursor=reach.cursor)
+    return Restored(summaries=affected, cursor=cursor)
+
+
+def _move_back(branch: Branch) -> int:
+    """Put the branch's cursor where its active summaries reach now, and return it."""
+    reach = coverage_of(branch)
+    CompactionState.objects.filter(pk=branch.pk).update(
+        cursor=reach.cursor, covered_messages=reach.messages, covered_tokens=reach.tokens
+    )
+    return reach.cursor
+
+
+def _move_back_forks(summary: SessionSummary, affected: list[SessionSummary]) -> None:
+    """Do the same for forks that took a summary over, or its messages would be sent by nobody.
+
+    A run that works on such a fork loses its race by the moved cursor.
+    """
+    inherited = (
+        CompactionState.objects.select_related("branch")
+        .filter(
+            branch__session_id=summary.session_id,
+            cursor__in=[row.covers_through for row in affected],
+        )
+        .exclude(pk=summary.branch_id)
+    )
+    for state in inherited:
+        _move_back(state.branch)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from chatapp.context import text_tokens
 from chatapp.llm.models import ModelConfig
 from chatapp.models import Session
+from compaction.conf import compaction_settings
 from compaction.convert import to_item
 from compaction.engine.estimate import estimate_calls
 from compaction.engine.prompts import PROMPT_VERSION
@@ -17,7 +19,7 @@ from compaction.services import runs
 from compaction.services.compact import compact_branch
 from compaction.services.errors import CompactionError
 from compaction.services.situation import Situation, situation_of
-from compaction.summarizer import summarizer_for, summarising_model
+from compaction.summarizer import summarising_model, summarizer_for
 
 Trigger = CompactionRun.Trigger
 
@@ -64,6 +66,7 @@ def resummarize(
             instructions=instructions,
             replaces=summary,
             requested_by=requested_by,
+            seconds=compaction_settings.run_seconds,
         )
     situation = situation_of(summary.session, summary.branch, profile=profile)
     return runs.request_run(
@@ -89,8 +92,7 @@ def summaries_to_redo(
     """
     situation = situation_of(session, profile=profile)
     rows = list(summaries_of(situation.branch).select_related("session", "branch"))
-    redo = [row for row in reversed(rows) if force or not _is_up_to_date(row, situation)]
-    return redo
+    return [row for row in reversed(rows) if force or not _is_up_to_date(row, situation)]
 
 
 def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
@@ -104,13 +106,15 @@ def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
 def estimate_redo(summary: SessionSummary, situation: Situation) -> Estimate:
     """Return what making one summary again would read, call and cost."""
     items = [to_item(link.message) for link in summary.links.select_related("message")]
-    return _estimate(situation, sorted(items, key=lambda item: item.position))
+    items.sort(key=lambda item: item.position)
+    previous = summary.previous.summary_text if summary.previous else ""
+    return _estimate(situation, items, previous=previous)
 
 
 def estimate_compaction(situation: Situation) -> Estimate:
     """Return what compacting a branch by hand would read, keep, call and cost."""
     plan = situation.plan()
-    found = _estimate(situation, list(plan.summarise))
+    found = _estimate(situation, list(plan.summarise), previous=situation.previous_text)
     return Estimate(
         messages=found.messages,
         tokens=found.tokens,
@@ -121,15 +125,16 @@ def estimate_compaction(situation: Situation) -> Estimate:
     )
 
 
-def _estimate(situation: Situation, items: list[Item]) -> Estimate:
+def _estimate(situation: Situation, items: list[Item], *, previous: str) -> Estimate:
     model: ModelConfig = summarising_model(situation.session, situation.profile)
     tokens = sum(item.tokens for item in items)
     limit = summarizer_for(situation.session, situation.profile).input_limit(
         situation.profile.target_summary_tokens
     )
-    calls = estimate_calls(items, limit, situation.profile) if items else 0
+    before = text_tokens(model, previous)
+    calls = estimate_calls(items, limit, situation.profile, previous_tokens=before) if items else 0
     usage = {
-        "prompt_tokens": tokens,
+        "prompt_tokens": tokens + before,
         "completion_tokens": calls * situation.profile.target_summary_tokens,
     }
     return Estimate(messages=len(items), tokens=tokens, calls=calls, cost=model.cost(usage))

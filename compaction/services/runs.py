@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import uuid
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
@@ -24,6 +26,7 @@ from compaction.services.errors import CompactionError
 logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
 LONGEST_BACKOFF_SECONDS = 3600
+INSERT_ATTEMPTS = 3
 
 
 def request_run(
@@ -44,7 +47,7 @@ def request_run(
 
     A branch waits for one automatic run at most: where one is queued already, that one is returned.
     """
-    run = CompactionRun(
+    run = _insert_or_find(
         session=session,
         branch=branch,
         trigger=trigger,
@@ -57,19 +60,39 @@ def request_run(
         requested_by=requested_by,
         restarts=restarts,
     )
-    try:
-        with transaction.atomic():
-            run.save(force_insert=True)
-    except IntegrityError:
-        waiting = CompactionRun.objects.filter(
-            branch=branch, status=Status.QUEUED, trigger=CompactionRun.Trigger.PROACTIVE
-        ).first()
-        if waiting is None:
-            raise
-        return waiting
-    if background:
-        queue.enqueue_run(run.pk)
-    return run
+    if background and run.is_new:
+        queue.enqueue_run(run.row.pk)
+    return run.row
+
+
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    row: CompactionRun
+    is_new: bool
+
+
+def _insert_or_find(**columns: Any) -> _Requested:
+    """Insert a run, or find the automatic one that waits for the same branch.
+
+    The waiting one may be claimed between the two: then there is room for ours.
+    """
+    for _ in range(INSERT_ATTEMPTS - 1):
+        try:
+            return _insert(columns)
+        except IntegrityError:
+            waiting = CompactionRun.objects.filter(
+                branch=columns["branch"],
+                status=Status.QUEUED,
+                trigger=CompactionRun.Trigger.PROACTIVE,
+            ).first()
+            if waiting is not None and columns["trigger"] == waiting.trigger:
+                return _Requested(waiting, is_new=False)
+    return _insert(columns)
+
+
+def _insert(columns: dict[str, Any]) -> _Requested:
+    with transaction.atomic():
+        return _Requested(CompactionRun.objects.create(**columns), is_new=True)
 
 
 def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
@@ -86,24 +109,36 @@ def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
 
 def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "") -> None:
     """End a running run without a summary; one that ended meanwhile stays as it is."""
-    CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker).update(
-        status=status, error_code=code[:40], error=sentence, finished_at=timezone.now()
-    )
+    ended = CompactionRun.objects.filter(
+        pk=run.pk, status=Status.RUNNING, worker=run.worker
+    ).update(status=status, error_code=code[:40], error=sentence, finished_at=timezone.now())
     run.refresh_from_db()
-    if status == Status.FAILED:
+    if ended and status == Status.FAILED:
         logger.warning("Run %s of session %s failed: %s", run.pk, run.session_id, code)
 
 
-def note_failure(state: CompactionState) -> None:
-    """Make automatic runs of the branch wait, twice as long after every failure."""
-    state.refresh_from_db(fields=["failures"])
-    failures = state.failures + 1
+def put_back(run: CompactionRun) -> None:
+    """Let a claimed run wait again; whoever holds its branch delivers it afterwards."""
+    CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker).update(
+        status=Status.QUEUED, worker=None, started_at=None
+    )
+    run.refresh_from_db()
+
+
+def note_failure(run: CompactionRun) -> None:
+    """Make automatic runs of the branch wait, twice as long after every failed automatic run.
+
+    What somebody tried by hand, perhaps with another profile, says nothing about the next trigger.
+    """
+    if run.trigger not in (CompactionRun.Trigger.PROACTIVE, CompactionRun.Trigger.OVERFLOW_RETRY):
+        return
+    states = CompactionState.objects.filter(pk=run.branch_id)
+    states.update(failures=F("failures") + 1)
+    failures = states.values_list("failures", flat=True).first() or 1
     seconds = min(
         LONGEST_BACKOFF_SECONDS, compaction_settings.backoff_seconds * 2 ** min(failures - 1, 12)
     )
-    CompactionState.objects.filter(pk=state.pk).update(
-        failures=failures, backoff_until=timezone.now() + timedelta(seconds=seconds)
-    )
+    states.update(backoff_until=timezone.now() + timedelta(seconds=seconds))
 
 
 def cancel_run(run: CompactionRun) -> CompactionRun:
@@ -126,7 +161,7 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
 
 
 def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0) -> CompactionRun:
-    """Return a new queued run that does what a failed, skipped or cancelled one should have done."""
+    """Return a new queued run for what a failed, skipped or cancelled one should have done."""
     if not run.is_finished or run.status == Status.SUCCEEDED:
         raise CompactionError("Only a run that failed, was skipped or cancelled can be run again.")
     return request_run(

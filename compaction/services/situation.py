@@ -23,7 +23,7 @@ from compaction.engine.types import Decision, Item, Plan
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.selectors import anchor_before, bare_placeholders, newest_summaries
 from compaction.services.leases import state_of
-from compaction.services.profiles import find_profile
+from compaction.services.profiles import profile_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Situation:
     @cached_property
     def summaries(self) -> list[SessionSummary]:
         """The summaries that are sent, oldest first."""
-        return newest_summaries(self.branch, self.profile.summary_limit)
+        return newest_summaries(self.branch, self.profile.summary_limit, through=self.state.cursor)
 
     @cached_property
     def old_placeholders(self) -> list[Message]:
@@ -63,12 +63,19 @@ class Situation:
     def summary_texts(self) -> list[str]:
         """The texts of either, oldest first."""
         rows = self.summaries or self.old_placeholders
-        return [row.summary_text if isinstance(row, SessionSummary) else row.summary for row in rows]
+        return [
+            row.summary_text if isinstance(row, SessionSummary) else row.summary for row in rows
+        ]
 
     @property
     def previous_text(self) -> str:
-        """The summary that the next one has to continue; empty for the first (rule 7)."""
-        return self.summary_texts[-1] if self.summary_texts else ""
+        """The summary that the next one has to continue; empty for the first (rule 7).
+
+        The newest one has taken in those before it. Old placeholders may not have: all that are
+        sent are continued.
+        """
+        texts = self.summary_texts
+        return texts[-1] if self.summaries else "\n\n".join(texts)
 
     @cached_property
     def summary_tokens(self) -> int:
@@ -122,33 +129,35 @@ class Situation:
         return until is not None and until > timezone.now()
 
     def plan(self, *, keep_last_n: int | None = None) -> Plan:
-        """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut."""
-        at_most = self._question_at()
-        if keep_last_n is not None:
-            return keep_last(self.items, keep_last_n, at_most=at_most)
-        if self.profile.cut == "recent_tokens":
-            budget = min(self.profile.keep_recent_tokens, self._largest_tail())
-            return keep_recent_tokens(self.items, budget, at_most=at_most)
-        return keep_last(self.items, self.profile.keep_last_n, at_most=at_most)
+        """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut.
+
+        An unanswered question is kept on top of that. Once tools have worked on it, it may be
+        summarised, or a long turn could never be compacted; it is sent verbatim all the same
+        (see `kept`).
+        """
+        items, question = self._before_question()
+        if keep_last_n is None and self.profile.cut == "recent_tokens":
+            wanted = min(self.profile.keep_recent_tokens, self._largest_tail())
+            plan = keep_recent_tokens(items, wanted - sum(item.tokens for item in question))
+        else:
+            count = self.profile.keep_last_n if keep_last_n is None else keep_last_n
+            plan = keep_last(items, count)
+        return Plan(summarise=plan.summarise, keep=(*plan.keep, *question))
 
     def _largest_tail(self) -> int:
         """Tokens a tail may have at all: what the window leaves beside the fixed parts (B11)."""
         facts = self.facts
         if facts.usable is None:
             return self.profile.keep_recent_tokens
-        return max(1, facts.usable - (facts.request_tokens - facts.tokens))
+        return max(0, facts.usable - (facts.request_tokens - facts.tokens))
 
-    def _question_at(self) -> int | None:
-        """Return where an unanswered question stands that must not be summarised (B08).
-
-        Once tools have worked on it, it may pass the cut: then it is sent verbatim all the same
-        (see `kept`), because a long turn could not be compacted otherwise.
-        """
+    def _before_question(self) -> tuple[list[Item], list[Item]]:
+        """Return the items up to the unanswered question, and the question (B08)."""
         items = self.items
         index = len(items)
         while index > 0 and items[index - 1].role == "user":
             index -= 1
-        return index if index < len(items) else None
+        return items[:index], items[index:]
 
     def kept(self) -> tuple[list[Message], list[Message]]:
         """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
@@ -159,9 +168,10 @@ class Situation:
         if limit and len(rows) > limit:
             rows = _newest(rows, limit)
         earlier = [row for row in pinned if not row.is_rule]
-        if cursor and not any(row.role == Message.Role.USER for row in [*earlier, *rows]):
+        if cursor and not any(row.role == Message.Role.USER for row in rows):
             question = anchor_before(self.branch, cursor)
-            earlier += [question] if question else []
+            if question is not None and question not in earlier:
+                earlier = sorted([*earlier, question], key=lambda row: row.position)
         rules = [row for row in [*pinned, *self.rows] if row.is_rule]
         return rules, [*earlier, *rows]
 
@@ -194,5 +204,5 @@ def situation_of(
     return Situation(
         session=session,
         state=state,
-        profile_row=profile or find_profile(state.profile),
+        profile_row=profile or profile_of(state),
     )

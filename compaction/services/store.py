@@ -10,13 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
-from chatapp.models import Message
+from chatapp.models import Branch, Message
 from chatapp.transcript import Draft, insert_between
 from compaction.engine.actions import collect_actions
-from compaction.engine.prompts import PROMPT_VERSION, main_language, system_prompt
-from compaction.engine.types import Outcome
+from compaction.engine.prompts import (
+    PROMPT_VERSION,
+    main_language,
+    spoken_text,
+    system_prompt,
+)
+from compaction.engine.types import Outcome, SummaryRequest
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -53,6 +59,7 @@ def store_summary(
     last = outcome.items[-1]
     read = [row for row in situation.rows if row.position <= last.position]
     with transaction.atomic():
+        _hold_positions(run, outcome)
         _claim_state(
             lease,
             cursor=state.cursor,
@@ -65,7 +72,14 @@ def store_summary(
                 "backoff_until": None,
             },
         )
-        summary = _write(situation, run, outcome, sizes, rows={row.pk: row for row in read})
+        summary = _write(
+            situation,
+            run,
+            outcome,
+            sizes,
+            rows={row.pk: row for row in read},
+            previous=situation.summaries[-1] if situation.summaries else None,
+        )
         _finish_run(run, summary, outcome, sizes)
     return summary
 
@@ -78,21 +92,49 @@ def store_new_version(
     outcome: Outcome,
     sizes: Sizes,
     old: SessionSummary,
+    previous: SessionSummary | None,
     rows: list[Message],
 ) -> SessionSummary:
     """Write a new summary over the old one's messages and supersede it; the cursor stays."""
     with transaction.atomic():
-        _claim_state(lease, cursor=situation.state.cursor, changes={"failures": 0})
+        _hold_positions(run, outcome)
+        _claim_state(lease, cursor=situation.state.cursor, changes={"pending": F("pending")})
         replaced = SessionSummary.objects.filter(
             pk=old.pk, status=SessionSummary.Status.ACTIVE
         ).update(status=SessionSummary.Status.SUPERSEDED)
         if not replaced:
             raise LostRaceError("The summary is no longer active; somebody else replaced it.")
         summary = _write(
-            situation, run, outcome, sizes, rows={row.pk: row for row in rows}, old=old
+            situation,
+            run,
+            outcome,
+            sizes,
+            rows={row.pk: row for row in rows},
+            previous=previous,
+            old=old,
         )
         _finish_run(run, summary, outcome, sizes)
     return summary
+
+
+def _hold_positions(run: CompactionRun, outcome: Outcome) -> None:
+    """Keep the session's positions where they are until the transaction ends.
+
+    Another branch's summary may have renumbered them while this one was being written. Branches are
+    locked before states, here and in the transcript, so that two workers never wait for each other.
+    """
+    list(
+        Branch.objects.select_for_update()
+        .filter(session_id=run.session_id)
+        .order_by("pk")
+        .values_list("pk")
+    )
+    last = outcome.items[-1]
+    if not Message.objects.filter(pk=last.id, position=last.position).exists():
+        raise LostRaceError(
+            "The session's positions were renumbered while the summary was being written; "
+            "nothing was stored."
+        )
 
 
 def _claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
@@ -116,6 +158,7 @@ def _write(
     sizes: Sizes,
     *,
     rows: dict[Any, Message],
+    previous: SessionSummary | None,
     old: SessionSummary | None = None,
 ) -> SessionSummary:
     profile = situation.profile
@@ -123,7 +166,6 @@ def _write(
     actions = collect_actions(outcome.items)
     metadata = _metadata(run, outcome)
     keep = profile.keep_last_n if run.keep_last_n is None else run.keep_last_n
-    previous = situation.summaries[-1] if situation.summaries and old is None else None
     summary = SessionSummary.objects.create(
         session_id=run.session_id,
         branch_id=run.branch_id,
@@ -131,8 +173,8 @@ def _write(
         summary_prompt=system_prompt(
             "chunk",
             target_tokens=profile.target_summary_tokens,
-            language=main_language(outcome.text),
-            previous=bool(situation.previous_text),
+            language=main_language(spoken_text(SummaryRequest(kind="chunk", items=outcome.items))),
+            previous=bool(previous or (situation.previous_text and old is None)),
         ),
         prompt_version=PROMPT_VERSION,
         model=_model_of(situation, outcome),
@@ -151,7 +193,7 @@ def _write(
         reason=run.reason,
         truncated=outcome.truncated,
         compression_ratio=outcome.compression_ratio,
-        previous=old.previous if old else previous,
+        previous=previous,
         supersedes=old,
         covers_from=old.covers_from if old else first.position,
         covers_through=old.covers_through if old else last.position,

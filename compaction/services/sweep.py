@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from compaction import queue
 from compaction.conf import compaction_settings
 from compaction.models import CompactionRun, CompactionState
 from compaction.services import runs
-from compaction.services.leases import interrupt_runs
+from compaction.services.leases import interrupt_run_of
 
 Status = CompactionRun.Status
 REQUEUE_BATCH = 100
@@ -31,55 +33,63 @@ class Swept:
 
 
 def sweep_runs() -> Swept:
-    """Free expired leases, start their runs again, and queue again what nobody claimed."""
+    """Free expired leases, start dead workers' runs again, queue again what the queue lost."""
     now = timezone.now()
-    expired = list(
-        CompactionState.objects.filter(lease_owner__isnull=False, lease_expires_at__lt=now)
-    )
-    restarted = sum(_free(state) for state in expired)
-    return Swept(
-        expired_leases=len(expired), restarted_runs=restarted, requeued_runs=_requeue()
-    )
-
-
-def _free(state: CompactionState) -> int:
-    """Free one expired lease and restart the run that held it; return 1 if there was one."""
-    held = list(
-        CompactionRun.objects.select_related("session", "branch", "profile", "replaces").filter(
-            branch_id=state.pk, status=Status.RUNNING, worker=state.lease_owner
-        )
-    )
-    freed = CompactionState.objects.filter(
-        pk=state.pk, lease_owner=state.lease_owner, lease_expires_at__lt=timezone.now()
+    dead = list(_dead_runs(now))
+    expired = CompactionState.objects.filter(
+        lease_owner__isnull=False, lease_expires_at__lt=now
     ).update(lease_owner=None, lease_expires_at=None)
-    if not freed:
-        return 0
-    interrupt_runs(state.pk)
-    for run in held:
-        run.refresh_from_db()
-        if run.restarts + 1 < compaction_settings.max_run_attempts and run.is_finished:
-            runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts + 1)
-    return len(held)
+    return Swept(
+        expired_leases=expired,
+        restarted_runs=sum(_restart(run) for run in dead),
+        requeued_runs=_requeue(now),
+    )
 
 
-def _requeue() -> int:
-    """Queue lost runs again; mark running ones without a lease as interrupted; return the former.
+def _dead_runs(now: datetime) -> QuerySet[CompactionRun]:
+    """Return the runs that say "running" while their worker holds no lease any more.
 
-    A run counts as lost when it waited long although the queue holds nothing.
+    A live worker takes the lease right after it claimed the run, and keeps it to the run's end.
     """
-    now = timezone.now()
-    stale = CompactionRun.objects.filter(
+    held = CompactionState.objects.filter(
+        branch=OuterRef("branch"), lease_owner=OuterRef("worker"), lease_expires_at__gte=now
+    )
+    return CompactionRun.objects.select_related("session", "branch", "profile", "replaces").filter(
+        ~Exists(held),
         status=Status.RUNNING,
         started_at__lt=now - timedelta(seconds=compaction_settings.lease_seconds),
-        branch__compaction_state__lease_owner__isnull=True,
     )
-    for branch_id in set(stale.values_list("branch_id", flat=True)):
-        interrupt_runs(branch_id)
-    if queue.waiting_tasks():
-        return 0
+
+
+def _restart(run: CompactionRun) -> bool:
+    """Mark a dead run as interrupted and queue its successor; return whether there is one.
+
+    A run whose workers keep dying is given up; then automatic runs of the branch back off.
+    """
+    with transaction.atomic():
+        if run.worker is None or not interrupt_run_of(run.worker):
+            return False
+        run.refresh_from_db()
+        if run.restarts + 1 >= compaction_settings.max_run_attempts:
+            runs.note_failure(run)
+            return False
+        runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts + 1)
+    return True
+
+
+def _requeue(now: datetime) -> int:
+    """Deliver again what waited long and is missing in the queue; return how many.
+
+    The queue holds fewer tasks than runs wait when some were lost. The oldest are delivered; where
+    one of them was not lost, its second delivery finds it claimed.
+    """
     long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
-    waiting = CompactionRun.objects.filter(status=Status.QUEUED, created_at__lt=long_ago)
-    ids = list(waiting.values_list("pk", flat=True)[:REQUEUE_BATCH])
+    queued = CompactionRun.objects.filter(status=Status.QUEUED)
+    missing = queued.count() - queue.waiting_tasks()
+    if missing <= 0:
+        return 0
+    waiting = queued.filter(created_at__lt=long_ago).order_by("created_at")
+    ids = list(waiting.values_list("pk", flat=True)[: min(missing, REQUEUE_BATCH)])
     for run_id in ids:
         queue.enqueue_run(run_id)
     return len(ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -81,10 +82,23 @@ def test_a_question_at_the_end_is_open(summary):
     ]
 
 
-def test_the_last_message_is_the_last_state(summary):
+def test_the_last_exchange_is_the_last_state(summary):
     assert section(summary.text, "Last state") == [
-        "- [assistant] Liechtenstein uses the Swiss rate."
+        f"- {CHATTER.strip()}",
+        "- [assistant] Liechtenstein uses the Swiss rate.",
     ]
+
+
+def test_what_was_said_before_the_last_request_stays_under_its_heading():
+    answer = summarize(
+        item("Please compare the two boots for me."),
+        item("The Scarp is warmer than the Moss.", role="assistant"),
+        item("Which of the two can be here by Friday?"),
+        ratio=2.0,
+    )
+    found = section(answer.text, "Results and facts")
+    assert found == ["- [assistant] The Scarp is warmer than the Moss."]
+    assert section(answer.text, "Last state") == ["- Which of the two can be here by Friday?"]
 
 
 def test_an_answer_says_how_it_came_about(summary):
@@ -126,10 +140,32 @@ def test_a_code_is_kept_however_small_the_summary():
     assert "MK-2417" in summarize(*long, target_tokens=60).text
 
 
-def test_codes_whose_sentences_do_not_fit_are_listed_alone():
-    text = " ".join(f"Parcel MK-{2000 + n} waits near the old harbour gate." for n in range(40))
-    listed = section(summarize(item(text), target_tokens=200).text, "Identifiers and numbers")
-    assert "- MK-2038" in listed
+PARCELS = " ".join(f"Parcel MK-{2000 + n} waits near the old harbour gate." for n in range(40))
+
+
+def test_codes_whose_sentences_do_not_fit_share_a_line():
+    answer = summarize(item(PARCELS), target_tokens=200)
+    (listed,) = section(answer.text, "Identifiers and numbers")
+    assert listed.startswith("- MK-2039, MK-2038, ")
+
+
+def test_bare_codes_take_a_small_part_of_a_summary():
+    listed = section(summarize(item(PARCELS), target_tokens=200).text, "Identifiers and numbers")
+    assert QuarterCounter().count("\n".join(listed)) <= 0.15 * 200
+
+
+def test_a_code_of_a_chosen_sentence_is_not_listed_again():
+    text = summarize(item(PARCELS), target_tokens=200).text
+    codes = re.findall(r"MK-\d+", text)
+    assert len(codes) == len(set(codes)) > 8
+
+
+def test_reference_numbers_are_listed_before_other_codes():
+    codes = [f"XB{n}Q-{n}" for n in range(10, 60)]
+    previous = "## Identifiers and numbers\n- " + ", ".join([*codes, "MK-2417", *codes])
+    answer = summarize(item(CHATTER * 9), previous=previous, target_tokens=100)
+    (listed,) = section(answer.text, "Identifiers and numbers")
+    assert listed.startswith("- (earlier) MK-2417")
 
 
 def test_a_code_in_a_tool_result_is_kept():
@@ -152,12 +188,36 @@ def test_files_and_commands_come_from_tool_calls():
         ToolCall(id="2", name="edit", arguments=json.dumps({"path": "shop/rates.json"})),
         ToolCall(id="3", name="bash", arguments=json.dumps({"command": "make test"})),
     )
-    answer = summarize(item(CHATTER * 4, role="assistant", tool_calls=calls), ratio=0.9)
+    answer = summarize(item(CHATTER * 8, role="assistant", tool_calls=calls), ratio=0.9)
     assert section(answer.text, "Files and commands") == [
         "- [read] shop/tax.py",
         "- [run] make test",
         "- [modified] shop/rates.json",
     ]
+
+
+def test_a_command_whose_first_line_says_nothing_is_left_out():
+    commands = ("python - <<'EOF'\nprint(1)\nEOF", "for n in 1 2; do\nx\ndone", "make test")
+    calls = tuple(
+        ToolCall(id="1", name="bash", arguments=json.dumps({"command": one})) for one in commands
+    )
+    answer = summarize(item(CHATTER * 8, role="assistant", tool_calls=calls), ratio=0.9)
+    assert section(answer.text, "Files and commands") == ["- [run] make test"]
+
+
+def test_of_a_tool_result_in_json_the_failure_is_kept():
+    fields = ", ".join(f'{{"sku": "part number {n}", "price": {n}.5}}' for n in range(40))
+    result = f'{{"ok": false, "lines": [{fields}], "status": "failed, no courier found"}}'
+    answer = summarize(item(result, role="tool", tool_name="book"), target_tokens=40)
+    assert '- [book] "status": "failed, no courier found"' in answer.text
+
+
+def test_prose_comes_before_rows_and_fields():
+    rows = "\n".join(f"| {n} | {250 + n} mm | {n} | none |" for n in range(30))
+    prose = "The larger boot suits your right foot, so we reserved a pair for Thursday."
+    answer = summarize(item(f"{rows}\n{prose}\n{rows}", role="assistant"), target_tokens=30)
+    assert prose in answer.text
+    assert " mm |" not in answer.text
 
 
 def test_the_arguments_of_other_calls_can_be_chosen():
@@ -239,100 +299,6 @@ def test_the_tokens_stored_with_a_message_count_for_the_window():
 def test_the_previous_summary_counts_for_the_window():
     with pytest.raises(SummarizerOverflow):
         summarize(item("short"), previous="x" * 4000, window=1000, target_tokens=100)
-
-
-def test_a_merge_joins_two_summaries_by_heading():
-    answer = summarize(
-        kind="merge",
-        texts=(
-            "## Requests\n- Fix the tax.\n## Results and facts\n- Owner is Ann.\n"
-            "## Last state\n- Ann waits.",
-            "## Results and facts\n- Owner is Bob.\n- Ok.\n## Last state\n- Bob left.",
-        ),
-        ratio=2.0,
-    )
-    assert answer.text == (
-        "Newer lines win over (earlier) ones.\n"
-        "## Requests\n- (earlier) Fix the tax.\n"
-        "## Results and facts\n- (earlier) Owner is Ann.\n- (earlier) Ann waits.\n"
-        "- Owner is Bob.\n"
-        "## Last state\n- Bob left."
-    )
-
-
-def test_a_merge_keeps_what_both_say_once():
-    same = "## Decisions\n- We chose Postgres."
-    answer = summarize(kind="merge", texts=(same, same), ratio=2.0)
-    assert answer.text == "## Decisions\n- We chose Postgres."
-
-
-def test_a_merge_of_free_texts_chooses_their_sentences():
-    texts = ("Ann lives in Rome. The budget must not exceed 900 euros.", "Bob moved to Oslo.")
-    answer = summarize(kind="merge", texts=texts, ratio=3.0)
-    assert section(answer.text, "Constraints") == [
-        "- (earlier) The budget must not exceed 900 euros."
-    ]
-    assert section(answer.text, "Results and facts")[-1] == "- Bob moved to Oslo."
-
-
-def test_a_merge_fits_its_target():
-    lines = "\n".join(f"- Fact {n}: place{n} has thing{n}." for n in range(200))
-    answer = summarize(kind="merge", texts=(lines, lines.replace("thing", "item")))
-    assert 600 < answer.output_tokens <= 700
-
-
-def test_a_previous_summary_is_carried_on_under_its_headings():
-    previous = "## Constraints\n- Never call before noon.\n## Last state\n- Jacob waits."
-    answer = summarize(item(CHATTER * 4), previous=previous, ratio=0.9)
-    assert section(answer.text, "Constraints") == ["- (earlier) Never call before noon."]
-    assert "- (earlier) Jacob waits." in section(answer.text, "Results and facts")
-
-
-def test_a_carried_line_is_marked_once():
-    previous = "## Constraints\n- (earlier) Never call before noon."
-    answer = summarize(item(CHATTER * 4), previous=previous, ratio=0.9)
-    assert section(answer.text, "Constraints") == ["- (earlier) Never call before noon."]
-
-
-def test_a_carried_line_that_is_said_again_is_new():
-    previous = "## Constraints\n- Never call before noon."
-    answer = summarize(item(f"Never call before noon. {CHATTER * 3}"), previous=previous, ratio=0.9)
-    assert section(answer.text, "Constraints") == ["- Never call before noon."]
-
-
-def test_a_file_once_modified_stays_modified():
-    call = ToolCall(id="1", name="read", arguments='{"path": "a.py"}')
-    previous = "## Files and commands\n- [modified] a.py\n- [read] b.py"
-    answer = summarize(item(CHATTER * 4, tool_calls=(call,)), previous=previous, ratio=0.9)
-    assert section(answer.text, "Files and commands") == [
-        "- (earlier) [read] b.py",
-        "- [modified] a.py",
-    ]
-
-
-def test_five_rounds_keep_the_first_code_and_their_size():
-    summary = ""
-    for turn in range(5):
-        news = [
-            item(f"Visitor {turn}{n} met Person{turn} at gate {n}. {CHATTER}") for n in range(12)
-        ]
-        if turn == 0:
-            news[4] = item(f"{CHATTER}The parcel MK-2417 belongs to Jacob.")
-        answer = summarize(*news, previous=summary, target_tokens=150)
-        summary = answer.text
-        assert answer.output_tokens <= 150
-        assert "MK-2417" in summary
-        assert summary.count("## Results and facts") == 1
-        assert summary.count("(earlier) (earlier)") == 0
-    assert "Person4" in summary
-
-
-def test_a_full_old_summary_leaves_room_for_what_is_new():
-    rules = "\n".join(f"- Never ship order MK-{n} to Jacob." for n in range(1000, 1030))
-    news = (item(f"We agreed that Person4 owns seven disks. {CHATTER}"), item("Nothing else."))
-    more = item("See you.", role="assistant")
-    answer = summarize(*news, more, previous=f"## Constraints\n{rules}", target_tokens=120)
-    assert section(answer.text, "Decisions") == ["- We agreed that Person4 owns seven disks."]
 
 
 def test_a_million_letters_without_a_space_are_one_short_line():

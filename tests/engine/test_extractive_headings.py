@@ -54,6 +54,26 @@ def test_headings_of_other_summarisers_are_understood():
     ]
 
 
+def test_identifiers_that_share_a_line_come_one_by_one():
+    text = "## Identifiers and numbers\n- (earlier) MK-2417, ann@b.org\n- RF-88107"
+    assert list(parse_summary(text)) == [
+        ("MK-2417", "", Heading.IDENTIFIERS, True),
+        ("ann@b.org", "", Heading.IDENTIFIERS, True),
+        ("RF-88107", "", Heading.IDENTIFIERS, False),
+    ]
+
+
+def test_a_sentence_among_the_identifiers_stays_whole():
+    text = "## Identifiers and numbers\n- Order MK-2417, paid, belongs to Ann"
+    assert [text for text, *_ in parse_summary(text)] == ["Order MK-2417, paid, belongs to Ann"]
+
+
+def test_a_long_command_stays_one_line():
+    command = "make " + "x " * 150
+    (read,) = parse_summary(f"## Files and commands\n- [run] {command}")
+    assert read[0] == command[:200].rstrip()
+
+
 def test_lines_under_an_unknown_heading_are_kept_without_one():
     text = "## Requests\n- a\n## Weather\n- b"
     assert list(parse_summary(text))[1] == ("b", "", None, False)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from compaction.engine import extractive_selection
 from compaction.engine.extractive_candidates import Candidate
-from compaction.engine.extractive_headings import Heading, Line
-from compaction.engine.extractive_selection import MAX_UPDATES, Basket, fill, gain
+from compaction.engine.extractive_composition import trimmed
+from compaction.engine.extractive_headings import Heading, Line, render_summary
+from compaction.engine.extractive_selection import (
+    MAX_UPDATES,
+    Basket,
+    Choice,
+    Rank,
+    fill,
+    gain,
+)
 from compaction.engine.extractive_terms import extract_terms
 
 
@@ -70,6 +78,17 @@ def test_a_candidate_is_judged_a_bounded_number_of_times(monkeypatch):
     lines = [candidate(f"w{n % 7}x w{n % 11}y w{n % 13}z w{n}q", n) for n in range(3000)]
     fill(basket(10**6), lines, carried_limit=0)
     assert calls <= len(lines) * (MAX_UPDATES + 2)
+
+
+def test_when_a_line_must_go_it_is_one_without_a_reference_number():
+    lines = ["a green garden gate", "the parcel MK-2417 waits"]
+    choices = [
+        Choice(line=candidate(text, n).line, order=n, rank=Rank.SENTENCE)
+        for n, text in enumerate(lines)
+    ]
+    whole = render_summary(choice.line for choice in choices)
+    short = Basket(budget=len(whole) - 1, count=lambda part: 10, choices=choices)
+    assert trimmed(short, count=len, chinese=False).endswith("- the parcel MK-2417 waits")
 
 
 def test_a_line_is_counted_once():

@@ -10,8 +10,10 @@ from compaction.engine.sentences import (
     MAX_SENTENCE_CHARACTERS,
     encodable,
     fold,
+    is_json,
     is_mainly_chinese,
     shorten,
+    split_fields,
     split_sentences,
 )
 
@@ -39,8 +41,46 @@ def test_text_is_cut_where_a_reader_would(text, sentences):
 
 
 def test_a_long_sentence_is_parted_at_a_clause():
-    text = "x" * 100 + ", " + "y" * 100
-    assert list(split_sentences(text)) == ["x" * 100 + ",", "y" * 100]
+    text = "x" * 150 + ", " + "y" * 150
+    assert list(split_sentences(text)) == ["x" * 150 + ",", "y" * 150]
+
+
+def test_a_chinese_sentence_is_parted_sooner():
+    text = "订单" * 40 + "，" + "快递" * 40
+    assert list(split_sentences(text)) == ["订单" * 40 + "，", "快递" * 40]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ('{"ok": true, "id": "A"}', ['"ok": true, "id": "A"']),
+        ('{"a": 1, "b": {"c": 2}, "d": 3}', ['"a": 1', '"c": 2', '"d": 3']),
+        ('[{"a": 1}, {"b": [2, 3]}]', ['"a": 1', "2, 3"]),
+        ('{"a": "cut o', ['"a": "cut o']),
+        ("[]", []),
+    ],
+)
+def test_json_comes_object_by_object_without_its_brackets(text, pieces):
+    assert list(split_fields(text)) == pieces
+
+
+@given(st.text(st.sampled_from('{}[]",: ab1\\\n')))
+def test_every_field_is_a_piece_of_the_text(text):
+    assert all(piece and piece in fold(text) for piece in split_fields(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('{"a": 1}', True),
+        ('[{"a": 1', True),
+        ('\n ["a"]', True),
+        ("[attached: a.jpg]", False),
+        ("{x}", False),
+    ],
+)
+def test_json_is_told_by_how_it_starts(text, answer):
+    assert is_json(text) is answer
 
 
 def test_letters_without_a_space_are_parted_anywhere():

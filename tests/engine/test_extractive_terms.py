@@ -9,8 +9,10 @@ from compaction.engine.extractive_terms import (
     NUMBER_WEIGHT,
     WORD_WEIGHT,
     extract_terms,
+    is_bare_identifier,
     is_code,
     is_identifier,
+    is_reference_number,
     small_words,
 )
 
@@ -39,6 +41,37 @@ def test_hashes_and_long_numbers_are_identifiers(token):
 @pytest.mark.parametrize("token", ["19-month", "513ml", "12345", "deadbeef", "3.14", "well-known"])
 def test_plain_numbers_and_words_are_no_identifiers(token):
     assert not is_identifier(token)
+
+
+@pytest.mark.parametrize(
+    ("token", "answer"),
+    [("MK-2417", True), ("TT-104872", True), ("F-01", False), ("OF-SCM-W07", False), ("A1", False)],
+)
+def test_letters_and_four_digits_are_a_reference_number(token, answer):
+    assert is_reference_number(token) is answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("MK-2417", True),
+        ("ann@b.org", True),
+        ("see MK-2417", False),
+        ("garden", False),
+        ("", False),
+    ],
+)
+def test_an_identifier_without_a_sentence_is_bare(text, answer):
+    assert is_bare_identifier(text) is answer
+
+
+def test_a_row_of_codes_weighs_less_than_their_sum():
+    alone, row = extract_terms("MK-2417"), extract_terms("MK-2417 MK-2418 MK-2419")
+    assert sum(row.weights.values()) < 2.5 * sum(alone.weights.values())
+
+
+def test_an_underscore_before_chinese_is_no_part_of_a_code():
+    assert extract_terms("LC-SM420_椰糠").codes == ("LC-SM420",)
 
 
 def test_a_code_is_found_between_chinese_characters():

@@ -1,0 +1,116 @@
+"""What stands in cells and fields: links, numbers, stored text. Everything stored is escaped."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db.models import Model
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+
+from chatapp.models.message import POSITION_STEP
+
+SHOWN_CHARS = 200_000
+PREVIEW_CHARS = 120
+
+
+def change_url(model: type[Model], pk: Any) -> str:
+    """Return the address of a row's page."""
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[pk])
+
+
+def list_url(model: type[Model], **filters: Any) -> str:
+    """Return the address of a model's list, filtered."""
+    url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+    return f"{url}?{urlencode(filters)}" if filters else url
+
+
+def link(label: Any, url: str) -> SafeString:
+    """Return a link."""
+    return format_html('<a href="{}">{}</a>', url, label)
+
+
+def row_link(row: Model | None, label: Any = None) -> SafeString | str:
+    """Return a link to a row's page; a dash for no row."""
+    if row is None:
+        return "—"
+    return link(row if label is None else label, change_url(type(row), row.pk))
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a name that fits a cell."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def session_link(session: Model) -> SafeString | str:
+    """Return a link to a session by its title, which may be long."""
+    return row_link(session, shortened(str(session)))
+
+
+def short_id(pk: Any) -> str:
+    """Return the beginning of an id, enough to search for it."""
+    return str(pk)[:8]
+
+
+def number(value: float | None) -> str:
+    """Return a number with thousands separated; a dash for none."""
+    return "—" if value is None else f"{value:,}"
+
+
+def place(position: int | None) -> str:
+    """Return a position in steps, without zeros behind: 3, or 3.5 between the third and fourth."""
+    if position is None:
+        return "—"
+    whole, part = divmod(position, POSITION_STEP)
+    return f"{whole}.{part:06d}".rstrip("0").rstrip(".") if part else str(whole)
+
+
+def preview(text: str | None) -> SafeString | str:
+    """Return the beginning of a text for one line of a list."""
+    if not text:
+        return "—"
+    more = "…" if len(text) >= PREVIEW_CHARS else ""
+    return format_html('<span class="stored-preview" dir="auto">{}{}</span>', text, more)
+
+
+def stored_text(text: str | None) -> SafeString | str:
+    """Return a stored text as it is, wrapped; a very long one is shown up to SHOWN_CHARS."""
+    if not text:
+        return "—"
+    note: SafeString | str = ""
+    if len(text) > SHOWN_CHARS:
+        note = format_html(
+            '<p class="help">The first {} of {} characters; the API returns all of them.</p>',
+            number(SHOWN_CHARS),
+            number(len(text)),
+        )
+    return format_html(
+        '<div class="stored-text" dir="auto" tabindex="0">{}</div>{}', text[:SHOWN_CHARS], note
+    )
+
+
+def stored_json(value: Any) -> SafeString | str:
+    """Return a stored JSON value, indented; a dash for an empty one."""
+    if value in (None, [], {}, ""):
+        return "—"
+    return stored_text(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def badge(label: Any, tone: str = "") -> SafeString:
+    """Return a short word in a coloured frame; tones: good, bad, busy."""
+    return format_html('<span class="badge {}">{}</span>', tone and f"badge-{tone}", label)
+
+
+def bar(part: float, whole: float, label: str) -> SafeString:
+    """Return how much of a whole a part is, as a drawing (no inline style: CSP)."""
+    width = round(min(100.0, max(0.0, 100 * part / whole)), 1) if whole > 0 else 0.0
+    return format_html(
+        '<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" '
+        'aria-label="{}"><rect class="share-all" width="100" height="8"/>'
+        '<rect class="share-part" width="{}" height="8"/></svg>',
+        label,
+        width,
+    )

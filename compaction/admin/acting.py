@@ -1,0 +1,43 @@
+"""Actions: one service call a row, and a sentence for the operator about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Model
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.llm.models import UnknownModelError
+from compaction.engine.profile import ProfileError
+from compaction.models import CompactionRun
+from compaction.services.errors import CompactionError
+
+# What a service or a half-configured installation answers with; each text is a sentence.
+REFUSALS = (CompactionError, ProfileError, UnknownModelError, ValueError)
+
+
+def for_each(
+    request: HttpRequest, rows: Iterable[Model], do: Callable[[Any], SafeString | str]
+) -> None:
+    """Do something to every row: what `do` returns is told as done, a refusal as an error."""
+    for row in rows:
+        try:
+            messages.success(request, do(row))
+        except REFUSALS as refusal:
+            messages.error(request, format_html("{}: {}", cells.row_link(row), refusal))
+
+
+def queued(run: CompactionRun, about: Model) -> SafeString:
+    """Return the sentence for a run that waits for a worker."""
+    return format_html("{}: {} is queued.", cells.row_link(about), cells.row_link(run, "a run"))
+
+
+def may_run(request: HttpRequest) -> bool:
+    """Whether the operator may start runs: permission `add compaction run`."""
+    user: Any = request.user
+    return bool(user.has_perm("compaction.add_compactionrun"))

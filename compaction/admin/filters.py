@@ -1,0 +1,87 @@
+"""Filters of runs and summaries: columns with few values, and ranges of the ratio's index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from compaction.admin.words import INTERRUPTED, REASONS
+from compaction.models import CompactionRun
+
+
+class Trigger(admin.SimpleListFilter):
+    """What started it; summaries keep the word without choices."""
+
+    title = "trigger"
+    parameter_name = "trigger"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return the four triggers."""
+        return CompactionRun.Trigger.choices
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep one trigger's rows."""
+        return queryset.filter(trigger=self.value()) if self.value() else queryset
+
+
+class Reason(admin.SimpleListFilter):
+    """The exact rule; rules are known, so the table is not read for them."""
+
+    title = "reason"
+    parameter_name = "reason"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return the rules."""
+        return list(REASONS.items())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep one rule's rows."""
+        return queryset.filter(reason=self.value()) if self.value() else queryset
+
+
+class RunStatus(admin.SimpleListFilter):
+    """The life of a run, with Interrupted told apart from Failed."""
+
+    title = "status"
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return the states."""
+        return [*CompactionRun.Status.choices, (INTERRUPTED, "Interrupted")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep one state's rows."""
+        failed = CompactionRun.Status.FAILED
+        if self.value() == INTERRUPTED:
+            return queryset.filter(status=failed, error_code=INTERRUPTED)
+        if self.value() == failed:
+            return queryset.filter(status=failed).exclude(error_code=INTERRUPTED)
+        return queryset.filter(status=self.value()) if self.value() else queryset
+
+
+class Ratio(admin.SimpleListFilter):
+    """The summary's size as a part of its input, in ranges of the index `summary_ratio`."""
+
+    title = "compression ratio"
+    parameter_name = "ratio"
+    ranges = {"10": (0.0, 0.1), "25": (0.1, 0.25), "50": (0.25, 0.5), "more": (0.5, None)}
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return the ranges."""
+        return [
+            ("10", "Below 10 %"),
+            ("25", "10 % to 25 %"),
+            ("50", "25 % to 50 %"),
+            ("more", "50 % and more"),
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep one range's rows: from its lower end up to, not including, its upper."""
+        if self.value() not in self.ranges:
+            return queryset
+        low, high = self.ranges[str(self.value())]
+        kept = queryset.filter(compression_ratio__gte=low)
+        return kept if high is None else kept.filter(compression_ratio__lt=high)

@@ -1,0 +1,224 @@
+"""Runs: every attempt, why it ended as it did, and what can be done about it."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.admin.base import Link, ReadOnlyAdmin, Section, Table
+from chatapp.admin.filters import CreatedSince, one_row
+from chatapp.models import Session
+from compaction.admin import words
+from compaction.admin.acting import for_each, may_run, queued
+from compaction.admin.filters import Reason, RunStatus, Trigger
+from compaction.admin.tables import step_table, summary_table
+from compaction.models import CompactionRun, CompactionStep
+from compaction.services.runs import cancel_run, retry_run
+
+Status = CompactionRun.Status
+SUMMARIES_SHOWN = 20
+
+
+@admin.register(CompactionRun)
+class CompactionRunAdmin(ReadOnlyAdmin):
+    """One attempt to compact a branch: it may be cancelled or run again."""
+
+    list_display = (
+        "short_id",
+        "in_session",
+        "standing",
+        "why",
+        "started_by",
+        "mode",
+        "model_calls",
+        "token_change",
+        "took",
+        "error_start",
+        "created_at",
+    )
+    list_select_related = ("session",)
+    list_filter = (
+        one_row(Session, "session"),
+        CreatedSince,
+        RunStatus,
+        Trigger,
+        Reason,
+        "mode",
+        "truncated",
+    )
+    list_only = (
+        "status",
+        "error_code",
+        "reason",
+        "trigger",
+        "mode",
+        "model_calls",
+        "tokens_before",
+        "tokens_after",
+        "started_at",
+        "finished_at",
+        "created_at",
+        "session__title",
+    )
+    list_previews = {"error_begin": Left("error", cells.PREVIEW_CHARS)}
+    actions = ("retry", "cancel")
+    detail_actions = ("retry", "cancel")
+    sections = (
+        Section(
+            title=None,
+            fields=("id", "in_session", "branch", "standing", "error_sentence", "error_code"),
+            optional={"error_sentence": "error", "error_code": "error_code"},
+        ),
+        Section(
+            title="Why",
+            fields=(
+                "why",
+                "started_by",
+                "mode",
+                "requested_by",
+                "profile",
+                "keep_last_n",
+                "replaces",
+                "instructions_text",
+            ),
+            optional={
+                "requested_by": "requested_by_id",
+                "replaces": "replaces_id",
+                "instructions_text": "instructions",
+            },
+        ),
+        Section(
+            title="Work",
+            fields=(
+                "model_calls",
+                "token_change",
+                "input_tokens",
+                "output_tokens",
+                "ratio_shown",
+                "chunk_count",
+                "max_depth",
+                "was_truncated",
+                "cost",
+            ),
+        ),
+        Section(
+            title="Times",
+            fields=("created_at", "started_at", "finished_at", "took", "restarts", "worker"),
+        ),
+    )
+
+    # --- actions ----------------------------------------------------------------------------------
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may start runs."""
+        return may_run(request)
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may cancel runs: permission `change compaction run`."""
+        return bool(request.user.has_perm("compaction.change_compactionrun"))
+
+    @admin.action(description="Run again", permissions=["run"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[CompactionRun]) -> None:
+        """Queue a new run for every selected one that came to nothing."""
+
+        def again(run: CompactionRun) -> SafeString:
+            return queued(retry_run(run, requested_by=request.user), run)
+
+        rows = self.chosen(request, queryset, "session", "branch", "profile", "replaces")
+        for_each(request, rows, again)
+
+    @admin.action(description="Cancel", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[CompactionRun]) -> None:
+        """Cancel every selected run that has not ended."""
+
+        def stop(run: CompactionRun) -> SafeString:
+            return format_html("{} is cancelled.", cells.row_link(cancel_run(run)))
+
+        for_each(request, self.chosen(request, queryset), stop)
+
+    def buttons_for(self, request: HttpRequest, obj: CompactionRun) -> list[str]:
+        """An unfinished run can be cancelled, one without a result run again."""
+        if not obj.is_finished:
+            return ["cancel"]
+        return [] if obj.status == Status.SUCCEEDED else ["retry"]
+
+    # --- cells ------------------------------------------------------------------------------------
+
+    @admin.display(description="Id")
+    def short_id(self, run: CompactionRun) -> str:
+        """Return the id's beginning."""
+        return cells.short_id(run.pk)
+
+    @admin.display(description="Session")
+    def in_session(self, run: CompactionRun) -> str:
+        """Return a link to the session."""
+        return cells.session_link(run.session)
+
+    @admin.display(description="Status")
+    def standing(self, run: CompactionRun) -> str:
+        """Return how it stands; Interrupted is told apart from Failed."""
+        return words.run_status(run)
+
+    @admin.display(description="Reason")
+    def why(self, run: CompactionRun) -> str:
+        """Return the exact rule in words."""
+        return words.reason_words(run.reason)
+
+    @admin.display(description="Trigger")
+    def started_by(self, run: CompactionRun) -> str:
+        """Return document 002's trigger in words."""
+        return words.trigger_words(run.trigger)
+
+    @admin.display(description="Tokens before → after")
+    def token_change(self, run: CompactionRun) -> str:
+        """Return the next request's size before and after."""
+        return words.before_after(run.tokens_before, run.tokens_after)
+
+    @admin.display(description="Truncated")
+    def was_truncated(self, run: CompactionRun) -> str:
+        """Return whether text had to be left out."""
+        return words.truncated_words(run.truncated)
+
+    @admin.display(description="Took")
+    def took(self, run: CompactionRun) -> str:
+        """Return how long it worked."""
+        return words.seconds(run)
+
+    @admin.display(description="Error")
+    def error_start(self, run: CompactionRun) -> str:
+        """Return the beginning of the error's sentence."""
+        return cells.preview(getattr(run, "error_begin", ""))
+
+    @admin.display(description="What happened")
+    def error_sentence(self, run: CompactionRun) -> str:
+        """Return the sentence."""
+        return cells.stored_text(run.error)
+
+    @admin.display(description="Instructions")
+    def instructions_text(self, run: CompactionRun) -> str:
+        """Return what the operator asked for."""
+        return cells.stored_text(run.instructions)
+
+    @admin.display(description="Ratio")
+    def ratio_shown(self, run: CompactionRun) -> str:
+        """Return the summary's size as a part of its input."""
+        return words.percent(run.ratio)
+
+    # --- page -------------------------------------------------------------------------------------
+
+    def links_for(self, request: HttpRequest, obj: CompactionRun) -> list[Link]:
+        """Return the ways to the session and to all steps."""
+        return [
+            Link(label="Session", url=cells.change_url(Session, obj.session_id)),
+            Link(label="Steps", url=cells.list_url(CompactionStep, run__id__exact=obj.pk)),
+        ]
+
+    def tables_for(self, request: HttpRequest, obj: CompactionRun) -> list[Table]:
+        """Return the summary it made and the tree of its model calls."""
+        made = summary_table("Summary", obj.summaries.order_by("created_at")[:SUMMARIES_SHOWN])
+        return [*([made] if made.rows else []), step_table(obj)]

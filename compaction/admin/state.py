@@ -1,0 +1,116 @@
+"""States: how far each branch is summarised, and who works on it."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.admin.base import Link, ReadOnlyAdmin, Section, Table
+from chatapp.admin.filters import one_row
+from chatapp.models import Session
+from compaction.admin.tables import run_table
+from compaction.models import CompactionRun, CompactionState
+
+RUNS_SHOWN = 10
+
+
+@admin.register(CompactionState)
+class CompactionStateAdmin(ReadOnlyAdmin):
+    """One row a branch, written by the services alone."""
+
+    list_display = (
+        "of_branch",
+        "in_session",
+        "activity",
+        "reach",
+        "covered",
+        "profile_name",
+        "failures",
+        "waiting",
+        "last_consolidated_at",
+    )
+    list_select_related = ("branch__session",)
+    list_filter = (one_row(Session, "branch__session"), "pending")
+    ordering = ("-branch__created_at", "-pk")
+    sortable_by = ()
+    list_only = (
+        "profile",
+        "cursor",
+        "covered_messages",
+        "covered_tokens",
+        "failures",
+        "pending",
+        "last_consolidated_at",
+        "lease_owner",
+        "lease_expires_at",
+        "branch__kind",
+        "branch__session__title",
+    )
+    id_paths = ("branch", "branch__session")
+    session_path = "branch__session"
+    search_help_text = (
+        "The beginning of a branch's or session's id, a session's title or its owner."
+    )
+    sections = (
+        Section(title=None, fields=("branch", "in_session", "profile_name")),
+        Section(title="Summarised", fields=("reach", "covered", "last_consolidated_at")),
+        Section(
+            title="Work",
+            fields=(
+                "activity",
+                "lease_owner",
+                "lease_expires_at",
+                "waiting",
+                "failures",
+                "backoff_until",
+            ),
+        ),
+    )
+
+    @admin.display(description="Branch")
+    def of_branch(self, state: CompactionState) -> str:
+        """Return the branch's name."""
+        return str(state.branch)
+
+    @admin.display(description="Session")
+    def in_session(self, state: CompactionState) -> str:
+        """Return a link to the session."""
+        return cells.session_link(state.branch.session)
+
+    @admin.display(description="Now")
+    def activity(self, state: CompactionState) -> SafeString | str:
+        """Return whether a worker holds the branch."""
+        return cells.badge("Compacting", "busy") if state.is_consolidating else "Idle"
+
+    @admin.display(description="Up to position")
+    def reach(self, state: CompactionState) -> str:
+        """Return the cursor."""
+        return cells.place(state.cursor)
+
+    @admin.display(description="Summarised")
+    def covered(self, state: CompactionState) -> str:
+        """Return messages and tokens behind the cursor."""
+        return f"{state.covered_messages:,} messages, {state.covered_tokens:,} tokens"
+
+    @admin.display(description="Asked again")
+    def waiting(self, state: CompactionState) -> str:
+        """Return whether somebody asked while a worker held the branch."""
+        return "yes" if state.pending else "no"
+
+    @admin.display(description="Profile")
+    def profile_name(self, state: CompactionState) -> str:
+        """Return the branch's own profile, if it has one."""
+        return state.profile or "default"
+
+    def links_for(self, request: HttpRequest, obj: CompactionState) -> list[Link]:
+        """Return the way to the session."""
+        return [Link(label="Session", url=cells.change_url(Session, obj.branch.session_id))]
+
+    def tables_for(self, request: HttpRequest, obj: CompactionState) -> list[Table]:
+        """Return the branch's newest runs."""
+        runs = CompactionRun.objects.filter(
+            session_id=obj.branch.session_id, branch_id=obj.branch_id
+        )
+        return [run_table("Newest runs", runs.order_by("-created_at", "-id")[:RUNS_SHOWN])]

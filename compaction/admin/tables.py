@@ -1,0 +1,180 @@
+"""Tables that several pages show: runs, summaries, sources, steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.utils.formats import localize
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timezone import localtime
+
+from chatapp.admin import cells
+from chatapp.admin.base import Link, Table
+from compaction.admin import words
+from compaction.models import (
+    CompactionRun,
+    CompactionStep,
+    SessionSummary,
+    SessionSummaryMessage,
+)
+
+SOURCES_SHOWN = 50
+STEPS_SHOWN = 200
+DEEPEST_INDENT = 8
+
+LONG_SUMMARY = ("summary_text", "summary_prompt", "abridged", "metadata", "instructions")
+
+
+def when(moment: Any) -> str:
+    """Return a time as the lists show it."""
+    return str(localize(localtime(moment))) if moment else "—"
+
+
+def run_table(title: str, runs: Iterable[CompactionRun], *, more: Link | None = None) -> Table:
+    """Return a table of runs."""
+    return Table(
+        title=title,
+        columns=("Run", "Status", "Reason", "Model calls", "Tokens", "Created", "Error"),
+        rows=[
+            (
+                cells.row_link(run, cells.short_id(run.pk)),
+                words.run_status(run),
+                words.reason_words(run.reason),
+                run.model_calls,
+                words.before_after(run.tokens_before, run.tokens_after),
+                when(run.created_at),
+                run.error,
+            )
+            for run in runs
+        ],
+        more=more,
+    )
+
+
+def summary_table(
+    title: str, summaries: QuerySet[SessionSummary], *, more: Link | None = None
+) -> Table:
+    """Return a table of summaries, without their texts."""
+    return Table(
+        title=title,
+        columns=("Summary", "Status", "Reason", "Messages", "Covers through", "Tokens", "Ratio"),
+        rows=[
+            (
+                cells.row_link(summary, cells.short_id(summary.pk)),
+                words.summary_status(summary),
+                words.reason_words(summary.reason),
+                cells.number(summary.message_count),
+                cells.place(summary.covers_through),
+                words.before_after(summary.tokens_before, summary.tokens_after),
+                words.percent(summary.compression_ratio),
+            )
+            for summary in summaries.defer(*LONG_SUMMARY)
+        ],
+        more=more,
+    )
+
+
+def source_table(summary: SessionSummary) -> Table:
+    """Return the first messages that the summariser received, and the way to the others."""
+    links = (
+        SessionSummaryMessage.objects.filter(summary=summary)
+        .select_related("message")
+        .annotate(start=Left("message__content", cells.PREVIEW_CHARS))
+        .only("message__position", "message__role", "message__tokens")
+        .order_by("message__position", "message_id")[: SOURCES_SHOWN + 1]
+    )
+    rows = list(links)
+    more = None
+    if len(rows) > SOURCES_SHOWN:
+        url = cells.list_url(SessionSummaryMessage, summary__id__exact=summary.pk)
+        more = Link(label="All source messages", url=url)
+    return Table(
+        title="Source messages",
+        columns=("Position", "Role", "Tokens", "Text"),
+        note=f"Exactly what the summariser received: {summary.message_count:,} messages."
+        + (f" The first {SOURCES_SHOWN} of them:" if more else ""),
+        rows=[
+            (
+                cells.row_link(row.message, cells.place(row.message.position)),
+                row.message.get_role_display(),
+                cells.number(row.message.tokens),
+                cells.preview(getattr(row, "start", None)),
+            )
+            for row in rows[:SOURCES_SHOWN]
+        ],
+        more=more,
+    )
+
+
+def step_table(run: CompactionRun) -> Table:
+    """Return the run's model calls in their order, indented by depth: the bisect tree."""
+    steps = (
+        run.steps.select_related("first_message", "last_message")
+        .only(
+            "order",
+            "kind",
+            "depth",
+            "message_count",
+            "input_tokens",
+            "output_tokens",
+            "outcome",
+            "duration_ms",
+            "error",
+            "run",
+            "first_message__position",
+            "last_message__position",
+        )
+        .order_by("order")[: STEPS_SHOWN + 1]
+    )
+    rows = list(steps)
+    more = None
+    if len(rows) > STEPS_SHOWN:
+        more = Link(label="All steps", url=cells.list_url(CompactionStep, run__id__exact=run.pk))
+    return Table(
+        title="Steps",
+        columns=("Call", "Depth", "Messages", "Tokens in", "out", "Outcome", "Time", "Error"),
+        note="Every call of the summariser in order; a halved input stands one level deeper.",
+        rows=[
+            (
+                cells.row_link(step, indented(step)),
+                step.depth,
+                message_range(step),
+                cells.number(step.input_tokens),
+                cells.number(step.output_tokens),
+                outcome(step),
+                f"{step.duration_ms / 1000:.1f} s",
+                step.error,
+            )
+            for step in rows[:STEPS_SHOWN]
+        ],
+        empty="No model was called yet.",
+        more=more,
+    )
+
+
+def indented(step: CompactionStep) -> SafeString:
+    """Return order and kind, moved in by depth with a class (no inline style: CSP)."""
+    depth = min(step.depth, DEEPEST_INDENT)
+    return format_html('<span class="step step-{}">{}. {}</span>', depth, step.order, step.kind)
+
+
+def message_range(step: CompactionStep) -> SafeString | str:
+    """Return the first and last message of a call, by position."""
+    if step.first_message is None or step.last_message is None:
+        return f"{step.message_count:,}"
+    return format_html(
+        "{} – {} ({})",
+        cells.row_link(step.first_message, cells.place(step.first_message.position)),
+        cells.row_link(step.last_message, cells.place(step.last_message.position)),
+        cells.number(step.message_count),
+    )
+
+
+def outcome(step: CompactionStep) -> SafeString:
+    """Return how a call ended."""
+    tones = {"ok": "good", "overflow": "busy"}
+    return cells.badge(step.get_outcome_display(), tones.get(step.outcome, "bad"))

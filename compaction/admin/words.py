@@ -1,0 +1,81 @@
+"""What operators read instead of codes: reasons, triggers, states, ratios."""
+
+from __future__ import annotations
+
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from compaction.models import CompactionRun, SessionSummary
+
+REASONS = {
+    "message_limit": "Message limit reached",
+    "token_limit": "Token limit reached",
+    "window": "Window nearly full",
+    "overflow_retry": "Request was too large",
+    "manual": "By hand",
+    "resummarize": "Made again",
+}
+RULES = {
+    "message_limit": "Messages since the last summary",
+    "token_limit": "Tokens since the last summary",
+    "window": "Tokens of the next request",
+}
+INTERRUPTED = "interrupted"
+_TONES = {
+    "queued": "busy",
+    "running": "busy",
+    "succeeded": "good",
+    "failed": "bad",
+    "active": "good",
+}
+
+
+def reason_words(reason: str) -> str:
+    """Return a trigger rule in words; a rule of a plug-in keeps its name."""
+    return REASONS.get(reason, reason)
+
+
+def rule_words(reason: str) -> str:
+    """Return what a trigger rule measures."""
+    return RULES.get(reason, reason_words(reason))
+
+
+def truncated_words(truncated: bool) -> SafeString | str:
+    """Return whether text had to be left out; a stock icon would show the good case in red."""
+    return cells.badge("Truncated", "bad") if truncated else "no"
+
+
+def trigger_words(trigger: str) -> str:
+    """Return document 002's trigger in words."""
+    return str(dict(CompactionRun.Trigger.choices).get(trigger, trigger))
+
+
+def run_status(run: CompactionRun) -> SafeString:
+    """Return how a run stands; a failed one whose worker stopped reads Interrupted."""
+    interrupted = run.status == CompactionRun.Status.FAILED and run.error_code == INTERRUPTED
+    label = "Interrupted" if interrupted else run.get_status_display()
+    return cells.badge(label, _TONES.get(run.status, ""))
+
+
+def summary_status(summary: SessionSummary) -> SafeString:
+    """Return whether a summary counts."""
+    return cells.badge(summary.get_status_display(), _TONES.get(summary.status, ""))
+
+
+def before_after(before: int | None, after: int | None) -> str:
+    """Return the next request's tokens before and after."""
+    if before is None or after is None:
+        return "—"
+    return f"{before:,} → {after:,}"
+
+
+def percent(ratio: float | None) -> str:
+    """Return the summary's size as a part of its input."""
+    return "—" if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def seconds(run: CompactionRun) -> str:
+    """Return how long a finished run took."""
+    if run.started_at is None or run.finished_at is None:
+        return "—"
+    return f"{(run.finished_at - run.started_at).total_seconds():.1f} s"

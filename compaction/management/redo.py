@@ -1,0 +1,165 @@
+"""Re-summarising many sessions, one after the other: which ones, and what is done with each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError
+from django.db.models import Exists, OuterRef, QuerySet
+
+from chatapp.llm.models import UnknownModelError
+from chatapp.models import Session
+from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.services.errors import CompactionError
+from compaction.services.resummarize import estimate_redo, resummarize, summaries_to_redo
+from compaction.services.situation import situation_of
+
+logger = logging.getLogger(__name__)
+ID_BATCH = 500
+UNFINISHED = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
+
+SUCCEEDED, QUEUED, PLANNED, NOTHING, FAILED = (
+    "succeeded",
+    "queued",
+    "planned",
+    "nothing_to_do",
+    "failed",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionResult:
+    """What was done with one session, or would be: sums over its summaries.
+
+    `tokens` are those that the summariser reads. `status`: succeeded, queued, planned (a dry run),
+    nothing_to_do (done already, or waiting in the queue) or failed; then `error` is a sentence and
+    the sums say what was done before it.
+    """
+
+    session: str
+    status: str = NOTHING
+    summaries: int = 0
+    messages: int = 0
+    tokens: int = 0
+    calls: int = 0
+    cost: float = 0.0
+    error: str = ""
+
+    @property
+    def had_work(self) -> bool:
+        """Whether there was anything to do, well done or not."""
+        return self.status != NOTHING
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result by name."""
+        return asdict(self)
+
+
+def sessions_with_summaries(since: datetime | None = None) -> QuerySet[Session]:
+    """Return the sessions that have an active summary, made at or after `since`."""
+    active = SessionSummary.objects.filter(
+        session=OuterRef("pk"),
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.COMPACTION,
+    )
+    if since is not None:
+        active = active.filter(created_at__gte=since)
+    return Session.objects.filter(Exists(active))
+
+
+def ids_of(sessions: QuerySet[Session]) -> Iterator[UUID]:
+    """Return the ids of any number of sessions, a batch in memory at a time.
+
+    Not QuerySet.iterator(): its cursor would not survive that summarisers give the database
+    connection back while they wait, and on SQLite would hold an old snapshot while runs write.
+    """
+    ordered = sessions.order_by("pk").values_list("pk", flat=True)
+    batch = list(ordered[:ID_BATCH])
+    while batch:
+        yield from batch
+        batch = list(ordered.filter(pk__gt=batch[-1])[:ID_BATCH])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redo:
+    """How sessions are done again; `take` does one of them."""
+
+    profile: CompactionProfile | None = None
+    force: bool = False
+    queue: bool = False
+    dry_run: bool = False
+
+    def take(self, session_id: str | UUID) -> SessionResult:
+        """Do one session and return what came of it. Raises only where the database is gone."""
+        result = SessionResult(session=str(session_id))
+        try:
+            self._work(_session(session_id), result)
+        except (CompactionError, UnknownModelError) as error:
+            result.status, result.error = FAILED, str(error)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            # One session's fault must not end the work on a hundred thousand others.
+            logger.exception("Session %s could not be summarised again", session_id)
+            result.status, result.error = FAILED, f"{type(error).__name__}: {error}"
+        return result
+
+    def _work(self, session: Session, result: SessionResult) -> None:
+        if self.dry_run:
+            self._plan(session, result)
+            return
+        for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
+            step = self._queue_one if self.queue else self._redo_one
+            step(summary, result)
+            if result.status == FAILED:
+                # The next summary goes on from this one: made now, it would go on from the old one.
+                return
+
+    def _plan(self, session: Session, result: SessionResult) -> None:
+        situation = situation_of(session, profile=self.profile)
+        for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
+            estimate = estimate_redo(summary, situation)
+            result.status = PLANNED
+            result.summaries += 1
+            result.messages += estimate.messages
+            result.tokens += estimate.tokens
+            result.calls += estimate.calls
+            result.cost += estimate.cost
+
+    def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
+        run = resummarize(summary, profile=self.profile)
+        result.calls += run.model_calls
+        result.cost += run.cost
+        if run.status != CompactionRun.Status.SUCCEEDED:
+            result.status, result.error = FAILED, run.error
+            return
+        result.status = SUCCEEDED
+        result.summaries += 1
+        result.messages += summary.message_count
+        result.tokens += run.input_tokens
+
+    def _queue_one(self, summary: SessionSummary, result: SessionResult) -> None:
+        waiting = CompactionRun.objects.filter(replaces=summary, status__in=UNFINISHED)
+        if waiting.exists():
+            return
+        resummarize(summary, profile=self.profile, background=True)
+        result.status = QUEUED
+        result.summaries += 1
+        result.messages += summary.message_count
+        result.tokens += summary.approx_tokens
+
+
+def _session(session_id: str | UUID) -> Session:
+    try:
+        pk = session_id if isinstance(session_id, UUID) else UUID(session_id)
+    except ValueError:
+        raise CompactionError("This is no session id.") from None
+    session = Session.objects.select_related("active_branch").filter(pk=pk).first()
+    if session is None:
+        raise CompactionError("There is no such session.")
+    return session

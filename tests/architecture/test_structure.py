@@ -1,0 +1,148 @@
+"""The shape of the product, held by tests: who may know whom, and what is loaded when."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+COMPOSITION_ROOT = {"chatapp/settings.py", "chatapp/urls.py"}
+
+
+def sources(folder: str) -> dict[str, str]:
+    """Return the text of every Python file below a folder by its path."""
+    found = sorted((ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): path.read_text() for path in found}
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter in the checkout."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+    )  # fmt: skip
+
+
+def words_of(text: str) -> str:
+    """Return names and strings of a module in one text; comments and docstrings are left out."""
+    tree = ast.parse(text)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def test_chatapp_does_not_know_the_word_compaction_outside_the_composition_root():
+    knows = {
+        path
+        for path, text in sources("chatapp").items()
+        # The files of other programs have entries of that name.
+        if re.search(r"\bcompaction\b", words_of(text)) and "/formats/" not in path
+    }
+    assert knows <= COMPOSITION_ROOT
+
+
+def test_chatapp_imports_nothing_of_compaction():
+    importing = [
+        path
+        for path, text in sources("chatapp").items()
+        if re.search(r"^\s*(?:from|import) compaction\b", text, re.MULTILINE)
+    ]
+    assert importing == []
+
+
+def test_only_the_queue_module_knows_django_q():
+    knows = {
+        path
+        for folder in ("chatapp", "compaction")
+        for path, text in sources(folder).items()
+        if "django_q" in text and "migrations" not in path
+    }
+    assert knows - {"chatapp/settings.py"} == {"compaction/queue.py"}
+
+
+def test_the_engine_imports_without_django():
+    modules = [path.stem for path in sorted((ROOT / "compaction/engine").glob("*.py"))]
+    names = [f"compaction.engine.{name}" for name in modules if name != "__init__"]
+    blocked = ("django", "rest_framework", "django_q", "openai", "tiktoken", "chatapp")
+    code = (
+        "import sys, importlib\n"
+        f"sys.modules.update(dict.fromkeys({blocked!r}))\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("library", ["openai", "tiktoken"])
+def test_a_started_django_has_not_loaded(library):
+    done = python(f"import django, sys; django.setup(); print({library!r} in sys.modules)")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "False"
+
+
+def test_every_management_command_has_a_test():
+    tests = "\n".join(text for path, text in sources("tests").items() if "/test_" in path)
+    commands = {
+        path.stem
+        for app in ("chatapp", "compaction")
+        for path in (ROOT / app / "management/commands").glob("*.py")
+        if path.stem != "__init__"
+    }
+    untested = {name for name in commands if not re.search(rf"[\"'`]{name}[\"' ]", tests)}
+    assert untested == set()
+
+
+def test_the_import_contracts_hold():
+    command = shutil.which("lint-imports") or str(Path(sys.executable).parent / "lint-imports")
+    done = subprocess.run(
+        [command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def variables() -> set[str]:
+    """Return every name that chatapp/settings.py reads from the environment."""
+    text = (ROOT / "chatapp/settings.py").read_text()
+    names = set(re.findall(r"env(?:\.\w+)?\(\s*\"([A-Z0-9_]+)\"", text))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.GeneratorExp | ast.DictComp):
+            for source in node.generators:
+                if isinstance(source.iter, ast.Tuple):
+                    values = [e.value for e in source.iter.elts if isinstance(e, ast.Constant)]
+                    names |= {one for one in values if isinstance(one, str) and one.isupper()}
+    return names
+
+
+def test_the_settings_read_variables():
+    assert {"SECRET_KEY", "DATABASE_URL", "SUMMARY_MESSAGE_LIMIT"} <= variables()
+
+
+def test_every_variable_has_a_row_in_the_readme():
+    readme = ROOT / "README.md"
+    if not readme.is_file():
+        pytest.skip("README.md is not written yet: no table of settings to compare with")
+    rows = [line for line in readme.read_text().splitlines() if line.startswith("|")]
+    missing = {name for name in variables() if not any(f"`{name}`" in row for row in rows)}
+    assert missing == set()
+
+
+def test_every_variable_of_document_002_reaches_the_profile():
+    from compaction.engine.profile import ENVIRONMENT
+
+    assert set(ENVIRONMENT) <= variables()
+
+
+def test_the_migrations_are_complete(db):
+    from django.core.management import call_command
+
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)

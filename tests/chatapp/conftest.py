@@ -1,0 +1,43 @@
+"""A real ASGI server for what no test client can show: streams that arrive piece by piece."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+import uvicorn
+
+
+class AsgiServer:
+    """The product under uvicorn on a free port of loopback, in a thread of this process."""
+
+    def __init__(self) -> None:
+        from chatapp.asgi import application
+
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        config = uvicorn.Config(application, log_level="warning", lifespan="off", ws="none")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+        self._socket.close()
+
+
+@pytest.fixture
+def asgi_server(transactional_db):
+    server = AsgiServer()
+    server.start()
+    yield server
+    server.stop()

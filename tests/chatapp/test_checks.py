@@ -1,0 +1,120 @@
+"""One test for each system check: what it says, and that the product's settings pass."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.checks import run_checks
+
+from chatapp import checks
+
+
+def ids(*functions) -> list[str]:
+    """Return the ids that the checks report; all of them must be able to run."""
+    every = functions or (
+        checks.check_models,
+        checks.check_token_counter,
+        checks.check_context,
+        checks.check_turn_rate,
+    )
+    return [message.id for check in every for message in check()]
+
+
+@pytest.fixture
+def chatapp(settings):
+    """Change keys of CHATAPP for one test."""
+
+    def change(**changes) -> None:
+        settings.CHATAPP = settings.CHATAPP | changes
+
+    return change
+
+
+def entry(**changes) -> dict:
+    return {
+        "BACKEND": "chatapp.llm.embedded.EmbeddedModel",
+        "NAME": "m",
+        "CONTEXT_WINDOW": 8192,
+        "MAX_OUTPUT": 1024,
+    } | changes
+
+
+def test_the_products_own_settings_have_no_errors():
+    assert [message for message in run_checks() if message.level >= 30] == []
+
+
+def test_e001_a_generated_secret_is_no_secret_for_users(settings):
+    settings.SECRET_KEY_IS_GENERATED = True
+    assert ids(checks.check_secret) == ["chatapp.E001"]
+    settings.SECRET_KEY_IS_GENERATED = False
+    assert ids(checks.check_secret) == []
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        {"default": entry(COLOUR="blue")},
+        {"default": {"NAME": "m"}},
+        {"default": entry(PRICES={"TIP": 1})},
+        {"default": "gpt"},
+    ],
+)
+def test_e002_models_that_cannot_be_read(chatapp, models):
+    chatapp(MODELS=models)
+    assert ids(checks.check_models, checks.check_token_counter) == ["chatapp.E002"]
+
+
+def test_e002_a_key_that_nothing_reads(chatapp):
+    chatapp(COLOUR="blue")
+    assert ids(checks.check_models) == ["chatapp.E002"]
+
+
+def test_e003_no_default_model(chatapp):
+    chatapp(MODELS={"other": entry()})
+    assert ids() == ["chatapp.E003"]
+
+
+def test_e004_a_backend_that_cannot_be_imported(chatapp):
+    chatapp(MODELS={"default": entry(BACKEND="chatapp.nowhere.Model")})
+    assert ids(checks.check_models) == ["chatapp.E004"]
+
+
+def test_e005_a_token_counter_that_does_not_exist(chatapp):
+    chatapp(TOKEN_COUNTER="guess")
+    assert ids(checks.check_token_counter) == ["chatapp.E005"]
+
+
+@pytest.mark.parametrize(
+    "context", [{"BACKEND": "chatapp.nowhere.Backend"}, {}, {"BACKEND": "chatapp.context.silent"}]
+)
+def test_e006_a_context_backend_that_cannot_be_used(chatapp, context):
+    chatapp(CONTEXT=context)
+    assert ids(checks.check_context) == ["chatapp.E006"]
+
+
+@pytest.mark.parametrize("rate", ["many", "10", "10/", "x/min", "10/fortnight"])
+def test_e007_a_rate_that_cannot_be_read(settings, rate):
+    settings.REST_FRAMEWORK = settings.REST_FRAMEWORK | {"DEFAULT_THROTTLE_RATES": {"turns": rate}}
+    assert ids(checks.check_turn_rate) == ["chatapp.E007"]
+
+
+@pytest.mark.parametrize("rate", [None, "30/min", "1/s", "500/day"])
+def test_a_rate_may_be_missing_or_a_number_and_a_period(settings, rate):
+    settings.REST_FRAMEWORK = settings.REST_FRAMEWORK | {"DEFAULT_THROTTLE_RATES": {"turns": rate}}
+    assert ids(checks.check_turn_rate) == []
+
+
+def test_w001_an_answer_may_not_take_more_than_half_of_the_window(chatapp):
+    chatapp(MODELS={"default": entry(CONTEXT_WINDOW=2000, MAX_OUTPUT=1500)})
+    assert ids(checks.check_models) == ["chatapp.W001"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "tiktoken:no_such_encoding"])
+def test_i001_says_that_tokens_are_estimated_although_exact_counts_were_wanted(chatapp, mode):
+    chatapp(MODELS={"default": entry(ENCODING="no_such_encoding")}, TOKEN_COUNTER=mode)
+    assert ids(checks.check_token_counter) == ["chatapp.I001"]
+
+
+@pytest.mark.parametrize("mode", ["estimate", "chars4"])
+def test_an_estimate_that_was_asked_for_is_no_news(chatapp, mode):
+    chatapp(TOKEN_COUNTER=mode)
+    assert ids(checks.check_token_counter) == []

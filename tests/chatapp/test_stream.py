@@ -1,0 +1,268 @@
+"""Server-sent events through a real uvicorn: what arrives, when, and what a lost client costs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from django.db import connections
+from rest_framework.authtoken.models import Token
+
+from chatapp.models import Message, Session
+from chatapp.transcript import Draft, append
+from chatapp.turns import TurnLease
+from tests.factories import SessionFactory, call
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CHAT = {"purpose": "chat"}
+
+
+@pytest.fixture
+def full_history(settings):
+    settings.CHATAPP = settings.CHATAPP | {
+        "CONTEXT": {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}
+    }
+
+
+@pytest.fixture
+def chat(asgi_server, model_server, full_history, owner):
+    """One session behind the server; `chat.turn(...)` yields the events of a streamed turn."""
+    return Chat(asgi_server.url, owner)
+
+
+class Chat:
+    def __init__(self, base: str, owner) -> None:
+        self.base = base
+        self.owner = owner
+        self.key = Token.objects.create(user=owner).key
+        self.session = SessionFactory(owner=owner)
+
+    def url(self, session: Session | None = None) -> str:
+        return f"{self.base}/api/v1/sessions/{(session or self.session).pk}/turns/"
+
+    def headers(self, **more: str) -> dict[str, str]:
+        return {"Authorization": f"Token {self.key}"} | more
+
+    def turn(self, session: Session | None = None, **body) -> list[tuple[str, dict]]:
+        """Return all events of a streamed turn."""
+        body = {"content": "hello", "stream": True} | body
+        with httpx2.stream(
+            "POST", self.url(session), json=body, headers=self.headers(), timeout=20
+        ) as response:
+            assert response.status_code == 200, response.read()
+            return list(events(response.iter_lines()))
+
+    def stored(self) -> list[str | None]:
+        return [
+            row.content for row in Message.objects.filter(session=self.session).order_by("position")
+        ]
+
+
+def events(lines: Iterator[str]) -> Iterator[tuple[str, dict]]:
+    name = ""
+    for line in lines:
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+        elif line.startswith(":"):
+            yield "heartbeat", {}
+
+
+def until(condition, seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def test_a_turn_arrives_as_its_messages_its_pieces_and_its_end(chat, model_server):
+    model_server.script = [{"when": CHAT, "reply": {"chunks": ["one ", "two"]}}]
+    heard = chat.turn()
+    assert [name for name, _ in heard] == ["message", "delta", "delta", "done"]
+    assert heard[0][1]["content"] == "hello"
+    assert [payload["text"] for name, payload in heard if name == "delta"] == ["one ", "two"]
+    done = heard[-1][1]
+    assert done["answer"]["content"] == "one two"
+    assert set(done) == {"messages", "answer", "context", "run"}
+    assert chat.stored() == ["hello", "one two"]
+
+
+def test_pieces_arrive_while_the_model_still_writes(chat, model_server):
+    model_server.script = [{"when": CHAT, "reply": {"chunks": ["x "] * 5, "chunk_delay_s": 0.2}}]
+    times = []
+    body = {"content": "hello", "stream": True}
+    with httpx2.stream("POST", chat.url(), json=body, headers=chat.headers()) as response:
+        for name, _ in events(response.iter_lines()):
+            times.append((name, time.monotonic()))
+    pieces = [at for name, at in times if name == "delta"]
+    assert pieces[-1] - pieces[0] > 0.5
+
+
+def test_the_stream_is_neither_cached_nor_held_back_by_a_proxy(chat):
+    body = {"content": "hello", "stream": True}
+    with httpx2.stream("POST", chat.url(), json=body, headers=chat.headers()) as response:
+        response.read()
+    assert response.headers["content-type"] == "text/event-stream"
+    assert response.headers["cache-control"] == "no-cache"
+    assert response.headers["x-accel-buffering"] == "no"
+
+
+def test_a_call_arrives_in_pieces_that_name_it(chat, model_server):
+    reply = {"tool_calls": call("read", "c1", '{"p":1}')["tool_calls"]}
+    model_server.script = [{"when": CHAT, "reply": reply}]
+    heard = chat.turn()
+    assert [name for name, _ in heard] == ["message", "tool_call", "done"]
+    assert heard[1][1] == {"index": 0, "id": "c1", "name": "read", "arguments_delta": '{"p":1}'}
+    assert heard[-1][1]["answer"]["finish_reason"] == "tool_calls"
+
+
+def test_a_failure_is_an_event_and_the_end(chat, model_server):
+    error = {"status": 401, "body": {"error": {"message": "no"}}}
+    model_server.script = [{"when": CHAT, "reply": {"error": error}}]
+    heard = chat.turn()
+    assert [name for name, _ in heard] == ["message", "error"]
+    assert heard[-1][1]["code"] == "authentication"
+    assert chat.stored() == ["hello"]
+
+
+def test_a_failure_half_way_comes_after_the_pieces(chat, model_server):
+    reply = {"chunks": ["half ", "x"], "fail_after": 1, "stream_error": {"message": "boom"}}
+    model_server.script = [{"when": CHAT, "reply": reply}]
+    assert [name for name, _ in chat.turn()] == ["message", "delta", "error"]
+    assert chat.stored() == ["hello", "half "]
+
+
+def test_a_turn_without_a_question_ends_with_an_error_event(chat):
+    with httpx2.stream(
+        "POST", chat.url(), json={"stream": True}, headers=chat.headers()
+    ) as response:
+        heard = list(events(response.iter_lines()))
+    assert [(name, payload["code"]) for name, payload in heard] == [("error", "nothing_to_answer")]
+
+
+class Broken:
+    """A context backend that cannot do anything."""
+
+    def __init__(self, **options) -> None:
+        pass
+
+    def prepare(self, session, pending, *, emit):
+        raise RuntimeError("secret details")
+
+
+def test_a_fault_of_our_own_is_an_event_without_its_details(chat, settings):
+    settings.CHATAPP = settings.CHATAPP | {"CONTEXT": {"BACKEND": f"{__name__}.Broken"}}
+    name, payload = chat.turn()[-1]
+    assert (name, payload["code"]) == ("error", "internal_error")
+    assert "secret" not in payload["detail"]
+    assert until(lambda: not Session.objects.exclude(turn_owner=None).exists())
+
+
+def test_a_heartbeat_comes_while_the_model_is_silent(chat, model_server, settings):
+    settings.CHATAPP = settings.CHATAPP | {"HEARTBEAT_SECONDS": 0.1}
+    model_server.script = [{"when": CHAT, "reply": {"text": "ok", "delay_s": 0.6}}]
+    names = [name for name, _ in chat.turn()]
+    assert names.count("heartbeat") >= 3
+    assert names[-1] == "done"
+
+
+def test_a_client_that_goes_away_loses_nothing(chat, model_server):
+    reply = {"chunks": ["x "] * 8, "chunk_delay_s": 0.1}
+    model_server.script = [{"when": CHAT, "reply": reply}]
+    body = {"content": "hello", "stream": True}
+    with httpx2.stream("POST", chat.url(), json=body, headers=chat.headers()) as response:
+        next(response.iter_lines())
+    assert chat.stored() == ["hello"]
+    assert until(lambda: chat.stored() == ["hello", "x " * 8])
+    assert until(lambda: not Session.objects.exclude(turn_owner=None).exists())
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/html", "*/*"])
+def test_every_accept_header_is_served(chat, accept):
+    body = {"content": "hello", "stream": True}
+    with httpx2.stream(
+        "POST", chat.url(), json=body, headers=chat.headers(Accept=accept)
+    ) as response:
+        assert response.status_code == 200
+        assert [name for name, _ in events(response.iter_lines())][-1] == "done"
+
+
+def refused(
+    chat: Chat, session: Session | None = None, body=None, **headers: str
+) -> httpx2.Response:
+    """Return the answer to a streamed turn that never becomes a stream."""
+    response = httpx2.post(
+        chat.url(session),
+        json={"content": "hello", "stream": True} if body is None else body,
+        headers=chat.headers(Accept="text/event-stream", **headers),
+    )
+    assert response.headers["content-type"].startswith("application/problem+json")
+    assert response.json()["status"] == response.status_code
+    return response
+
+
+def test_a_session_that_does_not_exist_is_404_before_any_event(chat):
+    assert refused(chat, Session()).status_code == 404
+
+
+def test_a_body_that_cannot_be_used_is_400_before_any_event(chat):
+    assert refused(chat, body={"content": 5, "stream": True}).status_code == 400
+
+
+def test_nobody_is_401_before_any_event(chat):
+    assert refused(chat, Authorization="Token wrong").status_code == 401
+
+
+def test_a_second_turn_is_409_before_any_event(chat):
+    TurnLease(chat.session).take()
+    assert refused(chat).status_code == 409
+
+
+def test_a_key_with_another_body_is_422_before_any_event(chat):
+    append(chat.session.branch, [Draft(wire={"role": "user", "content": "x"})], client_key="k")
+    assert refused(chat, **{"Idempotency-Key": "k"}).status_code == 422
+    assert chat.turn()[-1][0] == "done"
+
+
+def test_a_model_that_is_gone_is_422_before_any_event(chat):
+    Session.objects.update(model="gone")
+    assert refused(chat).status_code == 422
+
+
+def test_twenty_streams_run_side_by_side(chat, model_server):
+    reply = {"chunks": ["x "] * 5, "chunk_delay_s": 0.2}
+    model_server.script = [{"when": CHAT, "reply": reply}]
+    sessions = [SessionFactory(owner=chat.owner) for _ in range(20)]
+    ends: list[str] = []
+
+    def run(session: Session) -> None:
+        ends.append(chat.turn(session)[-1][0])
+
+    threads = [threading.Thread(target=run, args=(session,)) for session in sessions]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert ends == ["done"] * 20
+    assert time.monotonic() - started < 10  # one after another they would take 20 seconds
+
+
+def test_a_finished_turn_leaves_no_database_connection_in_its_thread(chat, monkeypatch):
+    left: list[bool] = []
+    close_all = connections.close_all
+
+    def look() -> None:
+        close_all()
+        if threading.current_thread().name.startswith("turn"):
+            left.extend(c.connection is not None for c in connections.all(initialized_only=True))
+
+    monkeypatch.setattr(connections, "close_all", look)
+    chat.turn()
+    assert until(lambda: left)
+    assert not any(left)

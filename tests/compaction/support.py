@@ -1,0 +1,44 @@
+"""What the compaction tests share: compact a session by hand, and look at what would be sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatapp.context import context_backend
+from chatapp.models import Message, Session
+from chatapp.transcript import Draft
+from chatapp.turns import Turn, TurnResult, run_turn
+from compaction.models import CompactionRun, CompactionState
+from compaction.services.compact import compact_branch
+
+# No trigger fires by itself: what a test asks for is the only compaction.
+NEVER = {"message_limit": 0, "max_context_tokens": 0}
+
+
+def compact(session: Session, **changes: Any) -> CompactionRun:
+    """Compact by hand, now."""
+    return compact_branch(session=session, **({"trigger": "manual", "reason": "manual"} | changes))
+
+
+def say(session: Session, text: str = "hello", **changes: Any) -> TurnResult:
+    """Take a turn."""
+    draft = Draft(wire={"role": "user", "content": text})
+    return run_turn(Turn(session=session, drafts=[draft], **changes))
+
+
+def sent(session: Session) -> list[dict[str, Any]]:
+    """What the next request would send."""
+    return list(context_backend.preview(session).messages)
+
+
+def texts(messages: list[dict[str, Any]], role: str | None = None) -> list[str]:
+    return [m["content"] for m in messages if role is None or m["role"] == role]
+
+
+def state(session: Session) -> CompactionState:
+    return CompactionState.objects.get(pk=session.branch.pk)
+
+
+def stored(session: Session) -> list[Message]:
+    """All rows of the branch, placeholders included, by position."""
+    return list(Message.objects.filter(branch=session.branch).order_by("position"))

@@ -1,0 +1,67 @@
+"""System checks: one test an id."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.checks import run_checks
+
+
+@pytest.fixture
+def found(settings):
+    """Change settings, then return the compaction checks that speak up, by id."""
+
+    def check(*, queue=None, compaction=None, chatapp=None):
+        settings.Q_CLUSTER = settings.Q_CLUSTER | (queue or {})
+        settings.COMPACTION = settings.COMPACTION | (compaction or {})
+        settings.CHATAPP = settings.CHATAPP | (chatapp or {})
+        return {m.id: m for m in run_checks() if (m.id or "").startswith("compaction.")}
+
+    return check
+
+
+def test_the_defaults_are_sound(found):
+    assert found() == {}
+
+
+@pytest.mark.parametrize("timeout", [2.5, None, "600", True])
+def test_e001_the_queue_needs_a_whole_number_of_seconds(found, timeout):
+    assert "QUEUE_TIMEOUT_SECONDS" in found(queue={"timeout": timeout})["compaction.E001"].hint
+
+
+def test_e002_a_run_must_end_before_the_queue_kills_it(found):
+    assert "compaction.E002" in found(compaction={"RUN_SECONDS": 600})
+
+
+def test_e003_a_lease_must_outlive_a_model_call(found):
+    messages = found(compaction={"LEASE_SECONDS": 120}, chatapp={"MODEL_TIMEOUT_SECONDS": 120})
+    assert "COMPACTION_LEASE_SECONDS" in messages["compaction.E003"].hint
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SUMMARY_MESSAGE_LIMIT": "42px"},
+        {"SUMMARY_BISECT_ENABLED": "maybe"},
+        {"SUMMARY_BISECT_MAX_DEPTH": "900"},
+        {"SUMMARY_MESSAGE_LIMIT": "5"},
+    ],
+    ids=["no number", "no boolean", "out of range", "below what is kept"],
+)
+def test_e004_a_variable_that_cannot_work_is_named(found, variables):
+    assert "compaction.E004" in found(compaction={"ENVIRONMENT": variables})
+
+
+def test_w001_a_short_retry_would_deliver_twice(found):
+    # spec/stack.md Q2: retry > timeout x (1 + ceil((queue_limit + 1) / workers)).
+    cluster = {"workers": 2, "timeout": 10, "queue_limit": 4}
+    message = found(
+        queue=cluster | {"retry": 40},
+        compaction={"RUN_SECONDS": 5, "INLINE_SECONDS": 5},
+    )["compaction.W001"]
+    assert "40" in message.hint
+    assert "compaction.W001" not in found(queue=cluster | {"retry": 41})
+
+
+@pytest.mark.parametrize("change", [{"max_attempts": 0}, {"ack_failures": False}])
+def test_w002_a_failed_task_must_not_be_repeated_for_ever(found, change):
+    assert "compaction.W002" in found(queue=change)

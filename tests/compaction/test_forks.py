@@ -1,0 +1,97 @@
+"""Forks of summarised branches: a child takes over what was summarised before the fork."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatapp import transcript
+from compaction.models import SessionSummary
+from compaction.services.leases import ensure_state
+from compaction.services.profiles import assign_profile
+from compaction.services.situation import situation_of
+from tests.compaction.support import NEVER, compact, sent, stored, texts
+from tests.factories import SessionFactory, profile, store, talk
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def session(owner, model_server, queued):
+    profile(**NEVER, keep_last_n=2)
+    return SessionFactory(owner=owner, wires=talk(6, marker=1))
+
+
+def fork_at(session, index: int):
+    rows = [row for row in stored(session) if row.kind == "message"]
+    branch = transcript.fork(session, at=rows[index])
+    transcript.activate(session, branch)
+    return branch
+
+
+def test_a_fork_behind_the_cursor_takes_the_summary_over(session):
+    compact(session)
+    fork_at(session, -1)
+    request = sent(session)
+    assert "MK-0001" in texts(request, "system")[0]
+    assert len(texts(request, "user")) == 1
+
+
+def test_a_fork_before_the_cursor_uses_no_later_summary(session):
+    compact(session)
+    fork_at(session, 5)
+    request = sent(session)
+    assert texts(request, "system") == []
+    assert [text[:7] for text in texts(request, "user")] == ["MK-0001", "MK-0002", "MK-0003"]
+
+
+def test_a_fork_between_two_summaries_uses_the_first(session):
+    compact(session)
+    store(session, talk(4, marker=20))
+    compact(session)
+    fork_at(session, 11)
+    request = sent(session)
+    assert len(texts(request, "system")) == 1
+    assert [text[:7] for text in texts(request, "user")] == ["MK-0006"]
+
+
+def test_what_the_parent_summarises_later_changes_nothing_for_the_fork(session):
+    root = session.branch
+    fork = fork_at(session, -1)
+    before = sent(session)
+    ensure_state(fork)
+    compact(session, branch=root)
+    assert sent(session) == before
+
+
+def test_the_forks_summary_takes_the_parents_in_and_its_own_messages(session, model_server):
+    compact(session)
+    fork = fork_at(session, -1)
+    store(session, talk(4, marker=40))
+    assert compact(session).status == "succeeded"
+    own = SessionSummary.objects.get(branch=fork)
+    assert own.previous == SessionSummary.objects.exclude(pk=own.pk).get()
+    asked = model_server.of("summary")[-1].text
+    assert "MK-0001" in asked
+    assert "MK-0040" in asked
+
+
+def test_compacting_a_fork_changes_nothing_for_its_parent(session):
+    root = session.branch
+    before = sent(session)
+    fork_at(session, -1)
+    store(session, talk(4, marker=40))
+    compact(session)
+    transcript.activate(session, root)
+    assert sent(session) == before
+
+
+def test_a_fork_goes_on_with_its_parents_profile(session):
+    profile("other", **NEVER, keep_last_n=1)
+    assign_profile(session.branch, "other")
+    assert ensure_state(fork_at(session, -1)).profile == "other"
+
+
+def test_a_fork_since_its_summary_counts_only_what_is_new(session):
+    compact(session)
+    fork_at(session, -1)
+    assert situation_of(session).facts.messages == 2

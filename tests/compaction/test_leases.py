@@ -1,0 +1,246 @@
+"""One worker a branch (DESIGN.md, rule 3; B44)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.services import runs
+from compaction.services.compact import check_branch, execute_run
+from compaction.services.errors import BranchBusyError, LostRaceError
+from compaction.services.leases import Lease, ensure_state, state_of
+from compaction.services.situation import situation_of
+from tests.compaction.support import NEVER, compact, state
+from tests.factories import SessionFactory, profile, talk
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def session(owner, model_server, queued):
+    profile(message_limit=10, keep_last_n=2)
+    return SessionFactory(owner=owner, wires=talk(6, marker=1))
+
+
+@pytest.fixture
+def branch_id(session):
+    return ensure_state(session.branch).pk
+
+
+def request(session, *, trigger="proactive", background=True) -> CompactionRun:
+    return runs.request_run(
+        session=session, branch=session.branch, trigger=trigger, reason="manual",
+        profile=situation_of(session).profile_row, background=background,
+    )  # fmt: skip
+
+
+def expire(session) -> None:
+    past = timezone.now() - timedelta(seconds=1)
+    CompactionState.objects.filter(pk=session.branch.pk).update(lease_expires_at=past)
+
+
+def test_the_first_worker_gets_the_branch(branch_id, session):
+    Lease.take(branch_id, uuid.uuid4())
+    assert state(session).is_consolidating
+
+
+def test_a_second_worker_does_not(branch_id):
+    Lease.take(branch_id, uuid.uuid4())
+    with pytest.raises(BranchBusyError):
+        Lease.take(branch_id, uuid.uuid4())
+
+
+def test_a_released_branch_is_free(branch_id):
+    Lease.take(branch_id, uuid.uuid4()).release()
+    Lease.take(branch_id, uuid.uuid4())
+
+
+def test_an_expired_lease_blocks_nobody(branch_id, session):
+    Lease.take(branch_id, uuid.uuid4())
+    expire(session)
+    assert not state(session).is_consolidating
+    Lease.take(branch_id, uuid.uuid4())
+
+
+def test_a_former_owner_can_neither_renew_nor_release(branch_id, session):
+    former = Lease.take(branch_id, uuid.uuid4())
+    expire(session)
+    owner = Lease.take(branch_id, uuid.uuid4()).owner
+    with pytest.raises(LostRaceError):
+        former.renew()
+    former.release()
+    assert state(session).lease_owner == owner
+
+
+def test_renewing_moves_the_expiry(branch_id, session, settings):
+    lease = Lease.take(branch_id, uuid.uuid4())
+    before = state(session).lease_expires_at
+    lease.renew()
+    assert state(session).lease_expires_at > before
+
+
+def test_the_lease_lasts_as_long_as_the_settings_say(branch_id, session, settings):
+    settings.COMPACTION = settings.COMPACTION | {"LEASE_SECONDS": 7}
+    Lease.take(branch_id, uuid.uuid4())
+    left = (state(session).lease_expires_at - timezone.now()).total_seconds()
+    assert 5 < left <= 7
+
+
+def test_taking_an_expired_lease_ends_the_dead_workers_run(branch_id, session):
+    dead = uuid.uuid4()
+    run = runs.claim(request(session).pk, dead)
+    Lease.take(branch_id, dead)
+    expire(session)
+    Lease.take(branch_id, uuid.uuid4())
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("failed", "interrupted")
+
+
+def test_taking_a_lease_spares_a_run_that_another_live_worker_just_claimed(branch_id, session):
+    run = runs.claim(request(session).pk, uuid.uuid4())
+    Lease.take(branch_id, uuid.uuid4())
+    run.refresh_from_db()
+    assert run.status == "running"
+
+
+def test_an_automatic_run_on_a_busy_branch_steps_aside(branch_id, session):
+    Lease.take(branch_id, uuid.uuid4())
+    run = execute_run(request(session).pk)
+    assert (run.status, run.error_code) == ("skipped", "busy")
+    assert state(session).pending
+
+
+def test_a_run_by_hand_that_was_queued_waits_for_the_branch(branch_id, session, queued):
+    lease = Lease.take(branch_id, uuid.uuid4())
+    run = execute_run(request(session, trigger="manual").pk)
+    assert (run.status, run.worker) == ("queued", None)
+    lease.release()
+    assert execute_run(run.pk).status == "succeeded"
+
+
+def test_the_run_that_held_the_branch_delivers_the_one_that_waits(
+    session, queued, django_capture_on_commit_callbacks
+):
+    waiting = request(session, trigger="manual")
+    with django_capture_on_commit_callbacks(execute=True):
+        compact(session)
+    assert queued[-1] == ("compaction.tasks.run_compaction", str(waiting.pk))
+
+
+def test_a_trigger_during_a_run_is_looked_at_once_after_it(session, branch_id, monkeypatch):
+    looked = []
+    monkeypatch.setattr(
+        "compaction.services.compact.check_branch", lambda *args: looked.append(args)
+    )
+    run = request(session)
+    CompactionState.objects.filter(pk=branch_id).update(pending=True)
+    execute_run(run.pk)
+    assert len(looked) == 1
+    assert not state(session).pending
+
+
+def test_a_trigger_during_a_run_sets_pending_and_queues_nothing(session, branch_id):
+    Lease.take(branch_id, uuid.uuid4())
+    assert check_branch(session) is None
+    assert state(session).pending
+    assert not CompactionRun.objects.exists()
+
+
+def test_a_trigger_on_a_free_branch_does_not_set_pending(session):
+    assert check_branch(session) is not None
+    assert not state(session).pending
+
+
+def test_reading_a_state_stores_none(session):
+    CompactionState.objects.all().delete()
+    assert state_of(session.branch).cursor == 0
+    assert not CompactionState.objects.exists()
+
+
+def outage_then(reply: dict) -> list[dict]:
+    down = {"error": {"status": 503, "body": {"error": {"message": "overloaded"}}}}
+    return [
+        {"when": {"purpose": "summary", "call": 1}, "reply": down},
+        {"when": {"purpose": "summary"}, "reply": reply},
+    ]
+
+
+def test_the_lease_is_renewed_while_a_call_is_repeated(session, model_server, monkeypatch):
+    monkeypatch.setattr("chatapp.llm.client.FIRST_WAIT_SECONDS", 0.01)
+    renewed = []
+    real = Lease.renew
+    monkeypatch.setattr(Lease, "renew", lambda self: renewed.append(1) or real(self))
+    model_server.script = outage_then({"text": "fine"})
+    assert compact(session).status == "succeeded"
+    # At least once between the two tries, and once after the step.
+    assert len(renewed) >= 2
+
+
+def test_a_cancelled_run_does_not_repeat_its_call(session, model_server, monkeypatch):
+    monkeypatch.setattr("chatapp.llm.client.FIRST_WAIT_SECONDS", 0.01)
+    run = request(session, trigger="manual")
+    from compaction.summarizer import ModelSummarizer
+
+    real = ModelSummarizer.summarize
+
+    def cancelled(self, asked):
+        runs.cancel_run(CompactionRun.objects.get(pk=run.pk))
+        return real(self, asked)
+
+    monkeypatch.setattr(ModelSummarizer, "summarize", cancelled)
+    model_server.script = outage_then({"text": "fine"})
+    assert execute_run(run.pk).status == "cancelled"
+    assert len(model_server.summarising()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_store_one_summary(owner, model_server, queued):
+    profile(**NEVER, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6, marker=1))
+    model_server.script = [
+        {"when": {"purpose": "summary"}, "reply": {"text": "done", "delay_s": 0.3}}
+    ]
+    ids = [request(session, trigger="manual", background=False).pk for _ in range(2)]
+    ends: list[str] = []
+
+    def work(run_id):
+        try:
+            ends.append(execute_run(run_id).status)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ends) == ["skipped", "succeeded"]
+    assert SessionSummary.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_run_in_two_workers_is_done_once(owner, model_server, queued):
+    profile(**NEVER, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6, marker=1))
+    run = request(session, trigger="manual")
+
+    def work():
+        try:
+            execute_run(run.pk)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run.refresh_from_db()
+    assert run.status == "succeeded"
+    assert len(model_server.summarising()) == 1

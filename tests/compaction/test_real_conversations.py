@@ -1,0 +1,105 @@
+"""Real conversations: imported, compacted under the preset, nothing lost (issue 2, section 6)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from types import ModuleType
+
+import pytest
+
+from chatapp.importing import import_file
+from chatapp.models import Message, Session
+from chatapp.transcript import Draft
+from compaction.models import SessionSummaryMessage
+from compaction.services.situation import situation_of
+from tests.compaction.support import compact, sent
+from tests.factories import UserFactory
+from tests.fakes.model_server import ModelServer
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+FOLDERS = ("openai_chat", "pi", "claude_code")
+LONG = 8000
+
+
+@pytest.fixture
+def caselib(shared) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("caselib", shared / "cases" / "caselib.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def long_sessions(owner) -> list[Session]:
+    found = Session.objects.filter(owner=owner).select_related("active_branch")
+    return [session for session in found if session.branch.token_total > LONG]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_long_sessions_compact_and_lose_nothing(shared, caselib, queued, use_models, folder):
+    owner = UserFactory()
+    # Refuses what is larger than 16 000 tokens, so that long ones are halved too.
+    refuse = {"error": {"status": 400, "body": {"error": {"code": "context_length_exceeded"}}}}
+    script = [
+        {"when": {"est_tokens_gt": 16_000, "purpose": "summary"}, "reply": refuse},
+        {"when": {}, "reply": {"text": "Requests: go on. Last state: in the middle of it."}},
+    ]
+    with ModelServer(script) as server:
+        use_models(server.models())
+        for path in sorted((shared / "data" / folder).iterdir()):
+            import_file(owner=owner, content=path.read_bytes(), name=path.name)
+        sessions = long_sessions(owner)
+        assert sessions
+        for session in sessions:
+            # The source's own compactions are placeholders: what they cover is in their text.
+            earlier = situation_of(session)
+            asked = len(server.calls)
+            run = compact(session)
+            assert run.status == "succeeded", (session.title, run.error)
+            assert ("<previous-summary" in server.calls[asked].text) == bool(earlier.previous_text)
+            check(session, caselib, after=earlier.state.cursor)
+
+
+def check(session: Session, caselib: ModuleType, *, after: int) -> None:
+    request = sent(session)
+    question = [*request, {"role": "user", "content": "And now?"}]
+    assert caselib.strict(json.loads(json.dumps(question))) == []
+    situation = situation_of(session)
+    rows = Message.objects.filter(
+        kind="message", position__gt=after, branch__in=[s.branch_id for s in path(situation)]
+    )
+    on_path = {row.pk for row in rows if any(covers(s, row) for s in path(situation))}
+    linked = set(
+        SessionSummaryMessage.objects.filter(
+            summary__in=[s.pk for s in situation.summaries]
+        ).values_list("message_id", flat=True)
+    )
+    rules, kept = situation.kept()
+    assert linked | {row.pk for row in (*rules, *kept)} >= on_path
+    assert linked <= on_path
+
+
+def path(situation):
+    from chatapp.selectors import segments
+
+    return segments(situation.branch)
+
+
+def covers(segment, row: Message) -> bool:
+    inside = segment.through is None or row.position <= segment.through
+    return row.branch_id == segment.branch_id and inside
+
+
+def test_an_imported_session_goes_on_after_its_compaction(shared, caselib, model_server, queued):
+    from chatapp.turns import Turn, run_turn
+
+    owner = UserFactory()
+    path = shared / "data" / "claude_code" / "entire_4b7d5121b42a_compaction.jsonl"
+    import_file(owner=owner, content=path.read_bytes(), name=path.name)
+    (session,) = long_sessions(owner)
+    for text in ("Go on.", "And then?", "Stop."):
+        draft = Draft(wire={"role": "user", "content": text})
+        assert run_turn(Turn(session=session, drafts=[draft])).answer.content == "ok"
+    for call in model_server.of("chat"):
+        assert caselib.strict(call.messages) == []
+    assert model_server.of("chat")[-1].messages[-1]["content"] == "Stop."

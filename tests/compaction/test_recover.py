@@ -1,0 +1,132 @@
+"""After a refused request: one full compaction, one retry (document 002, 1.4; B08)."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatapp.turns import TurnFailedError
+from compaction.models import CompactionRun, SessionSummary
+from tests.compaction.support import NEVER, say, state, stored
+from tests.factories import SessionFactory, call, profile, result, talk
+
+pytestmark = pytest.mark.django_db
+OVERFLOW = {
+    "error": {
+        "status": 400,
+        "body": {"error": {"code": "context_length_exceeded", "message": "too long"}},
+    }
+}
+
+
+def overflow_once() -> list[dict]:
+    return [
+        {"when": {"purpose": "chat", "call": 1}, "reply": OVERFLOW},
+        {"when": {"purpose": "chat"}, "reply": {"text": "the answer"}},
+        {"when": {}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "}},
+    ]
+
+
+@pytest.fixture
+def session(owner, model_server, queued):
+    model_server.script = overflow_once()
+    profile(**NEVER, keep_last_n=6)
+    return SessionFactory(owner=owner, wires=talk(6, marker=1))
+
+
+def test_the_turn_is_answered_after_one_compaction(session, model_server):
+    assert say(session, "THE QUESTION").answer.content == "the answer"
+    assert [c.purpose for c in model_server.calls] == ["chat", "summary", "chat"]
+    run = CompactionRun.objects.get()
+    assert (run.trigger, run.reason, run.status) == (
+        "overflow_retry", "overflow_retry", "succeeded",
+    )  # fmt: skip
+
+
+def test_the_question_is_sent_verbatim_and_not_summarised(session, model_server):
+    say(session, "THE QUESTION")
+    retried = model_server.of("chat")[1].messages
+    assert retried[-1] == {"role": "user", "content": "THE QUESTION"}
+    assert "THE QUESTION" not in model_server.of("summary")[0].text
+
+
+def test_everything_before_the_question_is_summarised(session):
+    say(session, "THE QUESTION")
+    summary = SessionSummary.objects.get()
+    assert summary.message_count == 12
+    assert summary.keep_last_n == 0
+
+
+def test_a_second_overflow_ends_the_turn_with_what_to_do(session, model_server):
+    model_server.script = [
+        {"when": {"purpose": "chat"}, "reply": OVERFLOW},
+        {"when": {}, "reply": {"text": "short"}},
+    ]
+    with pytest.raises(TurnFailedError, match="use a model with a larger window"):
+        say(session)
+    assert len(model_server.of("chat")) == 2
+    assert len(model_server.summarising()) == 1
+    assert stored(session)[-1].content == "hello"
+
+
+def test_a_compaction_that_fails_is_not_followed_by_the_same_request(session, model_server):
+    model_server.script = [
+        {"when": {"purpose": "chat"}, "reply": OVERFLOW},
+        {"when": {}, "reply": {"text": ""}},
+    ]
+    with pytest.raises(TurnFailedError, match="empty"):
+        say(session)
+    assert len(model_server.of("chat")) == 1
+    assert state(session).cursor == 0
+
+
+def test_with_the_retry_switched_off_nothing_is_compacted(session, model_server):
+    profile(**NEVER, retry_on_context_overflow=False)
+    with pytest.raises(TurnFailedError, match="switched off"):
+        say(session)
+    assert not CompactionRun.objects.exists()
+
+
+def test_with_compaction_switched_off_nothing_is_compacted(session):
+    profile(**NEVER, enabled=False)
+    with pytest.raises(TurnFailedError, match="switched off"):
+        say(session)
+    assert not CompactionRun.objects.exists()
+
+
+def test_with_nothing_left_to_compact_the_user_hears_why(owner, model_server, queued):
+    model_server.script = overflow_once()
+    profile(**NEVER)
+    with pytest.raises(TurnFailedError, match="nothing to compact"):
+        say(SessionFactory(owner=owner))
+    assert len(model_server.of("chat")) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (429, {"error": {"message": "Rate limit exceeded: 30000 tokens per minute"}}),
+        (400, {"error": {"message": "Unsupported parameter: temperature"}}),
+        (401, {"error": {"code": "invalid_api_key", "message": "no"}}),
+    ],
+    ids=["rate limit", "other refusal", "key"],
+)
+def test_another_error_is_no_reason_to_compact(session, model_server, monkeypatch, status, body):
+    monkeypatch.setattr("chatapp.llm.client.MAX_ATTEMPTS", 1)
+    model_server.script = [
+        {"when": {"purpose": "chat"}, "reply": {"error": {"status": status, "body": body}}}
+    ]
+    with pytest.raises(TurnFailedError):
+        say(session)
+    assert not CompactionRun.objects.exists()
+
+
+def test_a_turn_in_the_middle_of_its_tools_keeps_its_question(owner, model_server, queued):
+    model_server.script = overflow_once()
+    profile(**NEVER)
+    tools = [m for n in range(4) for m in (call("run", f"c{n}"), result(f"c{n}", "out " * 60))]
+    question = {"role": "user", "content": "THE QUESTION"}
+    session = SessionFactory(owner=owner, wires=[*talk(3), question, *tools])
+    from chatapp.turns import Turn, run_turn
+
+    assert run_turn(Turn(session=session)).answer.content == "the answer"
+    assert model_server.of("chat")[1].messages[-1] == question

@@ -1,0 +1,261 @@
+"""Three layers, one transaction (DESIGN.md rules 2 and 3; spec/rs_window_augment.md 1.2)."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.db.models import F, Model
+from django.db.models.query import QuerySet
+
+from chatapp import transcript
+from chatapp.models import Message
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    SessionSummary,
+    SessionSummaryMessage,
+)
+from compaction.services import store as writing
+from tests.compaction.support import NEVER, compact, sent, state, stored, texts
+from tests.factories import SessionFactory, profile, store, talk
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def session(owner, model_server, queued):
+    profile(**NEVER, keep_last_n=2)
+    return SessionFactory(owner=owner, wires=talk(6, marker=1))
+
+
+def nothing_was_stored(session) -> bool:
+    return (
+        not SessionSummary.objects.exists()
+        and not SessionSummaryMessage.objects.exists()
+        and not Message.objects.filter(kind="placeholder").exists()
+        and state(session).cursor == 0
+        and state(session).last_consolidated_at is None
+        and not CompactionRun.objects.filter(status="succeeded").exists()
+    )
+
+
+@pytest.mark.parametrize("step", ["_claim_state", "_write", "_write_placeholder", "_finish_run"])
+def test_when_a_write_fails_nothing_is_stored(session, monkeypatch, step):
+    real = getattr(writing, step)
+
+    def broken(*args, **kwargs):
+        real(*args, **kwargs)
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr(writing, step, broken)
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "internal_error")
+    assert "the disk is full" in run.error
+    assert nothing_was_stored(session)
+
+
+@pytest.mark.parametrize("model", [SessionSummary, SessionSummaryMessage, Message])
+def test_when_a_row_cannot_be_inserted_nothing_is_stored(session, monkeypatch, model):
+    real = QuerySet._insert
+
+    def insert(self, objs, *args, **kwargs):
+        if self.model is model:
+            raise IntegrityError("refused")
+        return real(self, objs, *args, **kwargs)
+
+    monkeypatch.setattr(QuerySet, "_insert", insert)
+    real_batched = QuerySet._batched_insert
+
+    def batched(self, objs, *args, **kwargs):
+        if self.model is model:
+            raise IntegrityError("refused")
+        return real_batched(self, objs, *args, **kwargs)
+
+    monkeypatch.setattr(QuerySet, "_batched_insert", batched)
+    real_save = Model._do_insert
+
+    def save(self, manager, using, *args, **kwargs):
+        if isinstance(self, model):
+            raise IntegrityError("refused")
+        return real_save(self, manager, using, *args, **kwargs)
+
+    monkeypatch.setattr(Model, "_do_insert", save)
+    assert compact(session).status == "failed"
+    assert nothing_was_stored(session)
+
+
+def meanwhile(monkeypatch, act) -> None:
+    """Do something while the model writes its summary."""
+    from compaction.summarizer import ModelSummarizer
+
+    real = ModelSummarizer.summarize
+
+    def summarize(self, request):
+        answer = real(self, request)
+        act()
+        return answer
+
+    monkeypatch.setattr(ModelSummarizer, "summarize", summarize)
+
+
+def test_a_lease_lost_to_another_worker_writes_nothing(session, monkeypatch):
+    meanwhile(
+        monkeypatch,
+        lambda: CompactionState.objects.update(lease_owner=uuid.uuid4()),
+    )
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "lost_race")
+    assert nothing_was_stored(session)
+
+
+def test_a_cursor_that_moved_meanwhile_writes_nothing(session, monkeypatch):
+    meanwhile(monkeypatch, lambda: CompactionState.objects.update(cursor=5))
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "lost_race")
+    assert not SessionSummary.objects.exists()
+
+
+def test_positions_renumbered_meanwhile_write_nothing(session, monkeypatch):
+    store(session, talk(1))
+    rows = Message.objects.filter(branch=session.branch)
+    meanwhile(monkeypatch, lambda: rows.update(position=-F("position")))
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "lost_race")
+    assert nothing_was_stored(session)
+
+
+def test_a_lost_race_makes_nobody_wait(session, monkeypatch):
+    meanwhile(monkeypatch, lambda: CompactionState.objects.update(cursor=5))
+    compact(session, trigger="overflow_retry", reason="overflow_retry")
+    assert state(session).failures == 0
+
+
+def test_the_placeholder_stands_between_the_last_summarised_and_the_first_kept(session):
+    compact(session)
+    rows = stored(session)
+    assert [row.kind for row in rows] == ["message"] * 10 + ["placeholder"] + ["message"] * 2
+    assert rows[9].position < rows[10].position < rows[11].position
+
+
+def test_the_placeholder_has_the_documents_fields(session):
+    compact(session)
+    summary = SessionSummary.objects.get()
+    row = Message.objects.get(kind="placeholder")
+    assert row.role == "assistant"
+    assert row.content
+    assert row.summary == summary.summary_text
+    assert row.metadata["type"] == "session_summary"
+    assert row.metadata["summary_id"] == str(summary.pk)
+    assert row.metadata["keepLastN"] == 2
+    assert row.metadata["summary_timestamp"] == round(summary.created_at.timestamp() * 1000)
+    assert row.metadata.items() >= summary.metadata.items()
+
+
+def test_the_metadata_has_the_documents_keys(session):
+    compact(session)
+    summary = SessionSummary.objects.get()
+    assert summary.metadata.keys() >= {
+        "algorithm", "trigger", "chunk_count", "max_depth", "truncated", "compression_ratio",
+        "input_tokens", "output_tokens",
+    }  # fmt: skip
+    assert summary.metadata["algorithm"] == "bisect_v1"
+    assert summary.approx_tokens == summary.metadata["input_tokens"]
+
+
+def test_the_summary_says_what_it_covers_and_how_it_was_made(session):
+    compact(session)
+    summary = SessionSummary.objects.get()
+    rows = stored(session)
+    assert (summary.first_message, summary.last_message) == (rows[0], rows[9])
+    assert (summary.covers_from, summary.covers_through) == (rows[0].position, rows[9].position)
+    assert summary.first_message_created_at == rows[0].created_at
+    assert summary.last_message_created_at == rows[9].created_at
+    assert (summary.message_count, summary.keep_last_n) == (10, 2)
+    assert (summary.model, summary.temperature) == ("scripted", 0.2)
+    assert summary.target_summary_tokens == 700
+    assert "700" in summary.summary_prompt
+    assert "MK-0001" not in summary.summary_prompt
+    assert summary.run == CompactionRun.objects.get()
+    assert summary.profile.name == "test"
+
+
+def test_files_come_from_tool_calls_never_from_the_summary(owner, model_server, queued):
+    from tests.factories import call, result
+
+    profile(**NEVER, keep_last_n=2)
+    model_server.script = [{"when": {}, "reply": {"text": "It changed /invented.py"}}]
+    wires = [
+        *talk(2),
+        call("read", "r1", '{"path": "a.py"}'),
+        result("r1", "text " * 40),
+        call("write", "w1", '{"path": "b.py", "content": "x"}'),
+        result("w1"),
+        *talk(1),
+    ]
+    compact(SessionFactory(owner=owner, wires=wires))
+    summary = SessionSummary.objects.get()
+    assert (summary.files_read, summary.files_modified) == (["a.py"], ["b.py"])
+
+
+def test_a_link_cannot_be_stored_twice(session):
+    compact(session)
+    link = SessionSummaryMessage.objects.first()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        SessionSummaryMessage.objects.create(summary=link.summary, message=link.message)
+
+
+def test_two_active_summaries_never_cover_one_stretch(session):
+    compact(session)
+    summary = SessionSummary.objects.get()
+    summary.pk = uuid.uuid4()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        summary.save(force_insert=True)
+
+
+def test_after_everything_was_summarised_the_next_message_finds_its_place(
+    owner, model_server, queued
+):
+    profile(**NEVER, keep_last_n=0)
+    session = SessionFactory(owner=owner, wires=talk(6))
+    assert compact(session).status == "succeeded"
+    store(session, [{"role": "user", "content": "NEXT"}])
+    assert stored(session)[-1].content == "NEXT"
+    assert texts(sent(session), "user") == ["NEXT"]
+
+
+def test_covered_messages_and_tokens_are_the_sums_up_to_the_cursor(session):
+    for marker in (20, 30):
+        compact(session)
+        store(session, talk(3, marker=marker))
+    now = state(session)
+    rows = Message.objects.filter(kind="message", position__lte=now.cursor)
+    assert now.covered_messages == rows.count()
+    assert now.covered_tokens == sum(row.tokens for row in rows)
+
+
+def test_renumbering_moves_cursor_and_coverage(session):
+    compact(session)
+    before = sent(session)
+    last = SessionSummary.objects.get().last_message
+    with transaction.atomic():
+        transcript._renumber(session)
+    last.refresh_from_db()
+    summary = SessionSummary.objects.get()
+    assert state(session).cursor == summary.covers_through == last.position
+    assert summary.covers_from == Message.objects.get(pk=summary.first_message_id).position
+    assert sent(session) == before
+
+
+def test_a_renumbering_by_the_placeholder_itself_moves_the_new_cursor(owner, model_server, queued):
+    profile(**NEVER, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6))
+    # No integer is left between the tenth and the eleventh message.
+    rows = stored(session)
+    Message.objects.filter(pk=rows[10].pk).update(position=rows[9].position + 1)
+    assert compact(session).status == "succeeded"
+    summary = SessionSummary.objects.get()
+    last = Message.objects.get(pk=rows[9].pk)
+    assert state(session).cursor == summary.covers_through == last.position
+    assert [row.kind for row in stored(session)][10] == "placeholder"

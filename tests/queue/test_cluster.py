@@ -1,0 +1,136 @@
+"""A real qcluster does queued runs; a killed worker loses nothing (issue 2, section 6; B44)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from django_q.models import Schedule
+
+from chatapp.models import Message
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.services.compact import check_branch
+from compaction.services.sweep import sweep_runs
+from tests.compaction.support import sent
+from tests.factories import SessionFactory, UserFactory, profile, talk
+from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
+from tests.queue.processes import connected_to, descendants
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+ROOT = Path(__file__).resolve().parent.parent.parent
+LEASE_SECONDS = 3
+TIMES = {
+    "COMPACTION_LEASE_SECONDS": LEASE_SECONDS,
+    "MODEL_TIMEOUT_SECONDS": 2,
+    "COMPACTION_RUN_SECONDS": 20,
+    "QUEUE_TIMEOUT_SECONDS": 30,
+    "QUEUE_WORKERS": 2,
+}
+
+
+def environment(server: ModelServer, name: str) -> dict[str, str]:
+    """The cluster's environment: our database, the scripted server, short times, its own queue."""
+    return os.environ | {key: str(value) for key, value in TIMES.items()} | {
+        "DJANGO_SETTINGS_MODULE": "tests.queue.cluster_settings",
+        "CLUSTER_DATABASE": str(connection.settings_dict["NAME"]),
+        "SECRET_KEY": django_settings.SECRET_KEY,
+        "OPENAI_BASE_URL": server.url,
+        "OPENAI_API_KEY": "test",
+        "QUEUE_NAME": name,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def server(use_models) -> Iterator[ModelServer]:
+    with ModelServer() as one:
+        use_models(one.models())
+        yield one
+
+
+@pytest.fixture
+def cluster(transactional_db, server, monkeypatch, settings) -> Iterator[subprocess.Popen]:
+    """A qcluster in a session of its own; the whole group is killed at the end."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    monkeypatch.setattr("django_q.conf.Conf.CLUSTER_NAME", name)
+    monkeypatch.setattr("django_q.conf.Conf.PREFIX", name)
+    # The test sweeps itself, so that it knows when.
+    Schedule.objects.all().delete()
+    settings.COMPACTION = settings.COMPACTION | {"LEASE_SECONDS": LEASE_SECONDS}
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "qcluster"],
+            cwd=ROOT, env=environment(server, name), stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            log.seek(0)
+            sys.stdout.write(log.read().decode(errors="replace")[-4000:])
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 40) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def session(transactional_db):
+    profile(message_limit=10, keep_last_n=2)
+    return SessionFactory(owner=UserFactory(), wires=talk(6, marker=1))
+
+
+def status(run: CompactionRun) -> str:
+    return CompactionRun.objects.values_list("status", flat=True).get(pk=run.pk)
+
+
+def test_a_cluster_does_a_queued_run(session, server, cluster):
+    run = check_branch(session)
+    wait_until(lambda: status(run) == "succeeded")
+    summary = SessionSummary.objects.get()
+    assert "MK-0001" in summary.summary_text
+    assert (summary.run, summary.message_count) == (run, 10)
+
+
+def test_a_killed_workers_run_is_done_once_and_no_message_is_lost(session, server, cluster):
+    server.script = [
+        {"when": {"purpose": "summary", "call": 1}, "reply": {"text": "late", "delay_s": 60}},
+        *ECHO_AND_ANSWER,
+    ]
+    run = check_branch(session)
+    server.wait_for("summary", seconds=40)
+    port = int(server.url.rsplit(":", 1)[1].split("/")[0])
+    (worker,) = connected_to(descendants(cluster.pid), port)
+    os.kill(worker, signal.SIGKILL)
+
+    assert status(run) == "running"
+    assert sweep_runs().restarted_runs == 0
+    wait_until(lambda: not CompactionState.objects.get().is_consolidating)
+    assert sweep_runs().restarted_runs == 1
+    assert sweep_runs().restarted_runs == 0
+    wait_until(lambda: CompactionRun.objects.filter(status="succeeded").exists())
+
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("failed", "interrupted")
+    assert CompactionRun.objects.count() == 2
+    summary = SessionSummary.objects.get()
+    assert "late" not in summary.summary_text
+    assert CompactionState.objects.get().lease_owner is None
+    request = str(sent(session))
+    assert all(f"MK-000{n}" in request for n in range(1, 7))
+    linked = Message.objects.filter(summary_links__summary=summary)
+    assert linked.count() == 10
