@@ -86,24 +86,33 @@ def _check_model(model: ModelConfig) -> Iterator[CheckMessage]:
 
 @register(Tags.compatibility)
 def check_token_counter(**kwargs: Any) -> list[CheckMessage]:
-    """Say how tokens are counted; a wrong TOKEN_COUNTER is an error."""
+    """TOKEN_COUNTER must be one of the ways there are. No encoding is loaded for this."""
+    wished: str = chatapp_settings.token_counter
+    if wished in ("auto", "estimate", "chars4") or wished.startswith("tiktoken:"):
+        return []
+    return [
+        Error(
+            f"TOKEN_COUNTER cannot be used: {wished!r} is no way to count tokens.",
+            hint="It is auto, estimate, chars4, or tiktoken:ENCODING.",
+            id="chatapp.E005",
+        )
+    ]
+
+
+@register(Tags.compatibility, deploy=True)
+def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
+    """Say when tokens are estimated although exact counts were wished for.
+
+    Only with `check --deploy`: it loads an encoding, which other commands should not wait for, and
+    a laptop without one is nothing to be told of with every command.
+    """
+    wished: str = chatapp_settings.token_counter
     models = _models()
     if isinstance(models, Exception) or "default" not in models:
         return []  # check_models says what is wrong
-    try:
-        counter = models["default"].counter
-    except (ValueError, LookupError) as error:
-        return [
-            Error(
-                f"TOKEN_COUNTER cannot be used: {error}",
-                hint="It is auto, estimate, chars4, or tiktoken:ENCODING.",
-                id="chatapp.E005",
-            )
-        ]
-    wished: str = chatapp_settings.token_counter
-    if counter.exact or not wished.startswith(("auto", "tiktoken:")):
+    if not wished.startswith(("auto", "tiktoken:")) or models["default"].counter.exact:
         return []
-    return [Info(describe_counter(counter), id="chatapp.I001")]
+    return [Info(describe_counter(models["default"].counter), id="chatapp.I001")]
 
 
 class _Rate(SimpleRateThrottle):

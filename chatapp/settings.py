@@ -13,7 +13,7 @@ import environ
 from csp.constants import NONE, SELF
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = environ.FileAwareEnv()
+env = environ.FileAwareEnv()  # type: ignore[no-untyped-call]
 
 # Where everything that is not code lives: database, static files, encodings, sockets.
 DATA_DIR = Path(env.str("PALIMPSEST_DATA_DIR", default=str(BASE_DIR / "var")))
@@ -116,7 +116,7 @@ else:
     CACHES = {
         "default": {
             "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
-            "LOCATION": DATA_DIR / "cache",
+            "LOCATION": str(DATA_DIR / "cache"),
         }
     }
 
@@ -227,7 +227,9 @@ SPECTACULAR_SETTINGS = {
 
 # --- the product ----------------------------------------------------------------------------------
 
-_openai_wanted = bool(env.str("OPENAI_API_KEY", default="") or env.str("OPENAI_BASE_URL", default=""))
+_openai_wanted = bool(
+    env.str("OPENAI_API_KEY", default="") or env.str("OPENAI_BASE_URL", default="")
+)
 _embedded = {
     "BACKEND": "chatapp.llm.embedded.EmbeddedModel",
     "NAME": "embedded",
@@ -251,6 +253,9 @@ _openai = {
     },
 }
 
+MAX_IMPORT_BYTES = env.int("MAX_IMPORT_BYTES", default=50_000_000)
+MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", default=20_000_000)
+
 CHATAPP = {
     "MODELS": {"default": _openai if _openai_wanted else _embedded, "embedded": _embedded},
     "CONTEXT": {"BACKEND": "compaction.backend.CompactionBackend", "OPTIONS": {}},
@@ -258,14 +263,14 @@ CHATAPP = {
     "ENCODINGS_DIR": DATA_DIR / "encodings",
     "MAX_MESSAGE_CHARS": env.int("MAX_MESSAGE_CHARS", default=2_000_000),
     "MAX_MESSAGES_PER_REQUEST": env.int("MAX_MESSAGES_PER_REQUEST", default=500),
-    "MAX_IMPORT_BYTES": env.int("MAX_IMPORT_BYTES", default=50_000_000),
-    "MAX_BODY_BYTES": env.int("MAX_BODY_BYTES", default=20_000_000),
+    "MAX_IMPORT_BYTES": MAX_IMPORT_BYTES,
+    "MAX_BODY_BYTES": MAX_BODY_BYTES,
     "TURN_SECONDS": env.int("TURN_SECONDS", default=300),
     "MODEL_TIMEOUT_SECONDS": env.int("MODEL_TIMEOUT_SECONDS", default=120),
     "STREAM_THREADS": env.int("STREAM_THREADS", default=32),
     "HEARTBEAT_SECONDS": env.int("HEARTBEAT_SECONDS", default=15),
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = max(CHATAPP["MAX_BODY_BYTES"], CHATAPP["MAX_IMPORT_BYTES"])
+DATA_UPLOAD_MAX_MEMORY_SIZE = max(MAX_BODY_BYTES, MAX_IMPORT_BYTES)
 
 COMPACTION = {
     "DEFAULT_PROFILE": env.str("COMPACTION_PROFILE", default="bisect"),
@@ -306,5 +311,7 @@ LOGGING = {
     "loggers": {
         "django-q": {"level": "WARNING", "propagate": True},
         "httpx2": {"level": "WARNING", "propagate": True},
+        # Tells of every client that goes away in the middle of a stream.
+        "asyncio": {"level": "ERROR", "propagate": True},
     },
 }

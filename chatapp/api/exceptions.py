@@ -6,7 +6,9 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404
+from django.http import Http404, HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+from django.views import defaults
 from rest_framework import exceptions, renderers, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
@@ -101,3 +103,27 @@ def _detail(error: exceptions.APIException) -> str:
     if isinstance(error, exceptions.ValidationError):
         return "The request has fields that cannot be used; `errors` says which and why."
     return str(error.detail)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer an address that does not exist: a problem document under /api/, a page elsewhere."""
+    if not request.path.startswith("/api/"):
+        return defaults.page_not_found(request, exception)
+    return _plain_problem(404, "There is no such address; /api/v1/docs/ lists those there are.")
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Answer a fault of ours: a problem document under /api/, a page elsewhere."""
+    if not request.path.startswith("/api/"):
+        return defaults.server_error(request)
+    return _plain_problem(500, "The server failed; its log says why. What was stored is stored.")
+
+
+def _plain_problem(code: int, detail: str) -> JsonResponse:
+    problem = {
+        "type": "about:blank",
+        "title": HTTPStatus(code).phrase,
+        "status": code,
+        "detail": detail,
+    }
+    return JsonResponse(problem, status=code, content_type=PROBLEM_TYPE)

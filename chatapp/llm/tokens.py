@@ -285,7 +285,7 @@ def _decide(encoding: str, cache_dir: Path | None) -> TokenCounter:
             counter = EstimateCounter(reason=f"because {str(error).rstrip('.')}")
             logger.warning(describe_counter(counter))
         else:
-            logger.info(describe_counter(counter))
+            logger.debug(describe_counter(counter))
         _decided[encoding] = counter
         return counter
 

@@ -398,7 +398,7 @@ def test_a_missing_encoding_is_tried_and_logged_once_per_process(
 def test_a_found_encoding_is_loaded_and_logged_once_per_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="chatapp.llm.tokens")
+    caplog.set_level(logging.DEBUG, logger="chatapp.llm.tokens")
     attempts = _count_attempts(monkeypatch)
 
     counters = [counter_for("o200k_base", cache_dir=ENCODINGS) for _ in range(3)]
