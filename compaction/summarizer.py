@@ -12,6 +12,7 @@ from chatapp.llm.messages import ModelRequest
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Session
 from chatapp.turns import release_connection
+from chatapp.wire import Cleaner
 from compaction.engine.extractive import ExtractiveSummarizer
 from compaction.engine.profile import Profile
 from compaction.engine.prompts import messages_for
@@ -23,6 +24,11 @@ ROOM_FACTOR = 2
 SMALLEST_ROOM_TOKENS = 512
 # The instruction, the fences and the frame of two messages, generously.
 PROMPT_OVERHEAD_TOKENS = 500
+
+
+def storable(text: str) -> str:
+    """Return a server's text without what no database takes: NUL and lone surrogates (B55)."""
+    return Cleaner().text(text)
 
 
 class ModelSummarizer:
@@ -56,10 +62,10 @@ class ModelSummarizer:
             )
         except ModelError as error:
             if error.is_overflow:
-                raise SummarizerOverflow(str(error)) from error
-            raise SummarizerError(str(error)) from error
+                raise SummarizerOverflow(storable(str(error))) from error
+            raise SummarizerError(storable(str(error))) from error
         usage = reply.usage or {}
-        text = reply.text or ""
+        text = storable(reply.text or "")
         count = self._model.counter.count
         return SummaryAnswer(
             text=text.strip(),
@@ -68,7 +74,7 @@ class ModelSummarizer:
             input_tokens=usage.get("prompt_tokens")
             or sum(count(message["content"]) for message in messages_for(request)),
             output_tokens=usage.get("completion_tokens") or count(text),
-            model=reply.model or self._model.name,
+            model=storable(reply.model) or self._model.name,
             cost=self._model.cost(reply.usage),
         )
 

@@ -326,6 +326,21 @@ def test_the_exact_reason_is_stored(owner, model_server, queued):
     assert summary.metadata["trigger"] == "proactive"
 
 
+@pytest.mark.parametrize("broken", ["\ud83d", "\x00"], ids=["lone surrogate", "NUL"])
+def test_a_summary_with_broken_characters_is_stored(session, model_server, broken):
+    model_server.script = [{"when": {}, "reply": {"text": f"the user likes {broken} tea"}}]
+    assert compact(session).status == "succeeded"
+    assert SessionSummary.objects.get().summary_text == "the user likes \ufffd tea"
+
+
+def test_an_error_with_broken_characters_is_stored(session, model_server):
+    body = {"error": {"message": "no \ud83d luck"}}
+    model_server.script = [{"when": {}, "reply": {"error": {"status": 400, "body": body}}}]
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "summariser_error")
+    assert "no \ufffd luck" in run.error
+
+
 def test_a_message_that_arrives_meanwhile_is_neither_lost_nor_summarised(
     session, model_server, monkeypatch
 ):
