@@ -58,5 +58,3 @@ def queued(monkeypatch) -> list[tuple]:
     tasks: list[tuple] = []
     monkeypatch.setattr("compaction.queue._put", lambda *call: tasks.append(call))
     return tasks
-
-

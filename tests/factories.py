@@ -42,9 +42,7 @@ def store(session: Session, wires) -> list[Message]:
     for wire in wires:
         meta = wire.get("meta", {})
         plain = {key: value for key, value in wire.items() if key != "meta"}
-        drafts.append(
-            Draft(wire=plain, usage=meta.get("usage"), created_at=meta.get("created_at"))
-        )
+        drafts.append(Draft(wire=plain, usage=meta.get("usage"), created_at=meta.get("created_at")))
     return transcript.append(session.branch, drafts)
 
 

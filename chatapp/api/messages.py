@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from chatapp import transcript
+from chatapp.api.answers import StoredSerializer
 from chatapp.api.base import MAX_KEY_CHARS, SessionView, message_of
 from chatapp.api.pagination import TranscriptPagination
 from chatapp.api.serializers import (
@@ -21,7 +22,6 @@ from chatapp.api.serializers import (
     MessageSerializer,
     PinSerializer,
     QuietMessageSerializer,
-    StoredSerializer,
 )
 from chatapp.context import context_backend, tell
 from chatapp.models import Branch, Message, Session
@@ -47,6 +47,8 @@ def idempotency_key(request: Request) -> str | None:
     key = request.headers.get("Idempotency-Key", "").strip()
     if len(key) > MAX_KEY_CHARS:
         raise ValidationError({"Idempotency-Key": [f"At most {MAX_KEY_CHARS} characters."]})
+    if not key.isprintable():
+        raise ValidationError({"Idempotency-Key": ["Must be printable characters."]})
     return key or None
 
 

@@ -14,9 +14,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 
+from chatapp.api.answers import ContextSerializer, TurnResultSerializer
 from chatapp.api.base import AnyAccept, SessionView
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
-from chatapp.api.serializers import ContextSerializer, TurnResultSerializer, TurnSerializer
+from chatapp.api.serializers import TurnSerializer
 from chatapp.api.stream import stream_turn, turn_json
 from chatapp.context import context_backend, silent
 from chatapp.runner import Event, EventQueue

@@ -161,26 +161,14 @@ def _write(
     previous: SessionSummary | None,
     old: SessionSummary | None = None,
 ) -> SessionSummary:
-    profile = situation.profile
+    """Write summary, links and placeholder; `old` is the version that the new one supersedes."""
     first, last = rows[outcome.items[0].id], rows[outcome.items[-1].id]
     actions = collect_actions(outcome.items)
     metadata = _metadata(run, outcome)
-    keep = profile.keep_last_n if run.keep_last_n is None else run.keep_last_n
     summary = SessionSummary.objects.create(
         session_id=run.session_id,
         branch_id=run.branch_id,
         summary_text=outcome.text,
-        summary_prompt=system_prompt(
-            "chunk",
-            target_tokens=profile.target_summary_tokens,
-            language=main_language(spoken_text(SummaryRequest(kind="chunk", items=outcome.items))),
-            previous=bool(previous or (situation.previous_text and old is None)),
-        ),
-        prompt_version=PROMPT_VERSION,
-        model=_model_of(situation, outcome),
-        temperature=profile.temperature,
-        target_summary_tokens=profile.target_summary_tokens,
-        keep_last_n=keep,
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
         summary_tokens=sizes.summary,
@@ -205,6 +193,7 @@ def _write(
         instructions=run.instructions,
         run=run,
         profile=run.profile,
+        **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
     )
     SessionSummaryMessage.objects.bulk_create(
         [SessionSummaryMessage(summary=summary, message_id=item.id) for item in outcome.items],
@@ -212,6 +201,32 @@ def _write(
     )
     _write_placeholder(situation, summary, metadata)
     return summary
+
+
+def _continues(situation: Situation, old: SessionSummary | None) -> bool:
+    """Whether a first summary row carries an old placeholder's text on."""
+    return old is None and bool(situation.previous_text)
+
+
+def _asked(
+    situation: Situation, run: CompactionRun, outcome: Outcome, *, continues: bool
+) -> dict[str, Any]:
+    """Return the columns that say who was asked for the summary, and how."""
+    profile = situation.profile
+    spoken = spoken_text(SummaryRequest(kind="chunk", items=outcome.items))
+    return {
+        "summary_prompt": system_prompt(
+            "chunk",
+            target_tokens=profile.target_summary_tokens,
+            language=main_language(spoken),
+            previous=continues,
+        ),
+        "prompt_version": PROMPT_VERSION,
+        "model": _model_of(situation, outcome),
+        "temperature": profile.temperature,
+        "target_summary_tokens": profile.target_summary_tokens,
+        "keep_last_n": profile.keep_last_n if run.keep_last_n is None else run.keep_last_n,
+    }
 
 
 def _model_of(situation: Situation, outcome: Outcome) -> str:

@@ -24,7 +24,10 @@ from compaction.engine.prompts import CHUNK_TITLE, MERGE_TITLE
 
 CJK = re.compile(r"[\u3400-\u9fff]")
 ECHO_AND_ANSWER = [
-    {"when": {"purpose": "summary"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "}},
+    {
+        "when": {"purpose": "summary"},
+        "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "},
+    },
     {"when": {"purpose": "merge"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "MERGED "}},
     {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
 ]
@@ -83,7 +86,9 @@ class ModelServer:
         handler = type("Handler", (_Handler,), {"player": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -244,15 +249,30 @@ class _Handler(BaseHTTPRequestHandler):
             self._event(self._chunk(call, {"tool_calls": [{"index": index, **tool_call}]}))
         self._event(self._chunk(call, {}, self._finish(reply)))
         if "usage" in reply:
-            self._event({"id": "x", "object": "chat.completion.chunk", "created": 0,
-                         "model": "m", "choices": [], "usage": reply["usage"]})
+            self._event(
+                {
+                    "id": "x",
+                    "object": "chat.completion.chunk",
+                    "created": 0,
+                    "model": "m",
+                    "choices": [],
+                    "usage": reply["usage"],
+                }
+            )
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
 
-    def _chunk(self, call: Call, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    def _chunk(
+        self, call: Call, delta: dict[str, Any], finish: str | None = None
+    ) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return {"id": "chunk", "object": "chat.completion.chunk", "created": 0,
-                "model": call.body["model"], "choices": [choice]}
+        return {
+            "id": "chunk",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": call.body["model"],
+            "choices": [choice],
+        }
 
     def _event(self, body: dict[str, Any]) -> None:
         self.wfile.write(f"data: {json.dumps(body)}\n\n".encode())

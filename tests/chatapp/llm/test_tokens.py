@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 from chatapp.llm import encodings, tokens
 from chatapp.llm.encodings import EncodingUnavailableError
+from chatapp.llm.estimate import Chars4Counter, EstimateCounter
 from chatapp.llm.tokens import (
     IMAGE_TOKENS,
     PIECE_CHARS,
-    Chars4Counter,
-    EstimateCounter,
     TiktokenCounter,
     TokenCounter,
     count_message,
