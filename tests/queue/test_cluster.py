@@ -28,12 +28,12 @@ from tests.queue.processes import connected_to, descendants
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 ROOT = Path(__file__).resolve().parent.parent.parent
-LEASE_SECONDS = 3
+LEASE_SECONDS = 8
 TIMES = {
     "COMPACTION_LEASE_SECONDS": LEASE_SECONDS,
-    "MODEL_TIMEOUT_SECONDS": 2,
-    "COMPACTION_RUN_SECONDS": 20,
-    "QUEUE_TIMEOUT_SECONDS": 30,
+    "MODEL_TIMEOUT_SECONDS": 6,
+    "COMPACTION_RUN_SECONDS": 40,
+    "QUEUE_TIMEOUT_SECONDS": 60,
     "QUEUE_WORKERS": 2,
 }
 
@@ -81,7 +81,7 @@ def cluster(transactional_db, server, monkeypatch, settings) -> Iterator[subproc
             sys.stdout.write(log.read().decode(errors="replace")[-4000:])
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = 40) -> None:
+def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "it did not happen in time"
