@@ -40,7 +40,7 @@ def check_models(**kwargs: Any) -> list[CheckMessage]:
         return [
             Error(
                 f"CHATAPP cannot be read: {models}",
-                hint="README, Settings, lists the keys of CHATAPP and of its MODELS.",
+                hint="README, Connect a model, lists the keys of an entry.",
                 id="chatapp.E002",
             )
         ]
@@ -101,18 +101,16 @@ def check_token_counter(**kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.compatibility, deploy=True)
 def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
-    """Say when tokens are estimated although exact counts were wished for.
+    """Say how tokens are counted where that is not exact.
 
     Only with `check --deploy`: it loads an encoding, which other commands should not wait for, and
     a laptop without one is nothing to be told of with every command.
     """
-    wished: str = chatapp_settings.token_counter
     models = _models()
-    if isinstance(models, Exception) or "default" not in models:
-        return []  # check_models says what is wrong
-    if not wished.startswith(("auto", "tiktoken:")) or models["default"].counter.exact:
-        return []
-    return [Info(describe_counter(models["default"].counter), id="chatapp.I001")]
+    if isinstance(models, Exception) or "default" not in models or check_token_counter():
+        return []  # other checks say what is wrong
+    counter = models["default"].counter
+    return [] if counter.exact else [Info(describe_counter(counter), id="chatapp.I001")]
 
 
 class _Rate(SimpleRateThrottle):

@@ -23,7 +23,7 @@ from chatapp.llm.errors import ModelError
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.llm.tokens import TokenCounter
 from chatapp.models import Message, Session
-from chatapp.pairing import strict
+from chatapp.pairing import strict_with_sources
 from chatapp.selectors import path_messages
 from chatapp.wire import text_of
 
@@ -68,10 +68,15 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What one request sends. `facts` is the backend's own news about how it came about."""
+    """What one request sends. `facts` is the backend's own news about how it came about.
+
+    `places` says for each message where it stands in the conversation; empty for what is no stored
+    message. It never goes on the wire.
+    """
 
     messages: tuple[dict[str, Any], ...]
     account: Account
+    places: tuple[str, ...] = ()
     previous_response_id: str | None = None
     run_id: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -120,8 +125,11 @@ def assemble(
     if model.single_leading_system and len(front) > 1:
         front = [{"role": "system", "content": "\n\n".join(text_of(m["content"]) for m in front)}]
     pending_from = _pending_from(part.kept)
+    known = [""] * len(front) + [row.place for row in part.kept]
+    sent = strict_with_sources([*front, *(row.wire() for row in part.kept)])
     return Context(
-        messages=tuple(strict([*front, *(row.wire() for row in part.kept)])),
+        messages=tuple(message for message, _ in sent),
+        places=tuple("" if source is None else known[source] for _, source in sent),
         run_id=run_id,
         account=Account(
             system=text_tokens(model, session.system_prompt)

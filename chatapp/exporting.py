@@ -18,7 +18,13 @@ def conversation_of(session: Session) -> Conversation:
     for row in path_messages(session.branch).iterator(chunk_size=1000):
         key = str(row.pk)
         messages.append(
-            ImportedMessage(key=key, parent=parent, wire=row.wire(), created_at=row.created_at)
+            ImportedMessage(
+                key=key,
+                parent=parent,
+                wire=row.wire() | row.metadata.get("extra", {}),
+                reasoning=row.reasoning,
+                created_at=row.created_at,
+            )
         )
         parent = key
     return Conversation(

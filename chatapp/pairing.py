@@ -47,18 +47,26 @@ def strict(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     without a call becomes a user's text, so that its facts stay; ids that repeat are told apart;
     empty messages are left out; system messages after the front become notes.
     """
+    return [message for message, _ in strict_with_sources(messages)]
+
+
+def strict_with_sources(
+    messages: Sequence[Mapping[str, Any]],
+) -> list[tuple[dict[str, Any], int | None]]:
+    """Return what `strict` returns, each with the index it came from; None where it was made up."""
     placed = {place: index for index, place in answers(messages).items()}
     answering = set(placed.values())
     used: dict[str, int] = {}
-    out: list[dict[str, Any]] = []
+    out: list[tuple[dict[str, Any], int | None]] = []
     for index, message in enumerate(messages):
         if message["role"] == "tool":
             if index not in answering:
-                out.append(_orphan(message))
+                out.append((_orphan(message), index))
         elif _calls(message):
             out += _call_and_results(index, messages, placed, used)
         elif not _is_empty(message):
-            out.append(_in_place(message, at_front=not out or out[-1]["role"] == "system"))
+            at_front = not out or out[-1][0]["role"] == "system"
+            out.append((_in_place(message, at_front=at_front), index))
     return out
 
 
@@ -82,17 +90,19 @@ def _call_and_results(
     messages: Sequence[Mapping[str, Any]],
     placed: Mapping[CallPlace, int],
     used: dict[str, int],
-) -> list[dict[str, Any]]:
-    calls, results = [], []
+) -> list[tuple[dict[str, Any], int | None]]:
+    calls: list[dict[str, Any]] = []
+    results: list[tuple[dict[str, Any], int | None]] = []
     for number, call in enumerate(messages[index]["tool_calls"]):
         call_id = _unique(str(call.get("id") or f"call_{index}_{number}"), used)
         calls.append({**call, "id": call_id})
-        result = messages[placed[index, number]] if (index, number) in placed else None
-        content = result.get("content") if result else MISSING_RESULT
-        results.append({"role": "tool", "tool_call_id": call_id, "content": content or ""})
+        source = placed.get((index, number))
+        content = MISSING_RESULT if source is None else messages[source].get("content")
+        result = {"role": "tool", "tool_call_id": call_id, "content": content or ""}
+        results.append((result, source))
     content = messages[index].get("content")
     content = None if _holds_nothing(content) else content
-    return [{**messages[index], "content": content, "tool_calls": calls}, *results]
+    return [({**messages[index], "content": content, "tool_calls": calls}, index), *results]
 
 
 def _unique(call_id: str, used: dict[str, int]) -> str:

@@ -169,6 +169,8 @@ CONTENT_SECURITY_POLICY = {
 
 HTTPS = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=HTTPS)
+# A load balancer asks over plain HTTP.
+SECURE_REDIRECT_EXEMPT = [r"^health/$"]
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if HTTPS else 0)
@@ -282,7 +284,7 @@ COMPACTION = {
     "MAX_RUN_ATTEMPTS": env.int("COMPACTION_MAX_RUN_ATTEMPTS", default=3),
     # Variables of document 002 keep their names; what is set overrides the preset `bisect`.
     "ENVIRONMENT": {
-        name: os.environ[name]
+        name: env.str(name)
         for name in (
             "DYNAMIC_SUMMARY_ENABLED",
             "SUMMARY_MESSAGE_LIMIT",
@@ -298,7 +300,7 @@ COMPACTION = {
             "SUMMARY_RETRY_ON_CONTEXT_OVERFLOW",
             "HISTORY_LIMIT",
         )
-        if name in os.environ
+        if name in os.environ or f"{name}_FILE" in os.environ
     },
 }
 

@@ -33,6 +33,10 @@ INSERT_BATCH = 500
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
 positions_changed = Signal()
 
+# Sent inside the transaction that put a message between others: `branches` whose path has it now,
+# and `message`.
+message_inserted = Signal()
+
 
 class TranscriptError(Exception):
     """A write was refused; the text says why."""
@@ -240,9 +244,10 @@ def _tokens_through(branch: Branch, position: int) -> int:
 
 def _add_behind(branch: Branch, row: Message) -> None:
     """Add the row's tokens to all sums behind it: in its branch and in those forked behind it."""
-    touched = [branch]
+    touched, changed = [branch], []
     while touched:
         current = touched.pop()
+        changed.append(current)
         Branch.objects.filter(pk=current.pk).update(
             message_count=F("message_count") + 1,
             token_total=F("token_total") + row.tokens,
@@ -251,6 +256,7 @@ def _add_behind(branch: Branch, row: Message) -> None:
             tokens_through=F("tokens_through") + row.tokens
         )
         touched += Branch.objects.filter(parent=current, fork_position__gte=row.position)
+    message_inserted.send(sender=Message, message=row, branches=changed)
 
 
 def _renumber(session: Session) -> dict[int, int]:

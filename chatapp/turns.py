@@ -155,7 +155,7 @@ def finish_turn(begun: BegunTurn) -> TurnResult:
         if earlier is not None:
             context = context_backend.preview(turn.session)
             return TurnResult(stored=stored, answer=earlier, context=context)
-        return _answer(turn, stored)
+        return _answer(begun)
     finally:
         begun.lease.give_back()
 
@@ -169,13 +169,15 @@ def _answer_after(message: Message) -> Message | None:
     return found if found is not None and found.role == Message.Role.ASSISTANT else None
 
 
-def _answer(turn: Turn, stored: list[Message]) -> TurnResult:
+def _answer(begun: BegunTurn) -> TurnResult:
     deadline = time.monotonic() + chatapp_settings.turn_seconds
-    session = turn.session
+    turn, stored, session = begun.turn, begun.stored, begun.turn.session
     context = context_backend.prepare(session, [m.wire() for m in stored], emit=turn.emit)
     run_id = context.run_id
     attempt = 0
     while True:
+        # A compaction may have taken long; nobody else's turn may start before this one ends.
+        begun.lease.renew()
         try:
             reply = call_model(turn, context, deadline)
             break
@@ -200,6 +202,7 @@ def call_model(turn: Turn, context: Context, deadline: float) -> Reply:
     room = account.window - account.used
     request = ModelRequest(
         messages=context.messages,
+        places=context.places,
         tools=turn.session.tools,
         # More room than the window has left would be refused although the request fits (B33).
         max_output=min(model.max_output, room) if room > 0 else model.max_output,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.core.checks import CheckMessage
@@ -31,10 +32,8 @@ class CompactionBackend(BaseContextBackend):
         """
         ensure_state(session.branch)
         situation = situation_of(session)
-        decision = situation.decision
-        if decision is None or situation.backs_off or situation.state.is_consolidating:
-            return situation.context()
-        if not situation.plan().summarise:
+        decision = situation.compacts_now
+        if decision is None:
             return situation.context()
         emit("compaction", {"phase": "started", "reason": decision.reason})
         run = compact_branch(
@@ -50,9 +49,7 @@ class CompactionBackend(BaseContextBackend):
         """Return what a request would send now; `facts` says whether it would compact first."""
         situation = situation_of(session)
         context = situation.context()
-        return Context(
-            messages=context.messages, account=context.account, facts=context_facts(situation)
-        )
+        return replace(context, facts=context_facts(situation))
 
     def recover(
         self, session: Session, error: ModelError, attempt: int, *, emit: Emit = silent

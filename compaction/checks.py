@@ -11,6 +11,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from chatapp.conf import chatapp_settings
 from compaction.conf import compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
+from compaction.models import CompactionProfile
 
 
 @register(Tags.compatibility)
@@ -89,3 +90,24 @@ def check_environment(**kwargs: Any) -> list[CheckMessage]:
             for name, sentence in error.errors.items()
         ]
     return []
+
+
+@register(Tags.database)
+def check_profiles(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """Stored profiles must still work together with the environment of today."""
+    if not databases:
+        return []
+    found: list[CheckMessage] = []
+    for row in CompactionProfile.objects.filter(is_current=True):
+        try:
+            row.resolved()
+        except ProfileError as error:
+            found.append(
+                Error(
+                    f"Profile {row} cannot be used: {error}",
+                    hint="Change it in the admin, or the variable of document 002 that it clashes "
+                    "with. Until then its preset is used instead.",
+                    id="compaction.E005",
+                )
+            )
+    return found

@@ -1,13 +1,14 @@
-"""What this app hears from the transcript: positions that moved."""
+"""What this app hears from the transcript: positions that moved, messages put between others."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import F
 from django.dispatch import receiver
 
-from chatapp.models import Session
-from chatapp.transcript import positions_changed
+from chatapp.models import Branch, Message, Session
+from chatapp.transcript import message_inserted, positions_changed, set_pinned
 from compaction.models import CompactionState, SessionSummary
 
 
@@ -25,3 +26,19 @@ def follow_positions(*, session: Session, moved: dict[int, int], **kwargs: Any) 
         summary.covers_from = moved.get(summary.covers_from, summary.covers_from)
         summary.covers_through = moved.get(summary.covers_through, summary.covers_through)
     SessionSummary.objects.bulk_update(summaries, ["covers_from", "covers_through"])
+
+
+@receiver(message_inserted, dispatch_uid="compaction.listeners")
+def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) -> None:
+    """Have a message sent that was put before a cursor: no summary has read it.
+
+    It is pinned, and the sums up to the cursor count it, in the transaction that stored it.
+    """
+    covered = CompactionState.objects.filter(
+        branch__in=branches, cursor__gte=message.position
+    ).update(
+        covered_messages=F("covered_messages") + 1,
+        covered_tokens=F("covered_tokens") + message.tokens,
+    )
+    if covered:
+        set_pinned(message, True)

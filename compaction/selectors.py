@@ -94,6 +94,18 @@ def _placeholder_reach(branch: Branch) -> int:
 
 
 def anchor_before(branch: Branch, position: int) -> Message | None:
-    """Return the newest user message up to a position: the question a long turn works on."""
-    rows = path_messages(branch, through=position).filter(role=Message.Role.USER)
-    return rows.order_by("-position").first()
+    """Return the question whose turn a covered stretch breaks off, or None.
+
+    Where the last message up to `position` is no final answer, what follows goes on with the turn
+    of the newest user message before it.
+    """
+    covered = path_messages(branch, through=position).order_by("-position")
+    last = covered.only("role", "tool_calls").first()
+    if last is None or is_final_answer(last):
+        return None
+    return covered.filter(role=Message.Role.USER).first()
+
+
+def is_final_answer(message: Message) -> bool:
+    """Whether the message ends a turn: the assistant speaks and asks for no tool."""
+    return message.role == Message.Role.ASSISTANT and not message.tool_calls

@@ -101,6 +101,16 @@ def summarising_model(session: Session, profile: Profile) -> ModelConfig:
     return get_model(profile.summary_model or session.model)
 
 
+def summariser_name(session: Session, profile: Profile) -> str:
+    """Return what a summary's row calls its writer: the model's name, or `extractive`.
+
+    The name is the configured one; what the server calls itself stands in the steps.
+    """
+    if profile.summariser == "extractive":
+        return "extractive"
+    return summarising_model(session, profile).name
+
+
 def summarizer_for(
     session: Session,
     profile: Profile,

@@ -10,14 +10,18 @@ if "PALIMPSEST_DATA_DIR" not in os.environ:
     # Worker processes that a test starts get the same folder through the environment.
     os.environ["PALIMPSEST_DATA_DIR"] = tempfile.mkdtemp(prefix="palimpsest-tests-")
     atexit.register(shutil.rmtree, os.environ["PALIMPSEST_DATA_DIR"], ignore_errors=True)
+CONNECTING_OR_TUNING = (
+    "OPENAI_", "SUMMARY_", "COMPACTION_", "DYNAMIC_SUMMARY", "HISTORY_LIMIT", "TOKEN_COUNTER",
+    "TURN_", "MAX_", "MODEL_TIMEOUT", "STREAM_", "HEARTBEAT_", "EMBEDDED_", "TIKTOKEN_",
+)  # fmt: skip
 os.environ.setdefault("SECRET_KEY", "only-for-tests")
 for name in list(os.environ):
     # What a developer's shell connects or tunes is no matter of the tests.
-    if name.startswith(("OPENAI_", "SUMMARY_", "COMPACTION_", "DYNAMIC_SUMMARY")):
+    if name.startswith(CONNECTING_OR_TUNING):
         del os.environ[name]
 
 from chatapp.settings import *  # noqa: E402, F403
-from chatapp.settings import DATABASES, DATA_DIR  # noqa: E402
+from chatapp.settings import DATA_DIR, DATABASES  # noqa: E402
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True

@@ -1,8 +1,8 @@
 """Conversations as OpenAI chat JSON and JSON lines, in a form that imports back equal.
 
 What is written is the line that the conversation's leaf ends. Placeholders are left out: they stand
-for summaries, which nobody said. Tree, times of messages, usage and reasoning have no place in the
-format and are not written.
+for summaries, which nobody said. Tree, times of messages and usage have no place in the format and
+are not written.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ def to_openai_chat_json(conversation: Conversation) -> dict[str, Any]:
     """One object with `messages` (the system prompt first) and, where there are any, `tools`,
     `model`, `created_at` and `metadata`.
     """
-    messages = [dict(message.wire) for message in visible_line(conversation)]
+    messages = [_written(message) for message in visible_line(conversation)]
     if conversation.system_prompt:
         messages.insert(0, {"role": "system", "content": conversation.system_prompt})
-    written: dict[str, Any] = {"title": conversation.title, "messages": messages}
+    written: dict[str, Any] = {
+        "title": conversation.title,
+        # Tells the prompt, which stands first, from a system message that opened the conversation.
+        "system_prompt": conversation.system_prompt,
+        "messages": messages,
+    }
     if conversation.tools:
         written["tools"] = list(conversation.tools)
     if conversation.model:
@@ -37,6 +42,11 @@ def to_openai_chat_jsonl(conversations: Iterable[Conversation]) -> Iterator[str]
     """One line of JSON for each conversation, with the line feed that ends it."""
     for conversation in conversations:
         yield f"{_line(to_openai_chat_json(conversation))}\n"
+
+
+def _written(message: ImportedMessage) -> dict[str, Any]:
+    reasoning = {"reasoning_content": message.reasoning} if message.reasoning else {}
+    return dict(message.wire) | reasoning
 
 
 def visible_line(conversation: Conversation) -> list[ImportedMessage]:

@@ -18,7 +18,7 @@ from chatapp.formats.wire import DamagedError, Wire, digest, moment, text_or_emp
 
 MESSAGE_LISTS = ("messages", "traj")
 TIMES = ("created_at", "timestamp", "created")
-OWN_KEYS = frozenset({*MESSAGE_LISTS, *TIMES, "title", "model", "response"})
+OWN_KEYS = frozenset({*MESSAGE_LISTS, *TIMES, "title", "model", "response", "system_prompt"})
 NATIVE_IDS = ("task_id", "conversation_id", "session_id", "id")
 
 
@@ -53,7 +53,7 @@ def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
     """The conversation without its damaged parts, which are added to the problems."""
     value = source.value
     messages = _messages(source, problems)
-    system_prompt = _system_prompt(messages)
+    system_prompt = _system_prompt(messages, stated=value.get("system_prompt"))
     if system_prompt:
         del messages[0]
     messages += _answered(source, messages, problems)
@@ -111,7 +111,11 @@ def _chained(messages: Sequence[ImportedMessage]) -> tuple[ImportedMessage, ...]
     )
 
 
-def _system_prompt(messages: Sequence[ImportedMessage]) -> str:
+def _system_prompt(messages: Sequence[ImportedMessage], *, stated: Any) -> str:
+    """The prompt that the first message holds; `stated` is what our own export says of it."""
+    if isinstance(stated, str):
+        first = messages[0].wire if messages else {}
+        return stated if first == {"role": "system", "content": stated} else ""
     roles = [message.wire["role"] for message in messages[:2]]
     if not roles or roles[0] != "system" or roles[1:] == ["system"]:
         return ""

@@ -59,7 +59,7 @@ class EmbeddedModel:
                 },
                 status=400,
             )
-        text = "\n".join([*_answer(request.messages), "", NOTICE])
+        text = "\n".join([*_answer(request), "", NOTICE])
         if request.stream:
             for piece in re.findall(r"\S+\s*|\s+", text):
                 if request.cancelled():
@@ -78,35 +78,38 @@ class EmbeddedModel:
         )
 
 
-def _answer(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _answer(request: ModelRequest) -> Iterator[str]:
+    messages = request.messages
     question = next((text_of(m["content"]) for m in reversed(messages) if m["role"] == "user"), "")
     quotes = _quotes(messages, _terms(question), question)
     if not quotes:
         yield "The conversation so far says nothing about this."
         return
     yield "What the conversation says about this:"
-    for number, role, sentence in quotes:
-        yield f"- [{number}, {role}] “{sentence}”"
+    for index, role, sentence in quotes:
+        place = request.places[index] if request.places else str(index + 1)
+        where = f"{place}, {role}" if place else role
+        yield f"- [{where}] “{sentence}”"
 
 
 def _quotes(
     messages: Sequence[dict[str, Any]], terms: frozenset[str], question: str
 ) -> list[tuple[int, str, str]]:
-    """Return the best sentences in the order of the conversation, with the message's number."""
+    """Return the best sentences in the order of the conversation, with the message's index."""
     found: list[tuple[float, int, str, str]] = []
     seen: set[str] = set()
-    for number, message in enumerate(messages, 1):
+    for index, message in enumerate(messages):
         text = text_of(message.get("content"))
         if not terms or text == question or text.rstrip().endswith(NOTICE):
             continue
         for sentence in _SENTENCE_END.split(text):
-            folded = " ".join(sentence.split())[:MAX_QUOTE_CHARS]
+            folded = " ".join(sentence.split()).lstrip("-* ")[:MAX_QUOTE_CHARS]
             shared = len(terms & _terms(folded))
             if shared and folded not in seen:
                 seen.add(folded)
-                found.append((shared - len(folded) / 1000, number, message["role"], folded))
+                found.append((shared - len(folded) / 1000, index, message["role"], folded))
     best = sorted(found, key=lambda quote: (-quote[0], -quote[1]))[:MAX_QUOTES]
-    return [(number, role, text) for _, number, role, text in sorted(best, key=lambda q: q[1])]
+    return [(index, role, text) for _, index, role, text in sorted(best, key=lambda q: q[1])]
 
 
 def _terms(text: str) -> frozenset[str]:

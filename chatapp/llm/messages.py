@@ -11,11 +11,13 @@ from typing import Any, Protocol
 class ModelRequest:
     """One request. `deadline` is a time.monotonic() value: nothing waits beyond it.
 
-    `cancelled` is asked between pieces of a stream and between retries.
+    `cancelled` is asked between pieces of a stream and between retries. `places` are those of
+    context.Context, for a model that quotes; servers never see them.
     """
 
     messages: Sequence[dict[str, Any]]
     tools: Sequence[dict[str, Any]] = ()
+    places: Sequence[str] = ()
     max_output: int | None = None
     temperature: float | None = None
     stream: bool = False

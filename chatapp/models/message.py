@@ -101,6 +101,11 @@ class Message(models.Model):
         return (Decimal(self.position) / POSITION_STEP).quantize(Decimal("0.000001"))
 
     @property
+    def place(self) -> str:
+        """The sequence id for people: 3, or 3.5 for what was put between."""
+        return f"{self.sequence_id.normalize():f}"
+
+    @property
     def is_rule(self) -> bool:
         """Whether this is a system message that opened the conversation: always sent, first."""
         return self.pinned and self.role == self.Role.SYSTEM

@@ -106,13 +106,13 @@ class CompactionView(SessionView):
 
     @extend_schema(request=shapes.AssignProfileSerializer, responses=shapes.StateSerializer)
     def patch(self, request: Request, session_id: str) -> Response:
-        """Give the branch a profile of its own, or the default again."""
+        """Give the session a profile of its own, or the default again."""
         session = self.get_session()
         form = shapes.AssignProfileSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         name = form.validated_data["profile"]
         _profile(name)
-        assign_profile(session.branch, name)
+        assign_profile(session, name)
         return Response(shapes.StateSerializer(branch_facts(situation_of(session))).data)
 
 

@@ -160,6 +160,7 @@ class Profile:
         maximum=20,
     )
     history_limit: int = _parameter(
+        # The document's 20 would hide messages that no summary covers yet (1.12 D4).
         0,
         "Most messages sent behind the summaries, the newest; 0 sends all. Older ones that no "
         "summary covers yet are then not sent.",

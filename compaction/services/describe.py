@@ -47,11 +47,11 @@ def branch_facts(situation: Situation) -> dict[str, Any]:
 
 def context_facts(situation: Situation) -> dict[str, Any]:
     """Return what GET context/ adds to the account: how it is counted, what was reported, news."""
-    decision = situation.decision
+    decision = situation.compacts_next
     return {
         "counted": describe_counter(situation.model.counter),
         "reported_tokens": reported_tokens(situation),
-        "compacts_first": decision.reason if decision and not situation.backs_off else None,
+        "compacts_first": decision.reason if decision else None,
         "branch": branch_facts(situation),
     }
 

@@ -9,9 +9,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max
 
-from chatapp.models import Branch
+from chatapp.models import Branch, Session
 from compaction.conf import compaction_settings
-from compaction.engine.profile import PRESETS
+from compaction.engine.profile import PRESETS, Profile, ProfileError, build
 from compaction.models import CompactionProfile, CompactionState
 from compaction.services.errors import CompactionError
 from compaction.services.leases import ensure_state
@@ -39,6 +39,22 @@ def find_profile(name: str = "") -> CompactionProfile:
         names = ", ".join(current.values_list("name", flat=True)) or "none; run manage.py migrate"
         raise CompactionError(f"There is no profile {name or 'by default'!r}. Profiles: {names}.")
     return row
+
+
+def parameters_of(row: CompactionProfile) -> Profile:
+    """Return a profile's parameters; where they cannot work, the nearest that can, and log it.
+
+    A wrong variable in the environment must cost nobody a turn (rule 6); compaction.E004 and E005
+    name it.
+    """
+    try:
+        return row.resolved()
+    except ProfileError as error:
+        logger.error("Profile %s cannot be used as it is: %s", row, error)
+    try:
+        return build(PRESETS[row.base], row.parameters)
+    except ProfileError:
+        return PRESETS[row.base]
 
 
 def save_profile(
@@ -94,11 +110,15 @@ def profile_of(state: CompactionState) -> CompactionProfile:
         return find_profile()
 
 
-def assign_profile(branch: Branch, name: str) -> None:
-    """Give a branch a profile of its own by name; an empty name goes back to the default."""
+def assign_profile(session: Session, name: str) -> None:
+    """Give a session a profile of its own by name; an empty name goes back to the default.
+
+    All of its branches get it; later ones take it from their parents.
+    """
     if name:
         find_profile(name)
-    CompactionState.objects.filter(pk=ensure_state(branch).pk).update(profile=name)
+    for branch in Branch.objects.filter(session=session):
+        CompactionState.objects.filter(pk=ensure_state(branch).pk).update(profile=name)
 
 
 def install_presets() -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 from chatapp.context import Emit, Recovery
 from chatapp.llm.errors import ModelError
-from chatapp.models import Session
+from chatapp.models import Branch, Session
+from chatapp.turns import release_connection
+from compaction.conf import compaction_settings
 from compaction.models import CompactionRun
 from compaction.services.compact import compact_branch
 from compaction.services.describe import run_summary
-from compaction.services.situation import situation_of
+from compaction.services.leases import state_of
+from compaction.services.situation import Situation, situation_of
 
 MAX_RETRIES = 1
+POLL_SECONDS = 0.5
 
 
 def recover_overflow(session: Session, error: ModelError, attempt: int, *, emit: Emit) -> Recovery:
@@ -25,17 +31,37 @@ def recover_overflow(session: Session, error: ModelError, attempt: int, *, emit:
     if attempt > MAX_RETRIES:
         return Recovery(error=_sentence(error, "It was still too large after a compaction."))
     emit("compaction", {"phase": "started", "reason": "overflow_retry"})
-    run = compact_branch(
-        session=session,
-        branch=before.branch,
-        trigger=CompactionRun.Trigger.OVERFLOW_RETRY,
-        reason="overflow_retry",
-        keep_last_n=0,
-    )
+    run = _compact_fully(session, before.branch)
+    if run.error_code == "busy" and _wait_for_holder(before):
+        if state_of(before.branch).cursor != before.state.cursor:
+            # The other run has made the request smaller: that is worth a try.
+            return Recovery(context=situation_of(session).context())
+        run = _compact_fully(session, before.branch)
     emit("compaction", {"phase": "finished", **run_summary(run)})
     if run.status != CompactionRun.Status.SUCCEEDED:
         return Recovery(error=_sentence(error, run.error))
     return Recovery(context=situation_of(session).context(run_id=str(run.pk)))
+
+
+def _compact_fully(session: Session, branch: Branch) -> CompactionRun:
+    return compact_branch(
+        session=session,
+        branch=branch,
+        trigger=CompactionRun.Trigger.OVERFLOW_RETRY,
+        reason="overflow_retry",
+        keep_last_n=0,
+    )
+
+
+def _wait_for_holder(before: Situation) -> bool:
+    """Wait until nobody works on the branch; return whether that came within the user's time."""
+    end = time.monotonic() + compaction_settings.inline_seconds
+    while state_of(before.branch).is_consolidating:
+        if time.monotonic() > end:
+            return False
+        release_connection()
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 def _sentence(error: ModelError, why: str) -> str:

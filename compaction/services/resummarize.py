@@ -19,7 +19,7 @@ from compaction.services import runs
 from compaction.services.compact import compact_branch
 from compaction.services.errors import CompactionError
 from compaction.services.situation import Situation, situation_of
-from compaction.summarizer import summarising_model, summarizer_for
+from compaction.summarizer import summariser_name, summarising_model, summarizer_for
 
 Trigger = CompactionRun.Trigger
 
@@ -87,8 +87,9 @@ def summaries_to_redo(
 ) -> list[SessionSummary]:
     """Return the active summaries of a session to make again, oldest first.
 
-    Those that a re-summarising made already with the same profile version, model and prompts are
-    left out, unless `force`: so a night's work that was broken off goes on where it stopped.
+    Those that a re-summarising made already with the same profile version, model, size,
+    temperature and prompts are left out, unless `force`: so a night's work that was broken off goes
+    on where it stopped.
     """
     situation = situation_of(session, profile=profile)
     rows = list(summaries_of(situation.branch).select_related("session", "branch"))
@@ -96,10 +97,14 @@ def summaries_to_redo(
 
 
 def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
+    profile = situation.profile
     return (
         row.trigger == Trigger.RESUMMARIZE
         and row.profile_id == situation.profile_row.pk
         and row.prompt_version == PROMPT_VERSION
+        and row.model == summariser_name(situation.session, profile)
+        and row.target_summary_tokens == profile.target_summary_tokens
+        and row.temperature == profile.temperature
     )
 
 

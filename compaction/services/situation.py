@@ -5,7 +5,7 @@ Everything is read from the cursor on (DESIGN.md, rule 8).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from django.utils import timezone
@@ -21,9 +21,14 @@ from compaction.engine.rendering import as_system_text
 from compaction.engine.triggers import Facts, decide
 from compaction.engine.types import Decision, Item, Plan
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
-from compaction.selectors import anchor_before, bare_placeholders, newest_summaries
+from compaction.selectors import (
+    anchor_before,
+    bare_placeholders,
+    is_final_answer,
+    newest_summaries,
+)
 from compaction.services.leases import state_of
-from compaction.services.profiles import profile_of
+from compaction.services.profiles import parameters_of, profile_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,7 @@ class Situation:
     @cached_property
     def profile(self) -> Profile:
         """All parameters in force."""
-        return self.profile_row.resolved()
+        return parameters_of(self.profile_row)
 
     @cached_property
     def model(self) -> ModelConfig:
@@ -123,6 +128,25 @@ class Situation:
         return decide(self.profile, self.facts)
 
     @property
+    def compacts_now(self) -> Decision | None:
+        """Why a request would be preceded by a compaction; None where it goes out as it is."""
+        return self._unless_prevented(self.decision)
+
+    @property
+    def compacts_next(self) -> Decision | None:
+        """Why a turn with one more message would compact first, as far as that can be told.
+
+        The message's own tokens are not known yet: a long one may trip a limit that is near.
+        """
+        facts = replace(self.facts, messages=self.facts.messages + 1)
+        return self._unless_prevented(decide(self.profile, facts))
+
+    def _unless_prevented(self, decision: Decision | None) -> Decision | None:
+        if decision is None or self.backs_off or self.state.is_consolidating:
+            return None
+        return decision if self.plan().summarise else None
+
+    @property
     def backs_off(self) -> bool:
         """Whether automatic runs wait after failures."""
         until = self.state.backoff_until
@@ -168,7 +192,7 @@ class Situation:
         if limit and len(rows) > limit:
             rows = _newest(rows, limit)
         earlier = [row for row in pinned if not row.is_rule]
-        if cursor and not any(row.role == Message.Role.USER for row in rows):
+        if cursor and not _answers_earlier(rows):
             question = anchor_before(self.branch, cursor)
             if question is not None and question not in earlier:
                 earlier = sorted([*earlier, question], key=lambda row: row.position)
@@ -185,6 +209,20 @@ class Situation:
             kept=kept,
         )
         return assemble(self.session, part, reserve=self.reserve, run_id=run_id)
+
+
+def _answers_earlier(rows: list[Message]) -> bool:
+    """Whether the turn that was covered in part has its final answer among these rows.
+
+    Rows that are added later do not change it, unless they are that answer: so the next request
+    starts as the one before (B40).
+    """
+    for row in rows:
+        if row.role == Message.Role.USER:
+            return False
+        if is_final_answer(row):
+            return True
+    return False
 
 
 def _newest(rows: list[Message], limit: int) -> list[Message]:

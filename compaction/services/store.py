@@ -32,7 +32,7 @@ from compaction.models import (
 from compaction.services.errors import LostRaceError
 from compaction.services.leases import Lease
 from compaction.services.situation import Situation
-from compaction.summarizer import summarising_model
+from compaction.summarizer import summariser_name
 
 ALGORITHM = "bisect_v1"
 PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
@@ -222,16 +222,11 @@ def _asked(
             previous=continues,
         ),
         "prompt_version": PROMPT_VERSION,
-        "model": _model_of(situation, outcome),
+        "model": summariser_name(situation.session, profile),
         "temperature": profile.temperature,
         "target_summary_tokens": profile.target_summary_tokens,
         "keep_last_n": profile.keep_last_n if run.keep_last_n is None else run.keep_last_n,
     }
-
-
-def _model_of(situation: Situation, outcome: Outcome) -> str:
-    named = [step.model for step in outcome.steps if step.model and step.outcome == "ok"]
-    return named[-1] if named else summarising_model(situation.session, situation.profile).name
 
 
 def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:

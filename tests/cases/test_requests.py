@@ -116,7 +116,8 @@ def test_b01_parallel_calls_and_repeated_ids_stay_together(cases, play_once, wir
     session = stored(UserFactory(), wires)
     compact(session)
     messages = context_backend.prepare(fresh(session), []).messages
-    served(case, messages)
+    # All is answered: the next request ends with a question of its own.
+    served(case, [*messages, {"role": "user", "content": case.next_user}])
     assert case.lib.markers(wires) <= case.lib.markers(list(messages))
     rows = originals(session)
     summary = SessionSummary.objects.filter(session=session).first()

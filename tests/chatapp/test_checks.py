@@ -115,6 +115,7 @@ def test_i001_says_that_tokens_are_estimated_although_exact_counts_were_wanted(c
 
 
 @pytest.mark.parametrize("mode", ["estimate", "chars4"])
-def test_an_estimate_that_was_asked_for_is_no_news(chatapp, mode):
+def test_i001_says_how_tokens_are_counted_where_an_estimate_was_asked_for(chatapp, mode):
     chatapp(TOKEN_COUNTER=mode)
-    assert ids(checks.check_token_counter) == ids(checks.check_exact_counts) == []
+    assert ids(checks.check_token_counter) == []
+    assert ids(checks.check_exact_counts) == ["chatapp.I001"]

@@ -87,7 +87,7 @@ def test_compacting_a_fork_changes_nothing_for_its_parent(session):
 
 def test_a_fork_goes_on_with_its_parents_profile(session):
     profile("other", **NEVER, keep_last_n=1)
-    assign_profile(session.branch, "other")
+    assign_profile(session, "other")
     assert ensure_state(fork_at(session, -1)).profile == "other"
 
 

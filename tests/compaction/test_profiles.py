@@ -84,15 +84,15 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
 def test_a_session_can_have_its_own(owner):
     save_profile(name="mine", parameters={"keep_last_n": 3})
     session = SessionFactory(owner=owner)
-    assign_profile(session.branch, "mine")
+    assign_profile(session, "mine")
     assert situation_of(session).profile.keep_last_n == 3
-    assign_profile(session.branch, "")
+    assign_profile(session, "")
     assert situation_of(session).profile_row.name == "bisect"
 
 
 def test_a_session_cannot_get_one_that_does_not_exist(owner):
     with pytest.raises(CompactionError):
-        assign_profile(SessionFactory(owner=owner).branch, "bisekt")
+        assign_profile(SessionFactory(owner=owner), "bisekt")
 
 
 def test_a_session_whose_profile_is_gone_uses_the_default(owner, caplog):
