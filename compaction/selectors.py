@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
@@ -10,6 +10,9 @@ from django.db.models import Q, QuerySet
 from chatapp.models import Branch, Message
 from chatapp.selectors import Segment, path_messages, path_q, segments
 from compaction.models import SessionSummary
+
+# How many summaries of forks and parents over one stretch are looked past, at most.
+MAX_OVERLAPS = 20
 
 
 def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -41,7 +44,26 @@ def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[Sessio
     messages are sent verbatim here, so their summary is not.
     """
     rows = summaries_of(branch).filter(covers_through__lte=through)
-    return list(reversed(rows.defer("summary_prompt", "abridged", "metadata")[:limit]))
+    heavy = ("summary_prompt", "abridged", "metadata")
+    return list(reversed(_chain(rows.defer(*heavy)[: limit + MAX_OVERLAPS])[:limit]))
+
+
+def chain_of(branch: Branch) -> list[SessionSummary]:
+    """Return all summaries that the branch's history rests on, newest first."""
+    return _chain(summaries_of(branch).select_related("session", "branch"))
+
+
+def _chain(rows: Iterable[SessionSummary]) -> list[SessionSummary]:
+    """Return those of the rows, newest first, that cover different stretches.
+
+    A fork and its parent may each have summarised what they share; the newest that counts here
+    has read those messages, so the other one says nothing new.
+    """
+    chain: list[SessionSummary] = []
+    for row in rows:
+        if not chain or row.covers_through < chain[-1].covers_from:
+            chain.append(row)
+    return chain
 
 
 def bare_placeholders(branch: Branch, limit: int) -> list[Message]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from uuid import UUID
 
 from compaction.services.compact import execute_run
+from compaction.services.errors import RunGoneError
 from compaction.services.sweep import sweep_runs
 
 
 def run_compaction(run_id: str) -> str:
     """Execute a run; return its status for the queue's own list."""
-    return str(execute_run(UUID(run_id)).status)
+    try:
+        return str(execute_run(UUID(run_id)).status)
+    except RunGoneError:
+        return "gone"
 
 
 def sweep() -> dict[str, int]:

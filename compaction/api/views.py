@@ -161,6 +161,8 @@ class SummaryList(SessionView):
         session = self.get_session()
         rows = _own_summaries(request).filter(session=session)
         if wanted := request.query_params.get("status"):
+            if wanted not in SessionSummary.Status.values:
+                raise ValidationError({"status": [f"One of {', '.join(SessionSummary.Status)}."]})
             rows = rows.filter(status=wanted)
         pages = NewestFirstPagination()
         page = pages.paginate_queryset(rows, request, view=self) or []

@@ -33,6 +33,11 @@ class Compacted:
         return self.run.status == Status.SUCCEEDED
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether another run has the conversation, perhaps one of a demo that was killed."""
+        return self.run.error_code == "busy"
+
+    @property
     def ratio(self) -> float | None:
         """Tokens after over tokens before; smaller is better."""
         if not self.run.tokens_before or self.run.tokens_after is None:

@@ -17,7 +17,7 @@ from compaction import queue
 from compaction.conf import compaction_settings
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
 from compaction.services import runs
-from compaction.services.errors import BranchBusyError
+from compaction.services.errors import BranchBusyError, RunGoneError
 from compaction.services.leases import Lease, ensure_state
 from compaction.services.situation import situation_of
 from compaction.services.work import Work, do_work, fail
@@ -68,7 +68,7 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     worker = uuid.uuid4()
     run = runs.claim(run_id, worker)
     if run is None:
-        return CompactionRun.objects.get(pk=run_id)
+        return _as_it_is(run_id)
     ensure_state(run.branch)
     try:
         lease = Lease.take(run.branch_id, worker)
@@ -89,6 +89,13 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     finally:
         lease.release()
     _look_again(run)
+    return run
+
+
+def _as_it_is(run_id: uuid.UUID) -> CompactionRun:
+    run = CompactionRun.objects.filter(pk=run_id).first()
+    if run is None:
+        raise RunGoneError("The run does not exist any more: its session was deleted.")
     return run
 
 

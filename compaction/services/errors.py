@@ -19,5 +19,9 @@ class RunCancelledError(CompactionError):
     """Somebody cancelled the run while it worked."""
 
 
+class RunGoneError(CompactionError):
+    """The run was deleted together with its session."""
+
+
 class OutOfTimeError(CompactionError):
     """The run's time budget is used up."""

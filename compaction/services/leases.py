@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from chatapp.models import Branch
+from chatapp.transcript import lock_branches
 from compaction.conf import compaction_settings
 from compaction.models import CompactionRun, CompactionState
 from compaction.selectors import coverage_of
@@ -40,7 +42,10 @@ def ensure_state(branch: Branch) -> CompactionState:
     """Return the branch's state, stored, so that nothing has to be worked out again."""
     state = state_of(branch)
     if state._state.adding:
-        CompactionState.objects.bulk_create([state], ignore_conflicts=True)
+        with transaction.atomic():
+            # Where a summary is being taken back meanwhile, this waits for how it ends.
+            lock_branches(branch.session_id)
+            CompactionState.objects.bulk_create([state_of(branch)], ignore_conflicts=True)
         state = state_of(branch)
     return state
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic, sleep
 
 from chatapp.context import Emit, Recovery
 from chatapp.llm.errors import ModelError
@@ -55,12 +55,12 @@ def _compact_fully(session: Session, branch: Branch) -> CompactionRun:
 
 def _wait_for_holder(before: Situation) -> bool:
     """Wait until nobody works on the branch; return whether that came within the user's time."""
-    end = time.monotonic() + compaction_settings.inline_seconds
+    end = monotonic() + compaction_settings.inline_seconds
     while state_of(before.branch).is_consolidating:
-        if time.monotonic() > end:
+        if monotonic() > end:
             return False
         release_connection()
-        time.sleep(POLL_SECONDS)
+        sleep(POLL_SECONDS)
     return True
 
 

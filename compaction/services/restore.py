@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from chatapp.models import Branch
+from chatapp.transcript import lock_branches
 from compaction.models import CompactionState, SessionSummary
-from compaction.selectors import coverage_of
+from compaction.selectors import chain_of, coverage_of
 from compaction.services.errors import CompactionError, LostRaceError
 from compaction.services.leases import Lease, ensure_state
 
@@ -25,71 +26,60 @@ class Restored:
 def restore_summary(summary: SessionSummary, *, cascade: bool = False) -> Restored:
     """Take a summary back: nothing is deleted, its messages are sent again.
 
-    Newer summaries of the branch were built on it: with `cascade` they are taken back too, without
-    it CompactionError names them. Raises BranchBusyError while a run works on the branch.
+    Newer summaries were built on it, in its branch and in forks: with `cascade` they are taken back
+    too, without it CompactionError counts them. Raises BranchBusyError while a run works on the
+    branch; one that works on a fork loses its race.
     """
-    if summary.status != SessionSummary.Status.ACTIVE:
-        raise CompactionError(
-            f"Only an active summary can be restored; this one is {summary.status}."
-        )
     state = ensure_state(summary.branch)
     lease = Lease.take(state.pk, uuid.uuid4())
     try:
-        return _restore(summary, state, lease, cascade=cascade)
+        with transaction.atomic():
+            lock_branches(summary.session_id)
+            return _restore(summary, lease, cascade=cascade)
     finally:
         lease.release()
 
 
-def _restore(
-    summary: SessionSummary, state: CompactionState, lease: Lease, *, cascade: bool
-) -> Restored:
-    active = SessionSummary.objects.filter(
-        branch_id=summary.branch_id,
-        status=SessionSummary.Status.ACTIVE,
-        covers_through__gte=summary.covers_through,
-    ).order_by("covers_through")
-    affected = list(active)
-    newer = [row for row in affected if row.pk != summary.pk]
+def _restore(summary: SessionSummary, lease: Lease, *, cascade: bool) -> Restored:
+    summary.refresh_from_db(fields=["status", "covers_from", "covers_through"])
+    if summary.status != SessionSummary.Status.ACTIVE:
+        raise CompactionError(
+            f"Only an active summary can be restored; this one is {summary.status}."
+        )
+    branches = list(Branch.objects.filter(session_id=summary.session_id))
+    newer = _built_on(summary, branches)
     if newer and not cascade:
         raise CompactionError(
             f"{len(newer)} newer summar{'y was' if len(newer) == 1 else 'ies were'} built on this "
             "one. Restore the newest first, or all of them with cascade."
         )
-    with transaction.atomic():
-        SessionSummary.objects.filter(pk__in=[row.pk for row in affected]).update(
-            status=SessionSummary.Status.RESTORED
-        )
-        cursor = _move_back(summary.branch)
-        _move_back_forks(summary, affected)
-        held = CompactionState.objects.filter(pk=state.pk, lease_owner=lease.owner)
-        if not held.exists():
-            raise LostRaceError("Another worker took the branch meanwhile; nothing was restored.")
+    affected = [summary, *newer]
+    SessionSummary.objects.filter(pk__in=[row.pk for row in affected]).update(
+        status=SessionSummary.Status.RESTORED
+    )
+    for branch in branches:
+        _move_back(branch)
+    held = CompactionState.objects.filter(pk=summary.branch_id, lease_owner=lease.owner).first()
+    if held is None:
+        raise LostRaceError("Another worker took the branch meanwhile; nothing was restored.")
     for row in affected:
         row.status = SessionSummary.Status.RESTORED
-    return Restored(summaries=affected, cursor=cursor)
+    return Restored(summaries=affected, cursor=held.cursor)
 
 
-def _move_back(branch: Branch) -> int:
-    """Put the branch's cursor where its active summaries reach now, and return it."""
+def _built_on(summary: SessionSummary, branches: list[Branch]) -> list[SessionSummary]:
+    """Return the active summaries of any branch that continue this one, oldest first."""
+    found: dict[uuid.UUID, SessionSummary] = {}
+    for branch in branches:
+        chain = chain_of(branch)
+        if summary in chain:
+            found |= {row.pk: row for row in chain[: chain.index(summary)]}
+    return sorted(found.values(), key=lambda row: (row.covers_through, row.created_at))
+
+
+def _move_back(branch: Branch) -> None:
+    """Put a cursor back to where the branch's active summaries still reach."""
     reach = coverage_of(branch)
-    CompactionState.objects.filter(pk=branch.pk).update(
+    CompactionState.objects.filter(pk=branch.pk, cursor__gt=reach.cursor).update(
         cursor=reach.cursor, covered_messages=reach.messages, covered_tokens=reach.tokens
     )
-    return reach.cursor
-
-
-def _move_back_forks(summary: SessionSummary, affected: list[SessionSummary]) -> None:
-    """Do the same for forks that took a summary over, or its messages would be sent by nobody.
-
-    A run that works on such a fork loses its race by the moved cursor.
-    """
-    inherited = (
-        CompactionState.objects.select_related("branch")
-        .filter(
-            branch__session_id=summary.session_id,
-            cursor__in=[row.covers_through for row in affected],
-        )
-        .exclude(pk=summary.branch_id)
-    )
-    for state in inherited:
-        _move_back(state.branch)

@@ -14,7 +14,7 @@ from compaction.engine.estimate import estimate_calls
 from compaction.engine.prompts import PROMPT_VERSION
 from compaction.engine.types import Item
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.selectors import summaries_of
+from compaction.selectors import chain_of
 from compaction.services import runs
 from compaction.services.compact import compact_branch
 from compaction.services.errors import CompactionError
@@ -92,8 +92,8 @@ def summaries_to_redo(
     on where it stopped.
     """
     situation = situation_of(session, profile=profile)
-    rows = list(summaries_of(situation.branch).select_related("session", "branch"))
-    return [row for row in reversed(rows) if force or not _is_up_to_date(row, situation)]
+    rows = reversed(chain_of(situation.branch))
+    return [row for row in rows if force or not _is_up_to_date(row, situation)]
 
 
 def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:

@@ -112,9 +112,18 @@ def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "
     ended = CompactionRun.objects.filter(
         pk=run.pk, status=Status.RUNNING, worker=run.worker
     ).update(status=status, error_code=code[:40], error=sentence, finished_at=timezone.now())
-    run.refresh_from_db()
+    reload(run)
     if ended and status == Status.FAILED:
         logger.warning("Run %s of session %s failed: %s", run.pk, run.session_id, code)
+
+
+def reload(run: CompactionRun) -> None:
+    """Read the run again; one that was deleted with its session counts as cancelled."""
+    try:
+        run.refresh_from_db()
+    except CompactionRun.DoesNotExist:
+        run.status = Status.CANCELLED
+        run.error_code, run.error = "deleted", "The session was deleted while the run worked."
 
 
 def put_back(run: CompactionRun) -> None:
@@ -122,7 +131,7 @@ def put_back(run: CompactionRun) -> None:
     CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker).update(
         status=Status.QUEUED, worker=None, started_at=None
     )
-    run.refresh_from_db()
+    reload(run)
 
 
 def note_failure(run: CompactionRun) -> None:
@@ -154,7 +163,7 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
         error="Somebody cancelled the run; nothing of it was stored.",
         finished_at=timezone.now(),
     )
-    run.refresh_from_db()
+    reload(run)
     if not cancelled:
         raise CompactionError(f"The run has ended already ({run.get_status_display().lower()}).")
     return run

@@ -13,8 +13,8 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from chatapp.models import Branch, Message
-from chatapp.transcript import Draft, insert_between
+from chatapp.models import Message
+from chatapp.transcript import Draft, insert_between, lock_branches
 from compaction.engine.actions import collect_actions
 from compaction.engine.prompts import (
     PROMPT_VERSION,
@@ -123,12 +123,7 @@ def _hold_positions(run: CompactionRun, outcome: Outcome) -> None:
     Another branch's summary may have renumbered them while this one was being written. Branches are
     locked before states, here and in the transcript, so that two workers never wait for each other.
     """
-    list(
-        Branch.objects.select_for_update()
-        .filter(session_id=run.session_id)
-        .order_by("pk")
-        .values_list("pk")
-    )
+    lock_branches(run.session_id)
     last = outcome.items[-1]
     if not Message.objects.filter(pk=last.id, position=last.position).exists():
         raise LostRaceError(

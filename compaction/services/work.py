@@ -57,7 +57,7 @@ def do_work(work: Work) -> None:
         else:
             _extend(work, situation)
     except RunCancelledError:
-        run.refresh_from_db()
+        runs.reload(run)
     except LostRaceError as lost:
         runs.finish(run, Status.FAILED, code="lost_race", sentence=str(lost))
     except SummaryFailed as failure:
@@ -112,7 +112,7 @@ def _extend(work: Work, situation: Situation) -> None:
     sizes = _sizes(situation, outcome)
     _must_shrink(outcome, sizes)
     store_summary(situation=situation, run=run, lease=work.lease, outcome=outcome, sizes=sizes)
-    run.refresh_from_db()
+    runs.reload(run)
 
 
 def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
@@ -160,7 +160,7 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
         previous=before,
         rows=rows,
     )
-    work.run.refresh_from_db()
+    runs.reload(work.run)
 
 
 def _continued_by(old: SessionSummary) -> SessionSummary | None:

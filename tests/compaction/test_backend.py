@@ -14,8 +14,8 @@ from chatapp.models import Branch, Message
 from chatapp.models.message import POSITION_STEP
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.leases import Lease, ensure_state
-from tests.compaction.support import NEVER, compact, say, sent
-from tests.factories import SessionFactory, profile, store, talk
+from tests.compaction.support import NEVER, compact, say, sent, texts
+from tests.factories import SessionFactory, call, profile, result, store, talk
 
 pytestmark = pytest.mark.django_db
 
@@ -111,6 +111,60 @@ def test_a_turn_sends_what_the_preview_showed(owner, model_server, queued):
     shown = sent(session)
     say(session, "QUESTION")
     assert model_server.of("chat")[0].messages == [*shown, {"role": "user", "content": "QUESTION"}]
+
+
+def tool_turn(rounds: int) -> list[dict]:
+    """A question, that many calls with their results, and the answer."""
+    wires = [{"role": "user", "content": "MK-0001 question " + "lorem " * 30}]
+    for number in range(rounds):
+        wires += [call("read", f"c{number}"), result(f"c{number}", "ipsum " * 30)]
+    return [*wires, {"role": "assistant", "content": "the answer"}]
+
+
+def test_after_a_cut_inside_a_turn_the_next_one_sends_what_the_preview_showed(
+    owner, model_server, queued
+):
+    profile(**NEVER, keep_last_n=6)
+    session = SessionFactory(owner=owner, wires=tool_turn(20))
+    compact(session)
+    shown = sent(session)
+    say(session, "QUESTION")
+    assert model_server.of("chat")[0].messages == [*shown, {"role": "user", "content": "QUESTION"}]
+
+
+def test_a_running_turn_that_was_cut_keeps_its_question_while_tools_go_on(
+    owner, model_server, queued
+):
+    profile(**NEVER, keep_last_n=6)
+    session = SessionFactory(owner=owner, wires=tool_turn(20)[:-1])
+    compact(session)
+    before = sent(session)
+    assert [text[:7] for text in texts(before, "user")] == ["MK-0001"]
+    store(session, [call("read", "next"), result("next")])
+    assert sent(session)[: len(before)] == before
+
+
+def test_the_preview_counts_the_message_that_the_next_turn_brings(owner, model_server, queued):
+    profile(message_limit=13, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6))
+    assert context_backend.preview(session).facts["compacts_first"] == "message_limit"
+    say(session)
+    assert CompactionRun.objects.get().status == "succeeded"
+
+
+def test_the_preview_announces_nothing_where_all_is_kept(owner, queued):
+    profile(message_limit=0, max_context_tokens=10, keep_last_n=20)
+    session = SessionFactory(owner=owner, wires=talk(6))
+    assert context_backend.preview(session).facts["compacts_first"] is None
+
+
+def test_a_variable_that_clashes_with_a_profile_costs_nobody_a_turn(
+    owner, model_server, queued, settings
+):
+    profile(keep_last_n=10)
+    settings.COMPACTION = settings.COMPACTION | {"ENVIRONMENT": {"SUMMARY_MESSAGE_LIMIT": "8"}}
+    session = SessionFactory(owner=owner, wires=talk(2))
+    assert say(session).answer.content == "ok"
 
 
 def test_an_answer_that_makes_a_trigger_due_queues_a_run(

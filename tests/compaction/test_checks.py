@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from django.core.checks import run_checks
 
+from compaction import checks
+from tests.factories import profile
+
 
 @pytest.fixture
 def found(settings):
@@ -49,6 +52,15 @@ def test_e003_a_lease_must_outlive_a_model_call(found):
 )
 def test_e004_a_variable_that_cannot_work_is_named(found, variables):
     assert "compaction.E004" in found(compaction={"ENVIRONMENT": variables})
+
+
+@pytest.mark.django_db
+def test_e005_a_stored_profile_that_clashes_with_the_environment_is_named(settings):
+    profile("mine", keep_last_n=10)
+    assert checks.check_profiles(databases=["default"]) == []
+    settings.COMPACTION = settings.COMPACTION | {"ENVIRONMENT": {"SUMMARY_MESSAGE_LIMIT": "8"}}
+    (message,) = checks.check_profiles(databases=["default"])
+    assert (message.id, "mine" in message.msg) == ("compaction.E005", True)
 
 
 def test_w001_a_short_retry_would_deliver_twice(found):

@@ -95,3 +95,27 @@ def test_a_fork_since_its_summary_counts_only_what_is_new(session):
     compact(session)
     fork_at(session, -1)
     assert situation_of(session).facts.messages == 2
+
+
+def test_of_two_summaries_over_one_stretch_a_fork_sends_its_own(session):
+    root = session.branch
+    fork = transcript.fork(session, at=stored(session)[-1])
+    ensure_state(fork)
+    compact(session)
+    transcript.activate(session, fork)
+    store(session, talk(4, marker=40))
+    compact(session)
+    assert SessionSummary.objects.filter(status="active").count() == 2
+    assert SessionSummary.objects.filter(branch=root).exists()
+    request = sent(session)
+    assert len(texts(request, "system")) == 1
+    assert "MK-0040" in texts(request, "system")[0]
+
+
+def test_a_session_s_profile_is_that_of_all_its_branches(session):
+    root = session.branch
+    fork_at(session, -1)
+    profile("other", **NEVER)
+    profile("default-again", **NEVER)
+    assign_profile(session, "other")
+    assert ensure_state(root).profile == ensure_state(session.branch).profile == "other"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from chatapp.turns import TurnFailedError
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.services.leases import Lease, ensure_state
 from tests.compaction.support import NEVER, say, state, stored
 from tests.factories import SessionFactory, call, profile, result, talk
 
@@ -130,3 +133,25 @@ def test_a_turn_in_the_middle_of_its_tools_keeps_its_question(owner, model_serve
 
     assert run_turn(Turn(session=session)).answer.content == "the answer"
     assert model_server.of("chat")[1].messages[-1] == question
+
+
+def test_a_branch_that_another_run_holds_is_waited_for(session, monkeypatch):
+    held = ensure_state(session.branch)
+    Lease.take(held.pk, uuid.uuid4())
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        CompactionState.objects.filter(pk=held.pk).update(lease_owner=None, lease_expires_at=None)
+
+    monkeypatch.setattr("compaction.services.recover.sleep", nap)
+    assert say(session).answer.content == "the answer"
+    assert len(naps) == 1
+    assert SessionSummary.objects.get().reason == "overflow_retry"
+
+
+def test_a_branch_that_stays_held_ends_the_turn_with_a_sentence(session, settings):
+    settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 0}
+    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    with pytest.raises(TurnFailedError, match="Another run is compacting"):
+        say(session)

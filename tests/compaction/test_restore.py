@@ -112,13 +112,41 @@ def test_a_fork_that_took_the_summary_over_sends_the_messages_again(session):
     assert len(texts(sent(session), "user")) == 6
 
 
-def test_a_fork_with_a_later_summary_of_its_own_keeps_it(session):
+@pytest.fixture
+def forked(session) -> SessionSummary:
+    """A summary of the root that a fork's own summary continues; the fork is active."""
     compact(session)
     root = session.branch
     fork = transcript.fork(session, at=stored(session)[-1])
     transcript.activate(session, fork)
     store(session, talk(4, marker=40))
     compact(session)
+    return SessionSummary.objects.get(branch=root)
+
+
+def test_a_summary_that_a_fork_builds_on_is_refused(forked):
+    with pytest.raises(CompactionError, match="1 newer summary was built on this one"):
+        restore_summary(forked)
+    assert SessionSummary.objects.filter(status="active").count() == 2
+
+
+def test_cascade_takes_a_forks_summary_back_and_the_fork_sends_everything(session, forked):
+    restored = restore_summary(forked, cascade=True)
+    assert len(restored.summaries) == 2
+    assert state(session).cursor == 0
+    assert len(texts(sent(session), "user")) == 10
+
+
+def test_a_fork_that_read_the_messages_itself_keeps_its_summary(session):
+    root = session.branch
+    fork = transcript.fork(session, at=stored(session)[-1])
+    ensure_state(fork)
+    compact(session)
+    transcript.activate(session, fork)
+    store(session, talk(4, marker=40))
+    compact(session)
     own = SessionSummary.objects.get(branch=fork)
     restore_summary(SessionSummary.objects.get(branch=root))
-    assert CompactionState.objects.get(pk=fork.pk).cursor == own.covers_through
+    own.refresh_from_db()
+    assert own.status == "active"
+    assert state(session).cursor == own.covers_through

@@ -10,7 +10,8 @@ from django.db.models import F, Model
 from django.db.models.query import QuerySet
 
 from chatapp import transcript
-from chatapp.models import Message
+from chatapp.models import Branch, Message
+from chatapp.transcript import Draft
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -259,3 +260,15 @@ def test_a_renumbering_by_the_placeholder_itself_moves_the_new_cursor(owner, mod
     last = Message.objects.get(pk=rows[9].pk)
     assert state(session).cursor == summary.covers_through == last.position
     assert [row.kind for row in stored(session)][10] == "placeholder"
+
+
+def test_a_message_put_before_the_cursor_is_sent_all_the_same(session):
+    compact(session)
+    before = state(session)
+    draft = Draft(wire={"role": "user", "content": "MK-0777 put between"})
+    transcript.insert_between(session.branch, after=stored(session)[0].position, draft=draft)
+    assert any("MK-0777" in text for text in texts(sent(session), "user"))
+    after = state(session)
+    assert after.covered_messages == before.covered_messages + 1
+    branch = Branch.objects.get(pk=session.branch.pk)
+    assert branch.message_count - after.covered_messages == 2

@@ -93,7 +93,7 @@ class Command(BaseCommand):
         self.show_table(done)
         if serve and port is not None:
             self.serve(port, operator, samples)
-        failed = [item for item in done if not item.succeeded]
+        failed = [item for item in done if not item.succeeded and not item.is_elsewhere]
         if failed:
             raise CommandError(f"{len(failed)} of {len(done)} conversations were not compacted.")
 
@@ -219,6 +219,8 @@ class Command(BaseCommand):
 
 
 def _news(item: Compacted) -> str:
+    if item.is_elsewhere:
+        return "another run has it; should that one be dead, it is taken over within minutes"
     if not item.succeeded:
         return f"failed. {item.run.error}"
     return "already compacted" if item.before else "compacted"
@@ -229,7 +231,7 @@ def _row(item: Compacted) -> list[str]:
     return [
         item.session.title,
         f"{item.messages:,}",
-        f"{run.tokens_before:,} → {run.tokens_after:,}" if item.succeeded else "failed",
+        f"{run.tokens_before:,} → {run.tokens_after:,}" if item.succeeded else "–",
         f"{item.ratio:.2f}" if item.ratio is not None else "–",
         f"{run.model_calls:,}",
         f"{item.seconds:.2f}",
