@@ -100,12 +100,20 @@ class Situation:
         return [to_item(row) for row in self.rows if not row.is_rule]
 
     @cached_property
+    def pinned(self) -> list[Message]:
+        """The pinned messages before the cursor, rules included: sent although covered."""
+        cursor = self.state.cursor
+        return list(pinned_messages(self.branch, through=cursor)) if cursor else []
+
+    @cached_property
     def facts(self) -> Facts:
-        """The numbers that triggers look at; two subtractions, no message is read."""
+        """The numbers that triggers look at; two subtractions, hardly a message is read."""
         state, model = self.state, self.model
         tokens = max(0, self.branch.token_total - state.covered_tokens)
         fixed = tools_tokens(model, self.session.tools)
         fixed += text_tokens(model, self.session.system_prompt)
+        if self.profile.window_trigger:
+            fixed += sum(row.tokens for row in self.pinned)
         since = state.last_consolidated_at
         window = model.context_window
         return Facts(
@@ -186,17 +194,16 @@ class Situation:
     def kept(self) -> tuple[list[Message], list[Message]]:
         """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
         cursor = self.state.cursor
-        pinned = list(pinned_messages(self.branch, through=cursor)) if cursor else []
         rows = [row for row in self.rows if not row.is_rule]
         limit = self.profile.history_limit
         if limit and len(rows) > limit:
             rows = _newest(rows, limit)
-        earlier = [row for row in pinned if not row.is_rule]
+        earlier = [row for row in self.pinned if not row.is_rule]
         if cursor and not _answers_earlier(rows):
             question = anchor_before(self.branch, cursor)
             if question is not None and question not in earlier:
                 earlier = sorted([*earlier, question], key=lambda row: row.position)
-        rules = [row for row in [*pinned, *self.rows] if row.is_rule]
+        rules = [row for row in [*self.pinned, *self.rows] if row.is_rule]
         return rules, [*earlier, *rows]
 
     def context(self, *, run_id: str | None = None) -> Context:

@@ -14,6 +14,7 @@ from chatapp.models import Branch, Message
 from chatapp.models.message import POSITION_STEP
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.leases import Lease, ensure_state
+from compaction.services.situation import situation_of
 from tests.compaction.support import NEVER, compact, say, sent, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
 
@@ -156,6 +157,16 @@ def test_the_preview_announces_nothing_where_all_is_kept(owner, queued):
     profile(message_limit=0, max_context_tokens=10, keep_last_n=20)
     session = SessionFactory(owner=owner, wires=talk(6))
     assert context_backend.preview(session).facts["compacts_first"] is None
+
+
+def test_the_window_rule_counts_pinned_messages_before_the_cursor(owner, model_server, queued):
+    profile(**NEVER, window_trigger=True, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6))
+    first = Message.objects.filter(session=session).order_by("position").first()
+    transcript.set_pinned(first, True)
+    compact(session)
+    facts = situation_of(session).facts
+    assert facts.request_tokens == context_backend.preview(session).account.used
 
 
 def test_a_variable_that_clashes_with_a_profile_costs_nobody_a_turn(
