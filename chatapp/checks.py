@@ -113,6 +113,39 @@ def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
     return [] if counter.exact else [Info(describe_counter(counter), id="chatapp.I001")]
 
 
+_AT_LEAST_ONE = (
+    "TURN_SECONDS",
+    "MODEL_TIMEOUT_SECONDS",
+    "STREAM_THREADS",
+    "HEARTBEAT_SECONDS",
+    "MAX_MESSAGE_CHARS",
+    "MAX_MESSAGES_PER_REQUEST",
+    "MAX_BODY_BYTES",
+    "MAX_IMPORT_BYTES",
+)
+
+
+@register(Tags.compatibility)
+def check_limits(**kwargs: Any) -> list[CheckMessage]:
+    """Numbers with which nothing could ever work are refused."""
+    models = _models()
+    if isinstance(models, Exception):
+        return []  # check_models says what is wrong
+    numbers = {name: getattr(chatapp_settings, name.lower()) for name in _AT_LEAST_ONE}
+    for model in models.values():
+        numbers[f"CONTEXT_WINDOW of model {model.alias!r}"] = model.context_window
+        numbers[f"MAX_OUTPUT of model {model.alias!r}"] = model.max_output
+    return [
+        Error(
+            f"{name} is {number}; it must be at least 1.",
+            hint="Correct it, or leave it out to get the default.",
+            id="chatapp.E008",
+        )
+        for name, number in numbers.items()
+        if number < 1
+    ]
+
+
 class _Rate(SimpleRateThrottle):
     """Reads rates as the framework does, without a view."""
 

@@ -19,6 +19,7 @@ from typing import Any
 from django.db import connections
 
 from chatapp.conf import chatapp_settings
+from chatapp.transcript import TranscriptError
 from chatapp.turns import (
     BegunTurn,
     NothingToAnswerError,
@@ -103,7 +104,11 @@ def _pool() -> ThreadPoolExecutor:
 
 def start_turn(begun: BegunTurn, queue: EventQueue) -> None:
     """Finish the turn in the pool; its end is put into the queue as `done` or `error`, always."""
-    _pool().submit(_run, begun, queue)
+    try:
+        _pool().submit(_run, begun, queue)
+    except BaseException:
+        begun.lease.give_back()
+        raise
 
 
 def _run(begun: BegunTurn, queue: EventQueue) -> None:
@@ -124,6 +129,8 @@ def _end(begun: BegunTurn) -> Event:
         return _error("nothing_to_answer", str(failure))
     except TurnInProgressError as failure:
         return _error("turn_in_progress", str(failure))
+    except TranscriptError as failure:
+        return _error("conflict", str(failure))
     except BaseException:  # the tokenizer's panics are no Exception, and the client waits
         logger.exception("A streamed turn of session %s failed.", begun.turn.session.pk)
         return _error(

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import environ
 from csp.constants import NONE, SELF
 
+from chatapp.environment import Environment
+
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = environ.FileAwareEnv()  # type: ignore[no-untyped-call]
+env = Environment()  # type: ignore[no-untyped-call]
 
 # Where everything that is not code lives: database, static files, encodings, sockets.
-DATA_DIR = Path(env.str("PALIMPSEST_DATA_DIR", default=str(BASE_DIR / "var")))
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+DATA_DIR = env.folder("PALIMPSEST_DATA_DIR", default=BASE_DIR / "var")
 
 DEBUG = env.bool("DEBUG", default=False)
 
@@ -56,6 +56,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "chatapp.middleware.LengthRequiredMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -309,7 +310,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO").upper()},
+    "root": {"handlers": ["console"], "level": env.level("LOG_LEVEL", default="INFO")},
     "loggers": {
         "django-q": {"level": "WARNING", "propagate": True},
         "httpx2": {"level": "WARNING", "propagate": True},

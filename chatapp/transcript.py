@@ -1,4 +1,4 @@
-"""The only code that writes messages: create, append, insert between, fork, pin.
+"""The only code that writes messages: create, append, insert between, fork, pin, delete.
 
 Every write is one short transaction whose cost does not grow with the session. `tokens` is counted
 once, before the transaction; `tokens_through`, `message_count` and `token_total` are kept by
@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import F, Min, OuterRef, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
@@ -29,6 +29,7 @@ from chatapp.wire import REPLACED, Cleaner, fields_of
 
 # Rows in one INSERT; requests are smaller, imported files may be larger.
 INSERT_BATCH = 500
+DELETE_ATTEMPTS = 3
 
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
 positions_changed = Signal()
@@ -44,6 +45,13 @@ class TranscriptError(Exception):
 
 class KeyReusedError(TranscriptError):
     """An Idempotency-Key came back with another body."""
+
+
+class SessionDeletedError(TranscriptError):
+    """The session was deleted while it was written to."""
+
+    def __init__(self) -> None:
+        super().__init__("The session was deleted meanwhile; nothing was stored.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +88,25 @@ def create_session(*, owner: Any, import_key: str | None = None, **fields: Any) 
     return session
 
 
+def delete_session(session: Session) -> None:
+    """Delete a session with everything that belongs to it, also while somebody works on it.
+
+    Branches are locked before the session, in the order of append(). Rows of other apps may arrive
+    between looking and deleting; then it looks again. Raises TranscriptError when that never ends.
+    """
+    for _ in range(DELETE_ATTEMPTS):
+        try:
+            with transaction.atomic():
+                lock_branches(session.pk)
+                # Deleting the row that was read keeps the caller's object as it is.
+                for row in Session.objects.select_for_update().filter(pk=session.pk):
+                    row.delete()
+            return
+        except (IntegrityError, OperationalError):
+            continue
+    raise TranscriptError("The session is being worked on. Wait for its turn to end, then delete.")
+
+
 def append(
     branch: Branch, drafts: Sequence[Draft], *, client_key: str | None = None
 ) -> list[Message]:
@@ -107,6 +134,8 @@ def append(
     except IntegrityError:
         if client_key and (earlier := _stored_under(branch.session_id, client_key, digest)):
             return earlier
+        if not Branch.objects.filter(pk=branch.pk).exists():
+            raise SessionDeletedError from None
         raise
     return rows
 
@@ -145,7 +174,7 @@ def _place_at_end(branch: Branch, rows: list[Message]) -> None:
         token_total=F("token_total") + sum(row.tokens for row in counted),
     )
     if not found:
-        raise TranscriptError("The session was deleted meanwhile; nothing was stored.")
+        raise SessionDeletedError
     branch.refresh_from_db(fields=["head_position", "message_count", "token_total"])
     position = branch.head_position - len(rows) * POSITION_STEP
     through = branch.token_total - sum(row.tokens for row in counted)
@@ -190,7 +219,7 @@ def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
     """
     row = _row(branch, draft, counter_of(branch.session))
     with transaction.atomic():
-        _lock_branches(branch.session_id)
+        lock_branches(branch.session_id)
         branch.refresh_from_db()
         if row.kind == Message.Kind.MESSAGE and after < (branch.fork_position or 0):
             raise TranscriptError(
@@ -215,9 +244,15 @@ def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
     return row
 
 
-def _lock_branches(session_id: UUID) -> None:
-    """Lock the session's branches, so that nobody appends while positions or sums are used."""
-    Branch.objects.filter(session_id=session_id).update(message_count=F("message_count"))
+def lock_branches(session_id: UUID) -> None:
+    """Lock the session's branches, so that nobody appends while positions or sums are used.
+
+    Everyone who locks several branches calls this one: in one order, or two of them would wait for
+    each other. On SQLite the transaction holds the write lock already (IMMEDIATE).
+    """
+    no_key = connection.features.has_select_for_no_key_update
+    rows = Branch.objects.select_for_update(no_key=no_key).filter(session_id=session_id)
+    list(rows.order_by("pk").values_list("pk", flat=True))
 
 
 def _next_position(branch: Branch, after: int) -> int:
@@ -300,7 +335,7 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
             f"fork at the last of them, message {members[-1].pk}."
         )
     with transaction.atomic():
-        _lock_branches(session.pk)
+        lock_branches(session.pk)
         at.refresh_from_db(fields=["position", "tokens_through"])
         return Branch.objects.create(
             session=session,

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import IntegrityError, connection
 from django.db.models import Q
 from django.utils import timezone
 
@@ -24,7 +25,7 @@ from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.messages import ModelRequest, Reply
 from chatapp.llm.models import get_model
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft, append
+from chatapp.transcript import Draft, SessionDeletedError, append
 
 MAX_RECOVERIES = 8
 LEASE_SLACK_SECONDS = 30
@@ -144,7 +145,8 @@ def begin_turn(turn: Turn) -> BegunTurn:
 def finish_turn(begun: BegunTurn) -> TurnResult:
     """Get the answer and store it; give the lease back.
 
-    Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question;
+    Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question,
+    chatapp.transcript.SessionDeletedError when the session is gone;
     what the user sent is stored in any case, and an empty turn tries again.
     """
     turn, stored = begun.turn, begun.stored
@@ -156,6 +158,10 @@ def finish_turn(begun: BegunTurn) -> TurnResult:
             context = context_backend.preview(turn.session)
             return TurnResult(stored=stored, answer=earlier, context=context)
         return _answer(begun)
+    except (ObjectDoesNotExist, IntegrityError) as error:
+        if Session.objects.filter(pk=turn.session.pk).exists():
+            raise
+        raise SessionDeletedError from error
     finally:
         begun.lease.give_back()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
+from django.db import DataError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
@@ -65,3 +67,10 @@ class LeanChangeList(ChangeList):
         own: Any = self.model_admin
         lean: QuerySet[Any] = rows.annotate(**own.list_previews).only(*own.list_only)
         return lean
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the rows; a value of the address that the database cannot take shows all rows."""
+        try:
+            super().get_results(request)
+        except (ValueError, OverflowError, DataError) as error:
+            raise IncorrectLookupParameters from error

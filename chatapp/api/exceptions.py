@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from django.views import defaults
@@ -65,7 +65,7 @@ def _translate(error: Exception) -> Exception:
         return Unprocessable(str(error), code="nothing_to_answer")
     if isinstance(error, TurnFailedError):
         return BadGateway(str(error), code=error.error.kind.value)
-    if isinstance(error, Http404):
+    if isinstance(error, Http404 | ObjectDoesNotExist):  # or deleted since it was looked up
         return exceptions.NotFound()
     if isinstance(error, PermissionDenied):
         return exceptions.PermissionDenied()
@@ -109,17 +109,18 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """Answer an address that does not exist: a problem document under /api/, a page elsewhere."""
     if not request.path.startswith("/api/"):
         return defaults.page_not_found(request, exception)
-    return _plain_problem(404, "There is no such address; /api/v1/docs/ lists those there are.")
+    return plain_problem(404, "There is no such address; /api/v1/docs/ lists those there are.")
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """Answer a fault of ours: a problem document under /api/, a page elsewhere."""
     if not request.path.startswith("/api/"):
         return defaults.server_error(request)
-    return _plain_problem(500, "The server failed; its log says why. What was stored is stored.")
+    return plain_problem(500, "The server failed; its log says why. What was stored is stored.")
 
 
-def _plain_problem(code: int, detail: str) -> JsonResponse:
+def plain_problem(code: int, detail: str) -> JsonResponse:
+    """Return a problem document from outside the API's views."""
     problem = {
         "type": "about:blank",
         "title": HTTPStatus(code).phrase,

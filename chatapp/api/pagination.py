@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db import DataError
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
@@ -24,7 +25,7 @@ class NewestFirstPagination(CursorPagination):
         """Return the rows of a page; 404 also for a cursor whose place is no time or number."""
         try:
             return super().paginate_queryset(queryset, request, view)
-        except (ValueError, ValidationError) as error:
+        except (ValueError, OverflowError, ValidationError, DataError) as error:
             raise NotFound(self.invalid_cursor_message) from error
 
 

@@ -23,6 +23,7 @@ _EVERYWHERE = {
     "404": "There is no such thing, or it belongs to somebody else.",
     "406": "No answer in the media type that was asked for.",
     "409": "It does not fit the state of things.",
+    "411": "The body came in chunks, without its length.",
     "413": "The body is too large.",
     "415": "The body is no JSON.",
     "422": "Understood, but it cannot be done.",

@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.exceptions import NotFound
 
 from chatapp.conf import chatapp_settings
 from chatapp.llm.models import all_models
@@ -61,6 +62,15 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
             "updated_at",
         ]
         read_only_fields = ["id", "created_at", "updated_at"]
+
+    def update(self, instance: Session, validated_data: dict[str, Any]) -> Session:
+        """Write only what was sent: a turn may change the other columns at the same time."""
+        row = Session.objects.filter(pk=instance.pk)
+        if validated_data and not row.update(**validated_data):
+            raise NotFound
+        for name, value in validated_data.items():
+            setattr(instance, name, value)
+        return instance
 
     def validate_title(self, value: str) -> Any:
         """Refuse what no database stores."""
@@ -271,7 +281,9 @@ class TurnSerializer(AppendSerializer):
 class BranchSerializer(serializers.ModelSerializer[Branch]):
     """A branch; `is_active` tells whether the next turn goes on there."""
 
-    parent = serializers.UUIDField(source="parent_id", read_only=True)  # type: ignore[assignment]
+    parent = serializers.UUIDField(  # type: ignore[assignment]
+        source="parent_id", read_only=True, allow_null=True
+    )
     is_active = serializers.SerializerMethodField()
 
     class Meta:

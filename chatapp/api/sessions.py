@@ -64,6 +64,10 @@ class SessionDetail(generics.RetrieveUpdateDestroyAPIView[Session]):
             return Session.objects.none()
         return sessions_of(self.request.user)
 
+    def perform_destroy(self, instance: Session) -> None:
+        """Delete the session whole, also while a turn or a compaction writes to it."""
+        transcript.delete_session(instance)
+
 
 class BranchList(SessionView):
     """The lines of a session's tree; POST starts a new one at a message."""

@@ -85,7 +85,10 @@ class ExportView(SessionView):
     content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
 
     @extend_schema(
-        responses={(200, "application/json"): OpenApiTypes.OBJECT},
+        responses={
+            (200, "application/json"): OpenApiTypes.OBJECT,
+            (200, "application/x-ndjson"): OpenApiTypes.STR,
+        },
         parameters=[OpenApiParameter("as", str, enum=["json", "jsonl"])],
     )
     def get(self, request: Request, session_id: str) -> HttpResponse:

@@ -1,7 +1,6 @@
 """Addresses of the conversation API."""
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView
 
 from chatapp.api import docs, messages, sessions, transfer, turns
 
@@ -22,6 +21,6 @@ urlpatterns = [
         sessions.BranchActivate.as_view(),
         name="branch-activate",
     ),
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", docs.SchemaView.as_view(), name="schema"),
     path("docs/", docs.DocsView.as_view(), name="docs"),
 ]

@@ -18,6 +18,7 @@ from chatapp.llm import chat
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.models import ModelConfig
+from chatapp.llm.watchdog import Line
 
 MAX_ATTEMPTS = 4
 FIRST_WAIT_SECONDS = 0.5
@@ -48,25 +49,32 @@ class OpenAIModel:
             attempt += 1
 
     def _call(self, request: ModelRequest, on_event: OnEvent) -> Reply:
-        arguments = chat.arguments_of(self.config, request)
-        try:
-            client = _client(
-                self.config.api_key, self.config.base_url, os.getpid(), threading.get_ident()
-            )
-            answer = client.with_options(timeout=_timeout(request)).chat.completions.create(
-                **arguments
-            )
-            if not request.stream:
-                return chat.reply_of(answer)
-            with answer:
-                if "json" in answer.response.headers.get("content-type", ""):
-                    # The server took no notice of `stream`: an error, or the answer in one piece.
-                    return chat.reply_of(json.loads(answer.response.read()))
-                return chat.read_stream(answer, request, on_event, as_model_error)
-        except ModelError:
-            raise
-        except Exception as error:
-            raise as_model_error(error) from error
+        timeout = _timeout(request)
+        client, line = _client(
+            self.config.api_key, self.config.base_url, os.getpid(), threading.get_ident()
+        )
+        with line.cut_after(_left(request) if request.stream else timeout):
+            try:
+                return self._ask(client.with_options(timeout=timeout), request, on_event)
+            except Exception as error:
+                failure = as_model_error(error)
+                if line.is_cut:  # whatever the SDK makes of a connection that was cut
+                    late = ModelError(ErrorKind.TIMEOUT, "The answer took longer than it may.")
+                    late.partial = failure.partial
+                    raise late from error
+                if failure is error:
+                    raise
+                raise failure from error
+
+    def _ask(self, client: Any, request: ModelRequest, on_event: OnEvent) -> Reply:
+        answer = client.chat.completions.create(**chat.arguments_of(self.config, request))
+        if not request.stream:
+            return chat.reply_of(answer)
+        with answer:
+            if "json" in answer.response.headers.get("content-type", ""):
+                # The server took no notice of `stream`: an error, or the answer in one piece.
+                return chat.reply_of(json.loads(answer.response.read()))
+            return chat.read_stream(answer, request, on_event, as_model_error)
 
 
 def _pause(seconds: float, request: ModelRequest) -> None:
@@ -76,11 +84,15 @@ def _pause(seconds: float, request: ModelRequest) -> None:
         time.sleep(min(left, CANCEL_CHECK_SECONDS))
 
 
+def _left(request: ModelRequest) -> float | None:
+    return None if request.deadline is None else request.deadline - time.monotonic()
+
+
 def _timeout(request: ModelRequest) -> float:
     longest = float(chatapp_settings.model_timeout_seconds)
-    if request.deadline is None:
+    left = _left(request)
+    if left is None:
         return longest
-    left = request.deadline - time.monotonic()
     if left <= 0:
         raise ModelError(ErrorKind.TIMEOUT, "The time for this turn is used up.")
     return min(longest, left)
@@ -105,27 +117,31 @@ def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelReque
 
 
 @lru_cache(maxsize=64)
-def _client(api_key: str, base_url: str, process: int, thread: int) -> Any:
-    """Return an SDK client; one a thread, because a fork or a thread may not share a connection."""
+def _client(api_key: str, base_url: str, process: int, thread: int) -> tuple[Any, Line]:
+    """Return an SDK client and its line; one a thread: forks and threads may not share them."""
     import openai
 
+    line = Line()
     try:
-        return openai.OpenAI(
+        client = openai.OpenAI(
             api_key=api_key or ("none" if base_url else None),
             base_url=base_url or None,
             max_retries=0,
+            http_client=openai.DefaultHttpx2Client(event_hooks={"request": [line.follow]}),
         )
     except openai.OpenAIError as error:
         raise ModelError(ErrorKind.NOT_CONFIGURED, str(error)) from error
+    return client, line
 
 
 def as_model_error(error: Exception) -> ModelError:
     """Return the ModelError for an exception of the SDK."""
+    import httpx2
     import openai
 
     if isinstance(error, ModelError):
         return error
-    if isinstance(error, openai.APITimeoutError):
+    if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
         return ModelError(ErrorKind.TIMEOUT, str(error))
     if isinstance(error, openai.APIStatusError):
         body = error.body if error.body is not None else error.response.text

@@ -155,6 +155,8 @@ class RunCancel(APIView):
 class SummaryList(SessionView):
     """A session's summaries, newest first, those that no longer count included."""
 
+    pagination_class = NewestFirstPagination
+
     @extend_schema(responses=shapes.SummarySerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of summaries."""
@@ -180,6 +182,8 @@ class SummaryDetail(APIView):
 
 class SummaryMessages(APIView):
     """The messages a summary was made from, in order."""
+
+    pagination_class = TranscriptPagination
 
     @extend_schema(responses=MessageSerializer(many=True))
     def get(self, request: Request, summary_id: str) -> Response:

@@ -359,3 +359,16 @@ def test_the_tables_of_a_fork_lead_to_its_own_messages(admin_client, owner):
     page = admin_client.get(page_of("chatapp_branch", branch.pk))
     assert page.status_code == 200
     assert f"branch__id__exact={branch.pk}" in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("chatapp_session", {"created_at__year": "99999"}),
+        ("chatapp_session", {"created_at__gte": "x"}),
+        ("chatapp_message", {"role__exact": "\0"}),
+    ],
+)
+def test_a_made_up_filter_is_no_fault_of_the_server(admin_client, name, query):
+    answer = admin_client.get(list_of(name, **query), follow=True)
+    assert answer.status_code == 200

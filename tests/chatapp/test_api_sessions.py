@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from uuid import uuid4
 
 import pytest
+from rest_framework.exceptions import NotFound
 from rest_framework.test import APIClient
 
+from chatapp.api.serializers import SessionSerializer
 from chatapp.models import Branch, Message, Session
+from chatapp.turns import TurnLease
 from tests.factories import SessionFactory, UserFactory, call, result, store, talk
 
 SESSIONS = "/api/v1/sessions/"
@@ -118,6 +122,30 @@ def test_sessions_are_found_by_a_part_of_their_title(api, owner):
 
 def test_a_nul_in_a_search_is_refused(api):
     assert problem(api.get(SESSIONS, {"title": "a\x00"}), 400)["errors"]["title"]
+
+
+def test_a_change_leaves_alone_what_a_turn_wrote_meanwhile(session):
+    read_before = Session.objects.get(pk=session.pk)
+    TurnLease(session).take()
+    SessionSerializer().update(read_before, {"title": "new"})
+    session.refresh_from_db()
+    assert session.title == "new"
+    assert session.turn_owner is not None
+
+
+def test_a_change_of_a_session_that_was_deleted_meanwhile_is_not_found(session):
+    Session.objects.filter(pk=session.pk).delete()
+    with pytest.raises(NotFound):
+        SessionSerializer().update(session, {"title": "new"})
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("rest", [SESSIONS, "branches/"])
+def test_a_cursor_before_all_time_is_no_fault_of_the_server(api, session, rest):
+    cursor = b64encode(b"p=0001-01-01T00:00:00%2B14:00").decode()
+    address = rest if rest == SESSIONS else url(session, rest)
+    # SQLite cannot take such a time; for PostgreSQL it is one like any other.
+    assert api.get(address, {"cursor": cursor}).status_code in (200, 404)
 
 
 @pytest.mark.parametrize("cursor", ["x", "cD0A", "cD1hYmM=", "cj0xJnA9eA==", "%00"])
@@ -288,3 +316,8 @@ def test_the_schema_and_its_page_are_served(api):
     assert api.get("/api/v1/schema/").status_code == 200
     assert api.get("/api/v1/docs/").status_code == 200
     problem(api.options("/api/v1/docs/"), 405)
+
+
+@pytest.mark.parametrize("version", ["\0", "1\n2"])
+def test_a_schemas_version_that_no_header_can_carry_is_refused(api, version):
+    problem(api.get("/api/v1/schema/", {"version": version}), 400)

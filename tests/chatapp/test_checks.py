@@ -15,6 +15,7 @@ def ids(*functions) -> list[str]:
         checks.check_token_counter,
         checks.check_context,
         checks.check_turn_rate,
+        checks.check_limits,
     )
     return [message.id for check in every for message in check()]
 
@@ -101,6 +102,31 @@ def test_e007_a_rate_that_cannot_be_read(settings, rate):
 def test_a_rate_may_be_missing_or_a_number_and_a_period(settings, rate):
     settings.REST_FRAMEWORK = settings.REST_FRAMEWORK | {"DEFAULT_THROTTLE_RATES": {"turns": rate}}
     assert ids(checks.check_turn_rate) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TURN_SECONDS",
+        "MODEL_TIMEOUT_SECONDS",
+        "STREAM_THREADS",
+        "HEARTBEAT_SECONDS",
+        "MAX_MESSAGE_CHARS",
+        "MAX_MESSAGES_PER_REQUEST",
+        "MAX_BODY_BYTES",
+        "MAX_IMPORT_BYTES",
+    ],
+)
+def test_e008_a_limit_with_which_nothing_would_work(chatapp, name):
+    chatapp(**{name: 0})
+    (error,) = checks.check_limits()
+    assert (error.id, error.msg) == ("chatapp.E008", f"{name} is 0; it must be at least 1.")
+
+
+@pytest.mark.parametrize("name", ["CONTEXT_WINDOW", "MAX_OUTPUT"])
+def test_e008_a_model_without_room(chatapp, name):
+    chatapp(MODELS={"default": entry(**{name: 0})})
+    assert ids(checks.check_limits) == ["chatapp.E008"]
 
 
 def test_w001_an_answer_may_not_take_more_than_half_of_the_window(chatapp):

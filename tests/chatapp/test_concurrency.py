@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
 from chatapp import transcript
 from chatapp.importing import import_file
-from chatapp.models import Message, Session
-from chatapp.transcript import Draft
+from chatapp.models import Branch, Message, Session
+from chatapp.transcript import Draft, SessionDeletedError
 from chatapp.turns import Turn, TurnInProgressError, run_turn
 from tests.chatapp.test_transcript import PLACEHOLDER, check_all_sums
 from tests.factories import SessionFactory, store, talk
@@ -98,6 +98,60 @@ def test_one_request_sent_twice_at_once_is_stored_once(session):
     assert outcomes == [outcomes[0]] * 6
     assert Message.objects.count() == 2
     check_all_sums(session)
+
+
+def test_two_who_lock_all_branches_never_wait_for_each_other(session):
+    first = store(session, talk(1))[-1]
+    branches = [session.branch, *(transcript.fork(session, at=first) for _ in range(9))]
+
+    def append() -> None:
+        for number in range(50):  # an UPDATE moves a row, so the table is in no order of ids
+            transcript.append(branches[number * 7 % 10], [user(str(number))])
+
+    def fork() -> None:
+        for _ in range(20):
+            transcript.fork(session, at=Message.objects.get(pk=first.pk))
+
+    def lock() -> None:
+        for _ in range(100):
+            with transaction.atomic():
+                rows = Branch.objects.select_for_update().filter(session=session)
+                list(rows.order_by("pk"))
+
+    assert side_by_side(append, fork, lock, lock) == [None] * 4
+
+
+def test_a_session_can_be_deleted_while_others_write_to_it(session):
+    store(session, talk(3))
+
+    def append() -> None:
+        branch = fresh(session).branch
+        while True:
+            transcript.append(branch, [user("again")])
+
+    def delete() -> None:
+        time.sleep(0.2)
+        transcript.delete_session(fresh(session))
+
+    *appended, deleted = side_by_side(append, append, delete)
+    assert deleted is None
+    assert [type(outcome) for outcome in appended] == [SessionDeletedError] * 2
+    assert not Message.objects.exists()
+
+
+def test_a_turn_of_a_session_that_is_deleted_meanwhile_says_so(session, model_server):
+    model_server.script = [{"when": {}, "reply": {"text": "ok", "delay_s": 0.5}}]
+
+    def answer() -> None:
+        run_turn(Turn(session=fresh(session), drafts=[user("hello")]))
+
+    def delete() -> None:
+        model_server.wait_for("chat")
+        transcript.delete_session(fresh(session))
+
+    answered, deleted = side_by_side(answer, delete)
+    assert deleted is None
+    assert isinstance(answered, SessionDeletedError)
 
 
 def test_one_file_imported_twice_at_once_is_one_session(session, owner):

@@ -12,9 +12,10 @@ import pytest
 from django.db import connections
 from rest_framework.authtoken.models import Token
 
+from chatapp import runner
 from chatapp.models import Message, Session
 from chatapp.transcript import Draft, append
-from chatapp.turns import TurnLease
+from chatapp.turns import Turn, TurnLease, begin_turn
 from tests.factories import SessionFactory, call
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -161,6 +162,18 @@ def test_a_fault_of_our_own_is_an_event_without_its_details(chat, settings):
     assert (name, payload["code"]) == ("error", "internal_error")
     assert "secret" not in payload["detail"]
     assert until(lambda: not Session.objects.exclude(turn_owner=None).exists())
+
+
+def test_a_turn_that_cannot_be_started_gives_its_lease_back(owner, settings):
+    settings.CHATAPP = settings.CHATAPP | {"STREAM_THREADS": 0}
+    runner._pool.cache_clear()
+    session = SessionFactory(owner=owner)
+    begun = begin_turn(
+        Turn(session=session, drafts=[Draft(wire={"role": "user", "content": "hello"})])
+    )
+    with pytest.raises(ValueError, match="max_workers"):
+        runner.start_turn(begun, runner.EventQueue())
+    TurnLease(session).take()
 
 
 def test_a_heartbeat_comes_while_the_model_is_silent(chat, model_server, settings):

@@ -18,7 +18,7 @@ from .test_openai_chat import LOG_WITH_CALLS, LOG_WITHOUT_CALLS, TAU
 def comparable(conversation: Conversation) -> dict[str, Any]:
     """What the format has a place for."""
     return {
-        "messages": [(m.key, m.parent, m.wire) for m in conversation.messages],
+        "messages": [(m.key, m.parent, m.wire, m.reasoning) for m in conversation.messages],
         "system_prompt": conversation.system_prompt,
         "tools": conversation.tools,
         "title": conversation.title,
@@ -55,7 +55,41 @@ def test_the_system_prompt_is_written_as_the_first_message() -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     (conversation,) = parse(json.dumps(messages)).conversations
 
-    assert to_openai_chat_json(conversation) == {"title": "", "messages": messages}
+    assert to_openai_chat_json(conversation) == {
+        "title": "",
+        "system_prompt": "Be brief.",
+        "messages": messages,
+    }
+
+
+@pytest.mark.parametrize("prompt", ["", "Be brief.", "Be kind."])
+def test_a_prompt_and_an_opening_system_message_are_told_apart(prompt: str) -> None:
+    opening = {"role": "system", "content": "Be kind."}
+    wires = [opening, {"role": "user", "content": "hi"}]
+    messages = tuple(
+        ImportedMessage(key=str(n), parent=str(n - 1) if n > 1 else None, wire=wire)
+        for n, wire in enumerate(wires, 1)
+    )
+    conversation = Conversation(
+        format="test", identity="test", title="", system_prompt=prompt, messages=messages
+    )
+
+    imported = again(conversation)
+
+    assert imported.system_prompt == prompt
+    assert [message.wire for message in imported.messages] == wires
+
+
+def test_reasoning_comes_back() -> None:
+    answer = ImportedMessage(
+        key="2", parent="1", wire={"role": "assistant", "content": "4"}, reasoning="2 + 2"
+    )
+    question = ImportedMessage(key="1", parent=None, wire={"role": "user", "content": "2 + 2?"})
+    conversation = Conversation(
+        format="test", identity="test", title="", messages=(question, answer)
+    )
+
+    assert [message.reasoning for message in again(conversation).messages] == ["", "2 + 2"]
 
 
 TREE = Conversation(
@@ -184,4 +218,9 @@ def test_sessions_of_other_formats_are_written_soundly(only: ParseOne, path: str
     parsed = parse(json.dumps(written))
 
     assert parsed.problems == ()
-    assert [m.wire for m in parsed.conversations[0].messages] == written["messages"]
+    wires = [message.wire for message in parsed.conversations[0].messages]
+    said = [
+        {key: value for key, value in message.items() if key != "reasoning_content"}
+        for message in written["messages"]
+    ]
+    assert wires == said
