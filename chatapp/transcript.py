@@ -247,12 +247,13 @@ def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
 def lock_branches(session_id: UUID) -> None:
     """Lock the session's branches, so that nobody appends while positions or sums are used.
 
-    Everyone who locks several branches calls this one: in one order, or two of them would wait for
-    each other. On SQLite the transaction holds the write lock already (IMMEDIATE).
+    Everyone who locks several branches, or adds one to others, calls this: the oldest branch comes
+    first and lets one of them in at a time, so none meets a branch that was not there when it
+    began. On SQLite the transaction holds the write lock already (IMMEDIATE).
     """
     no_key = connection.features.has_select_for_no_key_update
     rows = Branch.objects.select_for_update(no_key=no_key).filter(session_id=session_id)
-    list(rows.order_by("pk").values_list("pk", flat=True))
+    list(rows.order_by("created_at", "pk").values_list("pk", flat=True))
 
 
 def _next_position(branch: Branch, after: int) -> int:

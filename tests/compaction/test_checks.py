@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from django.core.checks import run_checks
+from django.db import connection
 
 from compaction import checks
+from compaction.models import CompactionProfile
 from tests.factories import profile
 
 
@@ -61,6 +63,13 @@ def test_e005_a_stored_profile_that_clashes_with_the_environment_is_named(settin
     settings.COMPACTION = settings.COMPACTION | {"ENVIRONMENT": {"SUMMARY_MESSAGE_LIMIT": "8"}}
     (message,) = checks.check_profiles(databases=["default"])
     assert (message.id, "mine" in message.msg) == ("compaction.E005", True)
+
+
+@pytest.mark.django_db
+def test_before_the_first_migration_profiles_are_not_asked_for(monkeypatch):
+    monkeypatch.setattr(connection.introspection, "table_names", list)
+    monkeypatch.setattr(CompactionProfile, "objects", None)
+    assert checks.check_profiles(databases=["default"]) == []
 
 
 def test_w001_a_short_retry_would_deliver_twice(found):

@@ -1,0 +1,211 @@
+"""What compaction did in a period: runs, tokens saved, ratios, cost, the slowest, the failures."""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+
+from chatapp.admin.cells import short_id
+from chatapp.management.paging import write_lines
+from chatapp.management.printable import one_line, wrapped
+from chatapp.management.terminal import DEFAULT_COLUMNS, Column, counted, table_lines
+from compaction.admin.words import percent, reason_words, seconds
+from compaction.management.report_json import report_as_dict
+from compaction.models import CompactionRun
+from compaction.reporting import (
+    GROUPINGS,
+    Failure,
+    Group,
+    Outcomes,
+    Period,
+    ReasonRow,
+    Totals,
+)
+
+LABEL_CELLS = 14
+NO_MODEL = "no model answered"
+REASON_COLUMNS = (
+    Column(heading="Reason", elastic=True),
+    Column(heading="Runs", right=True),
+    Column(heading="Succeeded", right=True),
+    Column(heading="Skipped", right=True),
+    Column(heading="Failed", right=True),
+    Column(heading="Cancelled", right=True),
+    Column(heading="Unfinished", right=True),
+)
+SLOWEST_COLUMNS = (
+    Column(heading="Run"),
+    Column(heading="Session"),
+    Column(heading="Title", elastic=True),
+    Column(heading="Status"),
+    Column(heading="Calls", right=True),
+    Column(heading="Took", right=True),
+)
+
+
+class Command(BaseCommand):
+    """Reads and writes out; every figure comes from compaction/reporting.py."""
+
+    help = (
+        "Reports what compaction did: sessions, runs by outcome and reason, tokens saved, "
+        "compression ratios, model calls and cost, the slowest runs, and failures in words. "
+        "All times are UTC."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--since",
+            metavar="DATE|Nd",
+            help="runs requested on or after this day or time (ISO 8601, UTC), or in the last N "
+            "days (7d); default: all",
+        )
+        parser.add_argument("--by", choices=GROUPINGS, help="add one row a group")
+        parser.add_argument("--json", action="store_true", help="one JSON object instead")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        since = _moment(options["since"]) if options["since"] is not None else None
+        period, by = Period(since=since), options["by"]
+        if options["json"]:
+            self.stdout.write(json.dumps(report_as_dict(period, by=by), ensure_ascii=False))
+        else:
+            write_lines(self.stdout, _report(period, by))
+
+
+def _moment(text: str) -> datetime:
+    """Return the moment that `--since` names; raise CommandError when it names none."""
+    try:
+        if days := re.fullmatch(r"([1-9][0-9]*)d", text):
+            return timezone.now() - timedelta(days=int(days[1]))
+        day = parse_date(text)
+        moment = datetime(day.year, day.month, day.day) if day else parse_datetime(text)
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None:
+        raise CommandError(
+            f"“{text}” is no date; write 2026-11-27, 2026-11-27T18:00Z, or 7d for seven days."
+        )
+    return moment if timezone.is_aware(moment) else moment.replace(tzinfo=UTC)
+
+
+def _report(period: Period, by: str | None) -> Iterator[str]:
+    when = f"since {_utc(period.since)}" if period.since else "of all time"
+    totals = period.totals()
+    if not totals.outcomes.runs:
+        yield f"Compaction {when}: no run was requested."
+        return
+    yield f"Compaction {when}"
+    yield ""
+    yield from _totals(totals)
+    yield from _table("Runs by reason", REASON_COLUMNS, map(_reason_cells, period.reasons()))
+    if by:
+        cells = map(_group_cells, period.groups(by))
+        yield from _table(f"Runs by {by}", _group_columns(by), cells)
+    yield from _table("Slowest runs", SLOWEST_COLUMNS, map(_slow_cells, period.slowest()))
+    yield from _failures(period.failures())
+
+
+def _totals(totals: Totals) -> Iterator[str]:
+    ratios = totals.ratios
+    yield from _fact("Sessions", f"{totals.sessions:,}")
+    yield from _fact("Runs", _runs_in_words(totals.outcomes))
+    yield from _fact("Tokens saved", f"{totals.tokens_saved:,}")
+    made = f"of {ratios.summaries:,} summar{'y' if ratios.summaries == 1 else 'ies'}"
+    yield from _fact(
+        "Ratio",
+        f"median {percent(ratios.median)}, p90 {percent(ratios.p90)} {made}"
+        if ratios.summaries
+        else "—",
+    )
+    yield from _fact("Model calls", f"{totals.model_calls:,}")
+    yield from _fact("Cost", f"{totals.cost:.4f}")
+
+
+def _runs_in_words(outcomes: Outcomes) -> str:
+    counts = asdict(outcomes)
+    parts = [
+        f"{counts[status.value]:,} {status.label.lower()}"
+        for status in CompactionRun.Status
+        if counts[status.value]
+    ]
+    return f"{outcomes.runs:,}: {', '.join(parts)}"
+
+
+def _fact(label: str, value: str) -> list[str]:
+    lines = wrapped(value, DEFAULT_COLUMNS - LABEL_CELLS)
+    return [f"{label:<{LABEL_CELLS}}{lines[0]}", *(" " * LABEL_CELLS + rest for rest in lines[1:])]
+
+
+def _table(title: str, columns: Sequence[Column], cells: Iterable[list[str]]) -> list[str]:
+    rows = list(cells)
+    return ["", title, "", *table_lines(columns, rows)] if rows else []
+
+
+def _reason_cells(row: ReasonRow) -> list[str]:
+    outcomes = row.outcomes
+    counts = (
+        outcomes.runs,
+        outcomes.succeeded,
+        outcomes.skipped,
+        outcomes.failed,
+        outcomes.cancelled,
+        outcomes.queued + outcomes.running,
+    )
+    return [one_line(reason_words(row.reason)), *(f"{count:,}" for count in counts)]
+
+
+def _group_columns(by: str) -> tuple[Column, ...]:
+    names = ("Runs", "Succeeded", "Failed", "Tokens saved", "Median ratio", "Cost")
+    return (
+        Column(heading=by.capitalize(), elastic=True),
+        *(Column(heading=name, right=True) for name in names),
+    )
+
+
+def _group_cells(group: Group) -> list[str]:
+    return [
+        one_line(group.key) or NO_MODEL,
+        f"{group.runs:,}",
+        f"{group.succeeded:,}",
+        f"{group.failed:,}",
+        f"{group.tokens_saved:,}",
+        percent(group.ratios.median),
+        f"{group.cost:.4f}",
+    ]
+
+
+def _slow_cells(run: CompactionRun) -> list[str]:
+    return [
+        short_id(run.pk),
+        short_id(run.session_id),
+        one_line(str(run.session)),
+        run.get_status_display(),
+        f"{run.model_calls:,}",
+        seconds(run),
+    ]
+
+
+def _failures(failures: list[Failure]) -> Iterator[str]:
+    if not failures:
+        return
+    yield ""
+    yield "Failures"
+    for failure in failures:
+        newest = failure.newest
+        yield ""
+        yield f"{one_line(failure.code) or 'without a code'}: {counted(failure.count, 'run')}"
+        sentence = one_line(newest.error) or "No sentence was stored."
+        yield from (f"  {line}" for line in wrapped(sentence, DEFAULT_COLUMNS - 2))
+        yield f"  Newest: run {newest.pk}, {_utc(newest.created_at)}"
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

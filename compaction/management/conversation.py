@@ -1,0 +1,238 @@
+"""A stored conversation as lines for a terminal: header, messages, summaries where they stand.
+
+The rows are read in batches and not held, so a conversation may be of any length. What was stored
+is printed through `printable`: it is read, never obeyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from chatapp.admin.cells import short_id
+from chatapp.management.printable import one_line, printable, wrapped
+from chatapp.management.terminal import counted, display_width, shortened
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import path_q
+from chatapp.wire import content_of
+from compaction.admin.words import percent, reason_words
+from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.selectors import newest_summaries
+from compaction.services.errors import CompactionError
+from compaction.services.leases import state_of
+from compaction.services.profiles import profile_of
+
+BATCH = 200
+LABEL_CELLS = 11
+INDENT = "  "
+NO_BREAK = "\u00a0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ink:
+    """How parts are set off: with colours of the terminal, or not at all."""
+
+    colour: bool = False
+
+    def title(self, line: str) -> str:
+        """Return a heading."""
+        return self._set(line, "1")
+
+    def dim(self, line: str) -> str:
+        """Return what is no longer sent."""
+        return self._set(line, "2")
+
+    def summary(self, line: str) -> str:
+        """Return a summary's part."""
+        return self._set(line, "36")
+
+    def _set(self, line: str, code: str) -> str:
+        # Line by line: a pager forgets colours at a line's end.
+        return f"\x1b[{code}m{line}\x1b[0m" if self.colour and line else line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """One branch of a session; `lines` reads and sets it."""
+
+    session: Session
+    branch: Branch
+    width: int
+    ink: Ink
+
+    def lines(self) -> Iterator[str]:
+        """Return everything, line by line."""
+        state = state_of(self.branch)
+        yield from self._header(state)
+        chain = self._chain(state)
+        for rows in _batches(self.branch):
+            sources = _sources(rows, chain)
+            summaries = _summaries(rows)
+            for row in rows:
+                yield ""
+                if row.kind == Message.Kind.PLACEHOLDER:
+                    yield from self._placeholder(row, summaries.get(_summary_id(row)))
+                else:
+                    yield from self._message(row, sources.get(row.pk))
+
+    def _chain(self, state: CompactionState) -> set[UUID]:
+        """Return the ids of the summaries that the branch's history rests on."""
+        most = SessionSummary.objects.filter(session=self.session).count()
+        rows = newest_summaries(self.branch, most, through=state.cursor)
+        return {row.pk for row in rows}
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _header(self, state: CompactionState) -> Iterator[str]:
+        session, branch = self.session, self.branch
+        yield self.ink.title(shortened(one_line(str(session)), self.width))
+        for label, value in (
+            ("Session", str(session.pk)),
+            ("Owner", session.owner.get_username()),
+            ("Model", session.model),
+            ("Branch", f"{branch.pk} ({branch.get_kind_display().lower()})"),
+            ("Messages", f"{branch.message_count:,}"),
+            ("Tokens", f"{branch.token_total:,}"),
+            ("Profile", _profile(state)),
+            ("Cursor", _cursor(state)),
+        ):
+            lines = wrapped(one_line(value), self.width - LABEL_CELLS)
+            yield f"{label:<{LABEL_CELLS}}{lines[0]}"
+            yield from (" " * LABEL_CELLS + line for line in lines[1:])
+
+    def _message(self, row: Message, covering: UUID | None) -> Iterator[str]:
+        facts = [row.place, row.role, _utc(row.created_at), counted(row.tokens, "token")]
+        if row.pinned:
+            facts.append("pinned")
+        if covering is not None:
+            facts.append(f"covered by summary {short_id(covering)}")
+        for line in _joined(facts, self.width):
+            yield self.ink.dim(line) if covering else self.ink.title(line)
+        for line in self._indented(_text(row)):
+            yield self.ink.dim(line) if covering else line
+
+    def _placeholder(self, row: Message, summary: SessionSummary | None) -> Iterator[str]:
+        facts = [row.place, *_summary_facts(summary)]
+        active = summary is None or summary.status == SessionSummary.Status.ACTIVE
+        ink = self.ink.summary if active else self.ink.dim
+        first, *rest = _joined(facts, self.width - 6)
+        yield ink(f"── {first} ".ljust(self.width - display_width(first) + len(first), "─"))
+        yield from (ink(f"   {line}") for line in rest)
+        text = summary.summary_text if summary else row.summary
+        yield from (ink(line) for line in self._indented(printable(text) or "(no text)"))
+        yield ink("─" * self.width)
+
+    def _indented(self, text: str) -> Iterator[str]:
+        for line in wrapped(text, self.width - len(INDENT)):
+            yield f"{INDENT}{line}" if line else ""
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _joined(facts: list[str], width: int) -> list[str]:
+    """Return facts in lines that break between two of them."""
+    whole = [fact.replace(" ", NO_BREAK) for fact in facts]
+    lines = wrapped(" · ".join(whole), width)
+    return [line.removesuffix(" ·").replace(NO_BREAK, " ") for line in lines]
+
+
+def _profile(state: CompactionState) -> str:
+    try:
+        return str(profile_of(state))
+    except CompactionError as error:
+        return str(error)
+
+
+def _cursor(state: CompactionState) -> str:
+    if not state.cursor:
+        return "at the start: nothing is summarised"
+    place = Message(position=state.cursor).place
+    return f"{place}: {counted(state.covered_messages, 'message')} up to there"
+
+
+def _summary_facts(summary: SessionSummary | None) -> list[str]:
+    if summary is None:
+        return ["placeholder without a summary row"]
+    return [
+        f"summary {short_id(summary.pk)}",
+        summary.get_status_display().lower(),
+        percent(summary.compression_ratio),
+        f"of {counted(summary.message_count, 'message')}",
+        one_line(reason_words(summary.reason)),
+    ]
+
+
+def _text(row: Message) -> str:
+    """Return what a message says, calls, or answers, printable."""
+    paragraphs = []
+    if row.role == Message.Role.TOOL:
+        names = [one_line(name) for name in (row.tool_name, row.tool_call_id) if name]
+        paragraphs.append(f"← result of {' '.join(names) or 'an unnamed call'}")
+    paragraphs.append(printable(_content(content_of(row))))
+    if refusal := row.metadata.get("refusal"):
+        paragraphs.append(f"refusal: {printable(str(refusal))}")
+    paragraphs += [_call(call) for call in row.tool_calls or ()]
+    return "\n".join(filter(None, paragraphs)) or "(no text)"
+
+
+def _content(content: str | list[dict[str, Any]] | None) -> str:
+    if not isinstance(content, list):
+        return content or ""
+    return "\n".join(part.get("text") or f"[{part.get('type')}]" for part in content)
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    function = call["function"]
+    name, call_id = one_line(function["name"]), one_line(str(call.get("id") or ""))
+    return f"→ {name}({printable(function['arguments'])}) {call_id}".rstrip()
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+def _batches(branch: Branch) -> Iterator[list[Message]]:
+    """Return all rows of the path in order, some at a time.
+
+    Not QuerySet.iterator(): its cursor would stay open as long as somebody reads in the pager.
+    """
+    path = Message.objects.filter(path_q(branch)).order_by("position")
+    path = path.defer("usage", "response_id", "reasoning")
+    rows = list(path[:BATCH])
+    while rows:
+        yield rows
+        rows = list(path.filter(position__gt=rows[-1].position)[:BATCH])
+
+
+def _sources(rows: list[Message], chain: set[UUID]) -> dict[UUID, UUID]:
+    """Return which summary received each of the messages; those that none received are missing."""
+    links = SessionSummaryMessage.objects.filter(
+        message__in=[row.pk for row in rows], summary__status=SessionSummary.Status.ACTIVE
+    ).values_list("message", "summary")
+    return {message: summary for message, summary in links if summary in chain}
+
+
+def _summaries(rows: list[Message]) -> dict[UUID | None, SessionSummary]:
+    """Return the summaries that the placeholders among the rows stand for, by id."""
+    ids = [found for row in rows if (found := _summary_id(row)) is not None]
+    if not ids:
+        return {}
+    heavy = ("summary_prompt", "abridged", "metadata", "files_read", "files_modified")
+    return {row.pk: row for row in SessionSummary.objects.filter(pk__in=ids).defer(*heavy)}
+
+
+def _summary_id(row: Message) -> UUID | None:
+    """Return the id that a placeholder names; None for old ones, and for messages."""
+    if row.kind != Message.Kind.PLACEHOLDER:
+        return None
+    try:
+        return UUID(str(row.metadata.get("summary_id")))
+    except ValueError:
+        return None
