@@ -11,7 +11,7 @@ from django.db import connections, transaction
 
 from chatapp import transcript
 from chatapp.importing import import_file
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Message, Session
 from chatapp.transcript import Draft, SessionDeletedError
 from chatapp.turns import Turn, TurnInProgressError, run_turn
 from tests.chatapp.test_transcript import PLACEHOLDER, check_all_sums
@@ -109,16 +109,18 @@ def test_two_who_lock_all_branches_never_wait_for_each_other(session):
             transcript.append(branches[number * 7 % 10], [user(str(number))])
 
     def fork() -> None:
-        for _ in range(20):
+        for _ in range(40):
             transcript.fork(session, at=Message.objects.get(pk=first.pk))
 
     def lock() -> None:
         for _ in range(100):
             with transaction.atomic():
-                rows = Branch.objects.select_for_update().filter(session=session)
-                list(rows.order_by("pk"))
+                transcript.lock_branches(session.pk)
+                Message.objects.get(pk=first.pk)
+                # A second time, when others may have forked, as storing a summary does.
+                transcript.lock_branches(session.pk)
 
-    assert side_by_side(append, fork, lock, lock) == [None] * 4
+    assert side_by_side(append, fork, fork, lock, lock) == [None] * 5
 
 
 def test_a_session_can_be_deleted_while_others_write_to_it(session):
