@@ -13,11 +13,11 @@ from django.db import IntegrityError, transaction
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
 from chatapp.context import context_backend, tell
+from chatapp.drafts import Draft
 from chatapp.formats import parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of
-from chatapp.transcript import Draft
 from chatapp.wire import Cleaner, InvalidMessageError, fields_of, text_size
 
 MAX_TITLE_CHARS = 200

@@ -19,7 +19,7 @@ from typing import Any
 from django.db import connections
 
 from chatapp.conf import chatapp_settings
-from chatapp.transcript import TranscriptError
+from chatapp.drafts import TranscriptError
 from chatapp.turns import (
     BegunTurn,
     NothingToAnswerError,

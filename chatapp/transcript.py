@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +18,7 @@ from django.db.models import F, Min, OuterRef, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
+from chatapp.drafts import Draft, KeyReusedError, SessionDeletedError, TranscriptError
 from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.models import Branch, Message, Session
@@ -37,37 +36,6 @@ positions_changed = Signal()
 # Sent inside the transaction that put a message between others: `branches` whose path has it now,
 # and `message`.
 message_inserted = Signal()
-
-
-class TranscriptError(Exception):
-    """A write was refused; the text says why."""
-
-
-class KeyReusedError(TranscriptError):
-    """An Idempotency-Key came back with another body."""
-
-
-class SessionDeletedError(TranscriptError):
-    """The session was deleted while it was written to."""
-
-    def __init__(self) -> None:
-        super().__init__("The session was deleted meanwhile; nothing was stored.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A message to be stored: its OpenAI chat form and what the form has no place for."""
-
-    wire: Mapping[str, Any]
-    kind: str = Message.Kind.MESSAGE
-    summary: str = ""
-    reasoning: str = ""
-    usage: Mapping[str, Any] | None = None
-    finish_reason: str = ""
-    response_id: str = ""
-    pinned: bool = False
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    created_at: datetime | None = None
 
 
 def counter_of(session: Session) -> TokenCounter:

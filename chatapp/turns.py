@@ -21,11 +21,12 @@ from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
 from chatapp.context import Context, Emit, TurnOutcome, context_backend, silent, tell
+from chatapp.drafts import Draft, SessionDeletedError
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.messages import ModelRequest, Reply
 from chatapp.llm.models import get_model
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft, SessionDeletedError, append
+from chatapp.transcript import append
 
 MAX_RECOVERIES = 8
 LEASE_SLACK_SECONDS = 30
@@ -129,7 +130,7 @@ def begin_turn(turn: Turn) -> BegunTurn:
     """Take the session's lease and store what came in.
 
     Raises TurnInProgressError, chatapp.llm.models.UnknownModelError for a model that is gone,
-    chatapp.wire.InvalidMessageError, chatapp.transcript.TranscriptError; then nothing is stored.
+    chatapp.wire.InvalidMessageError, chatapp.drafts.TranscriptError; then nothing is stored.
     """
     get_model(turn.session.model)
     lease = TurnLease(turn.session)
@@ -146,7 +147,7 @@ def finish_turn(begun: BegunTurn) -> TurnResult:
     """Get the answer and store it; give the lease back.
 
     Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question,
-    chatapp.transcript.SessionDeletedError when the session is gone;
+    chatapp.drafts.SessionDeletedError when the session is gone;
     what the user sent is stored in any case, and an empty turn tries again.
     """
     turn, stored = begun.turn, begun.stored

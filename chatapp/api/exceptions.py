@@ -13,8 +13,8 @@ from rest_framework import exceptions, renderers, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from chatapp.drafts import KeyReusedError, TranscriptError
 from chatapp.llm.models import UnknownModelError
-from chatapp.transcript import KeyReusedError, TranscriptError
 from chatapp.turns import NothingToAnswerError, TurnFailedError, TurnInProgressError
 from chatapp.wire import InvalidMessageError
 

@@ -10,9 +10,9 @@ from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 
 from chatapp.conf import chatapp_settings
+from chatapp.drafts import Draft
 from chatapp.llm.models import all_models
 from chatapp.models import Branch, Message, Session
-from chatapp.transcript import Draft
 from chatapp.wire import (
     Cleaner,
     InvalidMessageError,

@@ -13,8 +13,9 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
+from chatapp.drafts import Draft
 from chatapp.models import Message
-from chatapp.transcript import Draft, insert_between, lock_branches
+from chatapp.transcript import insert_between, lock_branches
 from compaction.engine.actions import collect_actions
 from compaction.engine.prompts import (
     PROMPT_VERSION,

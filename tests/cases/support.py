@@ -20,10 +20,10 @@ from typing import Any
 
 from chatapp import transcript
 from chatapp.context import context_backend
+from chatapp.drafts import Draft
 from chatapp.llm.models import get_model
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft
 from chatapp.turns import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.compact import compact_branch

@@ -19,8 +19,8 @@ from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from chatapp import transcript
+from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
-from chatapp.transcript import Draft
 from compaction.models import CompactionRun, SessionSummary
 from tests.cases.support import (
     add,

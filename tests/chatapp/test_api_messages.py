@@ -7,8 +7,8 @@ import json
 import pytest
 
 from chatapp import transcript
+from chatapp.drafts import Draft
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, call, result, store, talk
 

@@ -13,8 +13,9 @@ from django.db import connections
 from rest_framework.authtoken.models import Token
 
 from chatapp import runner
+from chatapp.drafts import Draft
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft, append
+from chatapp.transcript import append
 from chatapp.turns import Turn, TurnLease, begin_turn
 from tests.factories import SessionFactory, call
 

@@ -13,11 +13,11 @@ from django.db import connections
 from django.utils import timezone
 
 from chatapp.context import BaseContextBackend, Recovery, context_backend
+from chatapp.drafts import Draft
 from chatapp.llm import client
 from chatapp.llm.errors import ErrorKind
 from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft
 from chatapp.turns import (
     NothingToAnswerError,
     Turn,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from chatapp.context import context_backend
+from chatapp.drafts import Draft
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft
 from chatapp.turns import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState
 from compaction.services.compact import compact_branch

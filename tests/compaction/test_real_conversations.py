@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
+from chatapp.drafts import Draft
 from chatapp.importing import import_file
 from chatapp.models import Message, Session
-from chatapp.transcript import Draft
 from compaction.models import SessionSummaryMessage
 from compaction.services.situation import situation_of
 from tests.compaction.support import compact, sent

@@ -13,11 +13,11 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.drafts import TranscriptError
 from chatapp.formats.records import Problem, UnknownFormatError
 from chatapp.importing import Imported, import_file
 from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.management.terminal import ProgressBar, counted
-from chatapp.transcript import TranscriptError
 from chatapp.wire import InvalidMessageError
 
 STDIN = "-"
