@@ -14,6 +14,15 @@ from compaction.conf import compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 from compaction.models import CompactionProfile
 
+MINIMUMS = {
+    "LEASE_SECONDS": 1,
+    "RUN_SECONDS": 1,
+    "INLINE_SECONDS": 1,
+    "QUEUED_RUN_SECONDS": 1,
+    "BACKOFF_SECONDS": 0,
+    "MAX_RUN_ATTEMPTS": 1,
+}
+
 
 @register(Tags.compatibility)
 def check_queue(**kwargs: Any) -> list[CheckMessage]:
@@ -73,6 +82,20 @@ def check_times(**kwargs: Any) -> list[CheckMessage]:
             hint="Raise COMPACTION_LEASE_SECONDS or lower MODEL_TIMEOUT_SECONDS.",
             id="compaction.E003",
         )
+    ]
+
+
+@register(Tags.compatibility)
+def check_minimums(**kwargs: Any) -> list[CheckMessage]:
+    """Times and counts below their least value would stop all work, or never end it."""
+    return [
+        Error(
+            f"COMPACTION['{name}'] is {value}; the least that works is {least}.",
+            hint=f"Set COMPACTION_{name} to {least} or more, or leave it out.",
+            id="compaction.E006",
+        )
+        for name, least in MINIMUMS.items()
+        if (value := getattr(compaction_settings, name.lower())) < least
     ]
 
 

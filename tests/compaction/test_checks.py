@@ -72,6 +72,11 @@ def test_before_the_first_migration_profiles_are_not_asked_for(monkeypatch):
     assert checks.check_profiles(databases=["default"]) == []
 
 
+@pytest.mark.parametrize("name", ["LEASE_SECONDS", "RUN_SECONDS", "MAX_RUN_ATTEMPTS"])
+def test_e006_a_value_that_stops_all_work_is_named(found, name):
+    assert name in found(compaction={name: 0})["compaction.E006"].msg
+
+
 def test_w001_a_short_retry_would_deliver_twice(found):
     # spec/stack.md Q2: retry > timeout x (1 + ceil((queue_limit + 1) / workers)).
     cluster = {"workers": 2, "timeout": 10, "queue_limit": 4}
