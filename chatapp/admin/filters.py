@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -70,7 +71,7 @@ class OneRow(admin.SimpleListFilter):
             return queryset
         try:
             key = self.model._meta.pk.to_python(wanted)
-        except Exception:
+        except (ValidationError, ValueError, TypeError):
             return queryset.none()
         return queryset.filter(**{self.path: key})
 
