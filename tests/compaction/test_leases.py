@@ -56,9 +56,11 @@ def test_a_second_worker_does_not(branch_id):
         Lease.take(branch_id, uuid.uuid4())
 
 
-def test_a_released_branch_is_free(branch_id):
+def test_a_released_branch_is_free(branch_id, session):
     Lease.take(branch_id, uuid.uuid4()).release()
-    Lease.take(branch_id, uuid.uuid4())
+    following = uuid.uuid4()
+    Lease.take(branch_id, following)
+    assert state(session).lease_owner == following
 
 
 def test_an_expired_lease_blocks_nobody(branch_id, session):
