@@ -8,7 +8,9 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from chatapp.models import Branch, Message
+from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.models import Branch, Message, Session
 from chatapp.pairing import answers
 
 # How far the members of one group may stand apart: a result that comes later is an orphan.
@@ -102,3 +104,27 @@ def _roles(message: Message) -> dict[str, object]:
         "tool_calls": message.tool_calls,
         "tool_call_id": message.tool_call_id,
     }
+
+
+def counter_of(session: Session) -> TokenCounter:
+    """Return the token counter of the session's model; for a model that is gone, the estimate."""
+    try:
+        return get_model(session.model).counter
+    except UnknownModelError:
+        return get_model("default").counter
+
+
+def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:
+    """Return (message_count, token_total, {message id: tokens_through}) counted from scratch.
+
+    It changes nothing: tests and `doctor` compare it with what is stored.
+    """
+    counter = counter_of(branch.session)
+    count = total = 0
+    through: dict[UUID, int] = {}
+    for row in Message.objects.filter(path_q(branch)).order_by("position", "id"):
+        if row.kind == Message.Kind.MESSAGE:
+            count += 1
+            total += count_message(row.wire(), counter)
+        through[row.pk] = total
+    return count, total, through

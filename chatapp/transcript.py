@@ -19,11 +19,10 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.drafts import Draft, KeyReusedError, SessionDeletedError, TranscriptError
-from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.models import Branch, Message, Session
 from chatapp.models.message import POSITION_STEP
-from chatapp.selectors import group_of, path_q
+from chatapp.selectors import counter_of, group_of, path_q
 from chatapp.wire import REPLACED, Cleaner, fields_of
 
 # Rows in one INSERT; requests are smaller, imported files may be larger.
@@ -36,14 +35,6 @@ positions_changed = Signal()
 # Sent inside the transaction that put a message between others: `branches` whose path has it now,
 # and `message`.
 message_inserted = Signal()
-
-
-def counter_of(session: Session) -> TokenCounter:
-    """Return the token counter of the session's model; for a model that is gone, the estimate."""
-    try:
-        return get_model(session.model).counter
-    except UnknownModelError:
-        return get_model("default").counter
 
 
 def create_session(*, owner: Any, import_key: str | None = None, **fields: Any) -> Session:
@@ -341,19 +332,3 @@ def set_pinned(message: Message, pinned: bool) -> list[Message]:
     for member in members:
         member.pinned = pinned
     return members
-
-
-def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:
-    """Return (message_count, token_total, {message id: tokens_through}) counted from scratch.
-
-    It changes nothing: tests and `doctor` compare it with what is stored.
-    """
-    counter = counter_of(branch.session)
-    count = total = 0
-    through: dict[UUID, int] = {}
-    for row in Message.objects.filter(path_q(branch)).order_by("position", "id"):
-        if row.kind == Message.Kind.MESSAGE:
-            count += 1
-            total += count_message(row.wire(), counter)
-        through[row.pk] = total
-    return count, total, through

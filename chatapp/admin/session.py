@@ -15,7 +15,7 @@ from chatapp.admin.message import messages_url
 from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Session
-from chatapp.transcript import counter_of
+from chatapp.selectors import counter_of
 
 BRANCHES_SHOWN = 50
 

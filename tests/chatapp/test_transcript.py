@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
-from chatapp import transcript
+from chatapp import selectors, transcript
 from chatapp.drafts import Draft, KeyReusedError, TranscriptError
 from chatapp.models import Branch, Message, Session
 from chatapp.models.message import POSITION_STEP
@@ -41,7 +41,7 @@ def texts(branch: Branch) -> list[str | None]:
 def check_all_sums(session: Session) -> None:
     """Every branch's stored numbers equal those counted from scratch; positions are unique."""
     for branch in Branch.objects.filter(session=session):
-        count, total, through = transcript.rebuild_sums(branch)
+        count, total, through = selectors.rebuild_sums(branch)
         rows = path(branch)
         assert (branch.message_count, branch.token_total) == (count, total)
         assert {row.pk: row.tokens_through for row in rows} == through
