@@ -15,7 +15,7 @@ from chatapp.turns import release_connection
 from chatapp.wire import Cleaner
 from compaction.engine.extractive import ExtractiveSummarizer
 from compaction.engine.profile import Profile
-from compaction.engine.prompts import messages_for
+from compaction.engine.prompts import instruction_of, messages_for
 from compaction.engine.protocols import Summarizer, SummarizerError, SummarizerOverflow
 from compaction.engine.types import SummaryAnswer, SummaryRequest
 
@@ -94,6 +94,13 @@ class ModelSummarizer:
         wanted = max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS)
         limits = [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]
         return min([wanted, *limits])
+
+
+def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
+    """Return the instruction that a call sends to a language model; empty where none is asked."""
+    if not isinstance(summarizer, ModelSummarizer):
+        return ""
+    return instruction_of(request)
 
 
 def summarising_model(session: Session, profile: Profile) -> ModelConfig:

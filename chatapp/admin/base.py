@@ -6,9 +6,8 @@ links and tables; this file is the only place that knows how they are read and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets
@@ -17,45 +16,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from chatapp.admin.filters import hex_range
+from chatapp.admin.page_forms import PageForms
 from chatapp.admin.paging import AheadPaginator, LeanChangeList, page_asked_for
+from chatapp.admin.parts import Link, Panel, Section, Table
 from chatapp.models import Session
-
-if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[Any]
-else:
-    _ModelAdmin = admin.ModelAdmin
 
 TEXT_SEARCH = "text:"
 MOST_CHOSEN = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """A way to another page."""
-
-    label: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Rows below the fields of a page; cells are escaped unless made by format_html."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    note: str = ""
-    empty: str = "None."
-    more: Link | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A titled group of fields; a field of `optional` is left out where its column is empty."""
-
-    title: str | None
-    fields: tuple[str, ...]
-    optional: Mapping[str, str] | None = None
 
 
 def sessions_named(text: str) -> QuerySet[Session]:
@@ -63,8 +30,8 @@ def sessions_named(text: str) -> QuerySet[Session]:
     return Session.objects.filter(Q(title__icontains=text) | Q(owner__username__icontains=text))
 
 
-class ReadOnlyAdmin(_ModelAdmin):
-    """Lists and pages to look at; what may be done are actions."""
+class ReadOnlyAdmin(PageForms):
+    """Lists and pages to look at; what may be done are actions and a page's own forms."""
 
     paginator = AheadPaginator
     show_full_result_count = False
@@ -187,6 +154,10 @@ class ReadOnlyAdmin(_ModelAdmin):
         """Return the ways from a row's page to others."""
         return []
 
+    def panels_for(self, request: HttpRequest, obj: Any) -> list[Panel]:
+        """Return what stands above a row's fields: drawings, and what may be done."""
+        return []
+
     def tables_for(self, request: HttpRequest, obj: Any) -> list[Table]:
         """Return the tables below a row's fields."""
         return []
@@ -204,13 +175,15 @@ class ReadOnlyAdmin(_ModelAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """Add links, buttons and tables to a row's page."""
+        """Add links, buttons, panels, forms and tables to a row's page."""
         if obj is not None and change:
             labels = {
                 name: action[2] for name, action in self.get_actions(request).items() if action
             }
             context |= {
                 "detail_links": self.links_for(request, obj),
+                "detail_panels": self.panels_for(request, obj),
+                "detail_forms": self.forms_shown(request, obj),
                 "detail_tables": self.tables_for(request, obj),
                 "detail_buttons": [
                     (name, labels[name])

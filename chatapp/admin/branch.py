@@ -6,9 +6,10 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, ReadOnlyAdmin, Section
+from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, one_row
 from chatapp.admin.message import messages_url
+from chatapp.admin.parts import Link, Section
 from chatapp.models import Branch, Message, Session
 
 

@@ -9,9 +9,10 @@ from django.db.models import CASCADE, Q, QuerySet
 from django.http import HttpRequest
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, ReadOnlyAdmin, Section, Table, sessions_named
+from chatapp.admin.base import ReadOnlyAdmin, sessions_named
 from chatapp.admin.filters import CreatedSince, ModelAlias, hex_range
 from chatapp.admin.message import messages_url
+from chatapp.admin.parts import Link, Section, Table
 from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Session

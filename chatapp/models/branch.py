@@ -42,6 +42,8 @@ class Branch(models.Model):
         indexes = [
             # GET sessions/{id}/branches/: the branches of one session, oldest first.
             models.Index(fields=["session", "created_at"], name="branch_of_session"),
+            # The admin's lists of branches and of their states, newest first.
+            models.Index(fields=["-created_at", "-id"], name="branch_newest"),
         ]
 
     def __str__(self) -> str:

@@ -6,8 +6,9 @@ from django.contrib import admin
 from django.db.models.functions import Left
 
 from chatapp.admin import cells
-from chatapp.admin.base import ReadOnlyAdmin, Section
+from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import one_row
+from chatapp.admin.parts import Section
 from chatapp.models import Message
 from compaction.models import SessionSummary, SessionSummaryMessage
 

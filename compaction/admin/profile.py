@@ -15,7 +15,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, ReadOnlyAdmin, Table
+from chatapp.admin.base import ReadOnlyAdmin
+from chatapp.admin.parts import Link, Table
 from compaction.admin.acting import for_each
 from compaction.engine.profile import Profile, ProfileError, parameter_types
 from compaction.models import CompactionProfile, CompactionRun

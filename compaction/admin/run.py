@@ -10,8 +10,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, ReadOnlyAdmin, Section, Table
+from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, one_row
+from chatapp.admin.parts import Link, Section, Table
 from chatapp.models import Session
 from compaction.admin import words
 from compaction.admin.acting import for_each, may_run, queued

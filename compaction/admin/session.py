@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, Table
+from chatapp.admin.parts import Link, Table
 from chatapp.admin.session import SessionAdmin
 from chatapp.models import Session
 from compaction.admin.acting import for_each, may_run, queued

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.admin.base import Table
+from chatapp.admin.parts import Table
 from chatapp.context import text_tokens, tools_tokens
 from chatapp.models import Session
 from compaction.admin import words

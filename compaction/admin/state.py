@@ -7,8 +7,9 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, ReadOnlyAdmin, Section, Table
+from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import one_row
+from chatapp.admin.parts import Link, Section, Table
 from chatapp.models import Session
 from compaction.admin.tables import run_table
 from compaction.models import CompactionRun, CompactionState

@@ -7,8 +7,9 @@ from django.db.models.functions import Left
 from django.http import HttpRequest
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, ReadOnlyAdmin, Section
+from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import one_row
+from chatapp.admin.parts import Link, Section
 from compaction.admin import tables
 from compaction.models import CompactionRun, CompactionStep
 

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
 from chatapp.admin import cells
-from chatapp.admin.base import Link, Table
+from chatapp.admin.parts import Link, Table
 from compaction.admin import words
 from compaction.models import (
     CompactionRun,

@@ -239,6 +239,7 @@ class BisectSummary:
             output=answer.text if answer else "",
             model=answer.model if answer else "",
             cost=answer.cost if answer else 0.0,
+            request=request,
         )
         self._steps.append(step)
         self.on_step(step)

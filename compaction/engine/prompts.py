@@ -93,16 +93,19 @@ def system_prompt(kind: str, *, target_tokens: int, language: str, previous: boo
     )
 
 
-def messages_for(request: SummaryRequest) -> list[dict[str, str]]:
-    """Return the chat messages of a summariser's call: instruction, then data in one user text."""
+def instruction_of(request: SummaryRequest) -> str:
+    """Return the instruction of a summariser's call."""
     text = system_prompt(
         request.kind,
         target_tokens=request.target_tokens,
         language=main_language(spoken_text(request)),
         previous=bool(request.previous),
     )
-    if request.reinforced:
-        text += _REINFORCED
+    return text + _REINFORCED if request.reinforced else text
+
+
+def messages_for(request: SummaryRequest) -> list[dict[str, str]]:
+    """Return the chat messages of a summariser's call: instruction, then data in one user text."""
     parts: list[str] = []
     if request.previous:
         parts.append(fenced("previous-summary", request.previous))
@@ -117,6 +120,6 @@ def messages_for(request: SummaryRequest) -> list[dict[str, str]]:
         )
     parts.append("Write the summary now.")
     return [
-        {"role": "system", "content": text},
+        {"role": "system", "content": instruction_of(request)},
         {"role": "user", "content": "\n\n".join(parts)},
     ]

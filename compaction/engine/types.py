@@ -93,6 +93,7 @@ class Step:
     """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error.
 
     `is_call` is False for a text made without the summariser, so that calls can be counted.
+    `request` is what the summariser was asked.
     """
 
     key: int
@@ -112,6 +113,7 @@ class Step:
     output: str = ""
     model: str = ""
     cost: float = 0.0
+    request: SummaryRequest | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Stored compaction: profiles, runs and their steps, summaries and their links, branch state."""
 
+from compaction.models.figures import DailyFigures
 from compaction.models.link import SessionSummaryMessage
 from compaction.models.profile import CompactionProfile
 from compaction.models.run import CompactionRun, CompactionStep
@@ -11,6 +12,7 @@ __all__ = [
     "CompactionRun",
     "CompactionState",
     "CompactionStep",
+    "DailyFigures",
     "SessionSummary",
     "SessionSummaryMessage",
 ]

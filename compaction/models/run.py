@@ -113,7 +113,12 @@ class CompactionRun(models.Model):
 
 
 class CompactionStep(models.Model):
-    """One call of the summariser inside a run. The steps of a run are the bisect tree."""
+    """One call of the summariser inside a run. The steps of a run are the bisect tree.
+
+    The input is stored where it is not stored already: `prompt` is the instruction as it was sent
+    (empty where sentences were chosen), `texts` the summary that a chunk continues, or the two that
+    a merge joins. The messages of a chunk are those from `first_message` to `last_message`.
+    """
 
     class Outcome(models.TextChoices):
         """How the call ended."""
@@ -143,6 +148,8 @@ class CompactionStep(models.Model):
     duration_ms = models.PositiveIntegerField(default=0)
     error = models.TextField(blank=True)
     output = models.TextField(blank=True)
+    prompt = models.TextField(blank=True)
+    texts = models.JSONField(default=list, blank=True)
     model = models.CharField(max_length=100, blank=True)
     cost = models.FloatField(default=0.0)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -15,6 +15,7 @@ from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message
 from compaction.convert import to_item
 from compaction.engine.bisect import BisectSummary, SummaryFailed
+from compaction.engine.protocols import Summarizer
 from compaction.engine.types import Item, Outcome, Step
 from compaction.engine.validation import does_not_shrink
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
@@ -24,7 +25,7 @@ from compaction.services.errors import LostRaceError, OutOfTimeError, RunCancell
 from compaction.services.leases import Lease
 from compaction.services.situation import Situation, situation_of
 from compaction.services.store import Sizes, store_new_version, store_summary
-from compaction.summarizer import summarizer_for
+from compaction.summarizer import prompt_of, summarizer_for
 
 logger = logging.getLogger(__name__)
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
@@ -172,16 +173,17 @@ def _continued_by(old: SessionSummary) -> SessionSummary | None:
 def _summarise(
     work: Work, situation: Situation, items: tuple[Item, ...] | list[Item], *, previous: str
 ) -> Outcome:
+    summarizer = summarizer_for(
+        situation.session,
+        situation.profile,
+        deadline=work.deadline,
+        cancelled=work.must_stop,
+    )
     engine = BisectSummary(
         profile=situation.profile,
-        summarizer=summarizer_for(
-            situation.session,
-            situation.profile,
-            deadline=work.deadline,
-            cancelled=work.must_stop,
-        ),
+        summarizer=summarizer,
         counter=situation.model.counter,
-        on_step=_StepWriter(work).write,
+        on_step=_StepWriter(work, summarizer).write,
     )
     return engine.run(items, previous=previous, instructions=work.run.instructions)
 
@@ -189,8 +191,9 @@ def _summarise(
 class _StepWriter:
     """Stores every finished call and asks, before the next one, whether to go on."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, summarizer: Summarizer) -> None:
         self._work = work
+        self._summarizer = summarizer
         self._rows: dict[int, int] = {}
 
     def write(self, step: Step) -> None:
@@ -211,6 +214,8 @@ class _StepWriter:
             duration_ms=step.duration_ms,
             error=step.error,
             output=step.output,
+            prompt=self._prompt(step),
+            texts=_texts(step),
             model=step.model[:100],
             cost=step.cost,
         )
@@ -223,6 +228,20 @@ class _StepWriter:
                 "The run used up its time (COMPACTION_RUN_SECONDS); nothing was stored. "
                 "A faster summariser or a larger window needs fewer calls."
             )
+
+    def _prompt(self, step: Step) -> str:
+        """Return the instruction that was sent; nobody is instructed to choose sentences."""
+        if step.request is None or not step.is_call:
+            return ""
+        return prompt_of(self._summarizer, step.request)
+
+
+def _texts(step: Step) -> list[str]:
+    """Return the part of a call's input that is no stored message."""
+    if step.request is None:
+        return []
+    previous = [step.request.previous] if step.request.previous else []
+    return [*previous, *step.request.texts]
 
 
 def _sizes(situation: Situation, outcome: Outcome) -> Sizes:

@@ -1,0 +1,64 @@
+"""Inline SVG, drawn on the server. Attributes and texts are escaped; no style stands inline (CSP).
+
+Shapes get their colours from classes in the style sheets, so light and dark both fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+
+def element(tag: str, *children: SafeString | str, **attributes: Any) -> SafeString:
+    """Return one element: `cls` becomes class, other underscores hyphens; None leaves one out.
+
+    `tag` is a literal of the caller, never data.
+    """
+    shown = (
+        ("class" if name == "cls" else name.replace("_", "-"), _number(value))
+        for name, value in attributes.items()
+        if value is not None
+    )
+    return format_html(
+        f"<{tag}{{}}>{{}}</{tag}>",
+        format_html_join("", ' {}="{}"', shown),
+        format_html_join("", "{}", ((child,) for child in children)),
+    )
+
+
+def _number(value: Any) -> Any:
+    """Return coordinates with two decimals at most: half the bytes of a large drawing."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+
+
+def title(text: str) -> SafeString:
+    """Return what a pointer resting on a shape, or a screen reader on it, is told."""
+    return element("title", text)
+
+
+def anchor(url: str, *children: SafeString, label: str) -> SafeString:
+    """Return shapes that lead to another page; `label` is what a screen reader says."""
+    return element("a", *children, href=url, aria_label=label)
+
+
+def drawing(
+    *children: SafeString,
+    width: float,
+    height: float,
+    label: str,
+    cls: str,
+    has_links: bool = False,
+    **attributes: Any,
+) -> SafeString:
+    """Return an <svg> that scales with its frame; with links in it, it is a group, no image."""
+    return element(
+        "svg",
+        *children,
+        viewBox=f"0 0 {_number(width)} {_number(height)}",
+        role="group" if has_links else "img",
+        aria_label=label,
+        cls=cls,
+        **attributes,
+    )
