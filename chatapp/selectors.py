@@ -25,6 +25,13 @@ class Segment:
     through: int | None
 
 
+def active_branch(session: Session) -> Branch:
+    """Return the branch in use, knowing its session, which so is not read a second time."""
+    branch: Branch = session.branch
+    branch.session = session
+    return branch
+
+
 def segments(branch: Branch) -> list[Segment]:
     """Return the path of a branch, its own stretch first; one query for every ancestor."""
     found = [Segment(branch_id=branch.pk, through=None)]
@@ -67,6 +74,11 @@ def path_messages(
     if through is not None:
         rows = rows.filter(position__lte=through)
     return rows.order_by("position").defer("usage", "summary", "response_id")
+
+
+def without_rules(rows: QuerySet[Message]) -> QuerySet[Message]:
+    """Return the rows of a query that are no rules of the conversation (Message.is_rule)."""
+    return rows.exclude(pinned=True, role=Message.Role.SYSTEM)
 
 
 def pinned_messages(branch: Branch, *, through: int) -> QuerySet[Message]:

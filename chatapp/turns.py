@@ -23,13 +23,17 @@ from chatapp.conf import chatapp_settings
 from chatapp.context import Context, Emit, TurnOutcome, context_backend, silent, tell
 from chatapp.drafts import Draft, SessionDeletedError
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.messages import ModelRequest, Reply
+from chatapp.llm.messages import Reply
 from chatapp.llm.models import get_model
 from chatapp.models import Message, Session
+from chatapp.outgoing import request_of
+from chatapp.selectors import active_branch
 from chatapp.transcript import append
 
 MAX_RECOVERIES = 8
 LEASE_SLACK_SECONDS = 30
+# A lease that was taken this short ago still has more than a turn's whole budget left.
+FRESH_LEASE_SECONDS = LEASE_SLACK_SECONDS / 3
 # The finish reason of an answer that broke off; what had come of it is stored.
 INTERRUPTED = "interrupted"
 
@@ -77,6 +81,7 @@ class TurnLease:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._owner = uuid.uuid4()
+        self._renewed = 0.0
 
     def take(self) -> None:
         """Take the lease; raise TurnInProgressError when another turn holds it."""
@@ -88,6 +93,7 @@ class TurnLease:
             raise TurnInProgressError(
                 "A turn of this session is running. Wait for its answer, then send the next one."
             )
+        self._renewed = time.monotonic()
 
     def renew(self) -> None:
         """Start the lease's time again; raise TurnInProgressError when another turn has it now."""
@@ -96,6 +102,12 @@ class TurnLease:
         )
         if not held:
             raise TurnInProgressError("Another turn of this session was started meanwhile.")
+        self._renewed = time.monotonic()
+
+    def keep(self) -> None:
+        """Renew the lease unless it is so fresh that it outlasts the turn's time budget anyway."""
+        if time.monotonic() - self._renewed > FRESH_LEASE_SECONDS:
+            self.renew()
 
     def give_back(self) -> None:
         """Free the session, if this lease still holds it."""
@@ -136,7 +148,7 @@ def begin_turn(turn: Turn) -> BegunTurn:
     lease = TurnLease(turn.session)
     lease.take()
     try:
-        stored = append(turn.session.branch, turn.drafts, client_key=turn.client_key)
+        stored = append(active_branch(turn.session), turn.drafts, client_key=turn.client_key)
     except BaseException:
         lease.give_back()
         raise
@@ -184,7 +196,7 @@ def _answer(begun: BegunTurn) -> TurnResult:
     attempt = 0
     while True:
         # A compaction may have taken long; nobody else's turn may start before this one ends.
-        begun.lease.renew()
+        begun.lease.keep()
         try:
             reply = call_model(turn, context, deadline)
             break
@@ -204,15 +216,9 @@ def _answer(begun: BegunTurn) -> TurnResult:
 
 def call_model(turn: Turn, context: Context, deadline: float) -> Reply:
     """Return the model's reply to a context; no database connection is held meanwhile."""
-    model = get_model(turn.session.model)
-    account = context.account
-    room = account.window - account.used
-    request = ModelRequest(
-        messages=context.messages,
-        places=context.places,
-        tools=turn.session.tools,
-        # More room than the window has left would be refused although the request fits (B33).
-        max_output=min(model.max_output, room) if room > 0 else model.max_output,
+    request = request_of(
+        turn.session,
+        context,
         stream=turn.stream,
         deadline=deadline,
         cancelled=turn.cancelled.is_set,
@@ -220,7 +226,7 @@ def call_model(turn: Turn, context: Context, deadline: float) -> Reply:
     if not any(message["role"] == "user" for message in context.messages):
         raise NothingToAnswerError("There is no user message to answer. Send one with the turn.")
     release_connection()
-    return model.connect().complete(request, turn.emit)
+    return get_model(turn.session.model).connect().complete(request, turn.emit)
 
 
 def release_connection() -> None:
@@ -275,4 +281,4 @@ def _store(session: Session, reply: Reply, *, whole: bool = True) -> Message:
         response_id=reply.response_id,
         metadata={"model": reply.model} if reply.model else {},
     )
-    return append(session.branch, [draft])[0]
+    return append(active_branch(session), [draft])[0]

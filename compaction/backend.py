@@ -30,8 +30,7 @@ class CompactionBackend(BaseContextBackend):
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
         request goes out as it is (rule 6).
         """
-        ensure_state(session.branch)
-        situation = situation_of(session)
+        situation = situation_of(session, state=ensure_state(session.branch))
         decision = situation.compacts_now
         if decision is None:
             return situation.context()

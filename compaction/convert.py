@@ -2,27 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.db.models import QuerySet
+
 from chatapp.models import Message
 from compaction.engine.types import Item, ToolCall
+
+_COLUMNS = (
+    "pk",
+    "role",
+    "content",
+    "position",
+    "tokens",
+    "tool_calls",
+    "tool_call_id",
+    "tool_name",
+    "parts",
+)
 
 
 def to_item(message: Message) -> Item:
     """Return a row as the engine sees it."""
+    return _item(*(getattr(message, column) for column in _COLUMNS))
+
+
+def read_items(rows: QuerySet[Message]) -> list[Item]:
+    """Return the rows of a query as the engine sees them.
+
+    Only the columns that an Item has are read and no model instance is made: with thousands of rows
+    that is half of the time and most of the memory.
+    """
+    return [_item(*columns) for columns in rows.values_list(*_COLUMNS)]
+
+
+def _item(
+    pk: Any,
+    role: str,
+    content: str | None,
+    position: int,
+    tokens: int,
+    tool_calls: list[dict[str, Any]] | None,
+    tool_call_id: str,
+    tool_name: str,
+    parts: list[dict[str, Any]] | None,
+) -> Item:
     return Item(
-        id=message.pk,
-        role=message.role,
-        text=message.content or "",
-        position=message.position,
-        tokens=message.tokens,
-        tool_calls=tuple(
-            ToolCall(
-                id=call["id"],
-                name=call["function"]["name"],
-                arguments=call["function"]["arguments"],
-            )
-            for call in message.tool_calls or ()
-        ),
-        tool_call_id=message.tool_call_id,
-        tool_name=message.tool_name,
-        images=sum(1 for part in message.parts or () if "image" in str(part.get("type"))),
+        id=pk,
+        role=role,
+        text=content or "",
+        position=position,
+        tokens=tokens,
+        tool_calls=tuple(map(_call, tool_calls)) if tool_calls else (),
+        tool_call_id=tool_call_id,
+        tool_name=tool_name,
+        images=sum(1 for part in parts if "image" in str(part.get("type"))) if parts else 0,
     )
+
+
+def _call(call: dict[str, Any]) -> ToolCall:
+    function = call["function"]
+    return ToolCall(id=call["id"], name=function["name"], arguments=function["arguments"])

@@ -13,6 +13,8 @@ from compaction.models import SessionSummary
 
 # How many summaries of forks and parents over one stretch are looked past, at most.
 MAX_OVERLAPS = 20
+# What a request needs of a summary; the other thirty columns are read where somebody asks.
+SENT_COLUMNS = ("summary_text", "summary_tokens", "covers_from", "covers_through", "created_at")
 
 
 def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -44,8 +46,9 @@ def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[Sessio
     messages are sent verbatim here, so their summary is not.
     """
     rows = summaries_of(branch).filter(covers_through__lte=through)
-    heavy = ("summary_prompt", "abridged", "metadata")
-    return list(reversed(_chain(rows.defer(*heavy)[: limit + MAX_OVERLAPS])[:limit]))
+    # Summaries of one branch never overlap: only a fork reads more than it sends.
+    spare = MAX_OVERLAPS if branch.parent_id else 0
+    return list(reversed(_chain(rows.only(*SENT_COLUMNS)[: limit + spare])[:limit]))
 
 
 def chain_of(branch: Branch) -> list[SessionSummary]:
@@ -115,14 +118,15 @@ def _placeholder_reach(branch: Branch) -> int:
     return positions[0] if positions else 0
 
 
-def anchor_before(branch: Branch, position: int) -> Message | None:
+def anchor_before(branch: Branch, position: int, *, last: Message | None = None) -> Message | None:
     """Return the question whose turn a covered stretch breaks off, or None.
 
     Where the last message up to `position` is no final answer, what follows goes on with the turn
-    of the newest user message before it.
+    of the newest user message before it. `last` is that message where the caller has it.
     """
     covered = path_messages(branch, through=position).order_by("-position")
-    last = covered.only("role", "tool_calls").first()
+    if last is None:
+        last = covered.only("role", "tool_calls").first()
     if last is None or is_final_answer(last):
         return None
     return covered.filter(role=Message.Role.USER).first()

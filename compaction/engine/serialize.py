@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from compaction.engine.types import Item
 
@@ -14,6 +14,8 @@ _OUR_TAGS = re.compile(
     re.IGNORECASE,
 )
 
+BETWEEN_BLOCKS = "\n\n"
+
 
 def escape_tags(text: str) -> str:
     """Return text that cannot open or close one of our tags; all else stays as it is."""
@@ -22,7 +24,12 @@ def escape_tags(text: str) -> str:
 
 def transcript(items: Iterable[Item]) -> str:
     """Return one block a message: number, role, text, then the calls with their arguments."""
-    return "\n\n".join(_block(number, item) for number, item in enumerate(items, 1))
+    return BETWEEN_BLOCKS.join(blocks(items))
+
+
+def blocks(items: Iterable[Item]) -> Iterator[str]:
+    """Yield the transcript's blocks one by one, for what is too long to be held at once."""
+    return (_block(number, item) for number, item in enumerate(items, 1))
 
 
 def _block(number: int, item: Item) -> str:

@@ -128,8 +128,7 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
     While another worker holds the branch only `pending` is set; after failures nothing happens
     until the back-off is over, and where all is kept verbatim there is nothing to do.
     """
-    ensure_state(branch or session.branch)
-    situation = situation_of(session, branch)
+    situation = situation_of(session, state=ensure_state(branch or session.branch))
     decision = situation.decision
     if decision is None or situation.backs_off:
         return None
@@ -137,7 +136,13 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
         pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=timezone.now()
     )
     # One UPDATE asks and tells: who holds the lease looks at `pending` after releasing it.
-    if held.update(pending=True) or not situation.plan().summarise:
+    if held.update(pending=True):
+        return None
+    # While a run waits for the queue, further messages do not look at all of its input again.
+    waiting = runs.waiting_run(situation.branch)
+    if waiting is not None:
+        return waiting
+    if not situation.plan().summarise:
         return None
     return runs.request_run(
         session=session,

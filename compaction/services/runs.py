@@ -80,14 +80,17 @@ def _insert_or_find(**columns: Any) -> _Requested:
         try:
             return _insert(columns)
         except IntegrityError:
-            waiting = CompactionRun.objects.filter(
-                branch=columns["branch"],
-                status=Status.QUEUED,
-                trigger=CompactionRun.Trigger.PROACTIVE,
-            ).first()
+            waiting = waiting_run(columns["branch"])
             if waiting is not None and columns["trigger"] == waiting.trigger:
                 return _Requested(waiting, is_new=False)
     return _insert(columns)
+
+
+def waiting_run(branch: Branch) -> CompactionRun | None:
+    """Return the automatic run that waits for the branch, if there is one."""
+    return CompactionRun.objects.filter(
+        branch=branch, status=Status.QUEUED, trigger=CompactionRun.Trigger.PROACTIVE
+    ).first()
 
 
 def _insert(columns: dict[str, Any]) -> _Requested:

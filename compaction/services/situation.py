@@ -5,16 +5,18 @@ Everything is read from the cursor on (DESIGN.md, rule 8).
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from django.utils import timezone
 
 from chatapp.context import Context, HistoryPart, assemble, text_tokens, tools_tokens
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_messages, pinned_messages
-from compaction.convert import to_item
+from chatapp.selectors import path_messages, pinned_messages, without_rules
+from compaction.conf import compaction_settings
+from compaction.convert import read_items
 from compaction.engine.cuts import keep_last, keep_recent_tokens
 from compaction.engine.profile import Profile
 from compaction.engine.rendering import as_system_text
@@ -29,6 +31,17 @@ from compaction.selectors import (
 )
 from compaction.services.leases import state_of
 from compaction.services.profiles import parameters_of, profile_of
+
+
+@lru_cache(maxsize=64)
+def _parsed(
+    name: str, version: int, base: str, parameters: str, environment: tuple[tuple[str, str], ...]
+) -> Profile:
+    """Return a profile's parameters, worked out once; all that they depend on is an argument."""
+    row = CompactionProfile(
+        name=name, version=version, base=base, parameters=json.loads(parameters)
+    )
+    return parameters_of(row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +60,14 @@ class Situation:
     @cached_property
     def profile(self) -> Profile:
         """All parameters in force."""
-        return parameters_of(self.profile_row)
+        row, environment = self.profile_row, compaction_settings.environment
+        return _parsed(
+            row.name,
+            row.version,
+            row.base,
+            json.dumps(row.parameters, sort_keys=True),
+            tuple(sorted(environment.items())),
+        )
 
     @cached_property
     def model(self) -> ModelConfig:
@@ -92,12 +112,23 @@ class Situation:
     @cached_property
     def rows(self) -> list[Message]:
         """The messages behind the cursor, rules of the conversation included, in order."""
-        return list(path_messages(self.branch, after=self.state.cursor))
+        return [row for row in self._from_cursor if row.position > self.state.cursor]
+
+    @cached_property
+    def _from_cursor(self) -> list[Message]:
+        """The rows and, before them, the last summarised message: it says whether a turn ended."""
+        return list(path_messages(self.branch, after=self.state.cursor - 1))
+
+    @property
+    def _last_covered(self) -> Message | None:
+        """The last summarised message, where the cursor stands at one."""
+        found = self._from_cursor[:1]
+        return found[0] if found and found[0].position == self.state.cursor else None
 
     @cached_property
     def items(self) -> list[Item]:
-        """What could be summarised: the rows behind the cursor that are no rules."""
-        return [to_item(row) for row in self.rows if not row.is_rule]
+        """What could be summarised: the messages behind the cursor that are no rules."""
+        return read_items(without_rules(path_messages(self.branch, after=self.state.cursor)))
 
     @cached_property
     def pinned(self) -> list[Message]:
@@ -108,21 +139,28 @@ class Situation:
     @cached_property
     def facts(self) -> Facts:
         """The numbers that triggers look at; two subtractions, hardly a message is read."""
-        state, model = self.state, self.model
+        state = self.state
         tokens = max(0, self.branch.token_total - state.covered_tokens)
-        fixed = tools_tokens(model, self.session.tools)
-        fixed += text_tokens(model, self.session.system_prompt)
-        if self.profile.window_trigger:
-            fixed += sum(row.tokens for row in self.pinned)
         since = state.last_consolidated_at
-        window = model.context_window
+        window = self.model.context_window
+        # Without the window's trigger nothing looks at the whole request: nothing is read for it.
+        fixed = self._fixed_tokens if self.profile.window_trigger else 0
         return Facts(
             messages=max(0, self.branch.message_count - state.covered_messages),
             tokens=tokens,
-            request_tokens=fixed + self.summary_tokens + tokens,
+            request_tokens=fixed + tokens,
             usable=window - self.reserve if window > 0 else None,
             seconds_since=(timezone.now() - since).total_seconds() if since else None,
         )
+
+    @cached_property
+    def _fixed_tokens(self) -> int:
+        """Tokens of the next request besides the messages behind the cursor."""
+        fixed = tools_tokens(self.model, self.session.tools)
+        fixed += text_tokens(self.model, self.session.system_prompt)
+        if self.profile.window_trigger:
+            fixed += sum(row.tokens for row in self.pinned)
+        return fixed + self.summary_tokens
 
     @property
     def reserve(self) -> int:
@@ -181,7 +219,7 @@ class Situation:
         facts = self.facts
         if facts.usable is None:
             return self.profile.keep_recent_tokens
-        return max(0, facts.usable - (facts.request_tokens - facts.tokens))
+        return max(0, facts.usable - self._fixed_tokens)
 
     def _before_question(self) -> tuple[list[Item], list[Item]]:
         """Return the items up to the unanswered question, and the question (B08)."""
@@ -200,7 +238,7 @@ class Situation:
             rows = _newest(rows, limit)
         earlier = [row for row in self.pinned if not row.is_rule]
         if cursor and not _answers_earlier(rows):
-            question = anchor_before(self.branch, cursor)
+            question = anchor_before(self.branch, cursor, last=self._last_covered)
             if question is not None and question not in earlier:
                 earlier = sorted([*earlier, question], key=lambda row: row.position)
         rules = [row for row in [*self.pinned, *self.rows] if row.is_rule]
@@ -242,10 +280,17 @@ def _newest(rows: list[Message], limit: int) -> list[Message]:
 
 
 def situation_of(
-    session: Session, branch: Branch | None = None, *, profile: CompactionProfile | None = None
+    session: Session,
+    branch: Branch | None = None,
+    *,
+    profile: CompactionProfile | None = None,
+    state: CompactionState | None = None,
 ) -> Situation:
-    """Return where a session's branch stands now; `profile` overrides the branch's own."""
-    state = state_of(branch or session.branch)
+    """Return where a session's branch stands now; `profile` overrides the branch's own.
+
+    `state` is the branch's state where the caller has just read it (ensure_state).
+    """
+    state = state or state_of(branch or session.branch)
     return Situation(
         session=session,
         state=state,

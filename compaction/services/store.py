@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from chatapp.drafts import Draft
 from chatapp.models import Message
+from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import insert_between, lock_branches
 from compaction.engine.actions import collect_actions
 from compaction.engine.prompts import (
@@ -24,20 +25,15 @@ from compaction.engine.prompts import (
     system_prompt,
 )
 from compaction.engine.types import Outcome, SummaryRequest
-from compaction.models import (
-    CompactionRun,
-    CompactionState,
-    SessionSummary,
-    SessionSummaryMessage,
-)
+from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.errors import LostRaceError
 from compaction.services.leases import Lease
+from compaction.services.links import link_sources
 from compaction.services.situation import Situation
 from compaction.summarizer import summariser_name
 
 ALGORITHM = "bisect_v1"
 PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
-LINK_BATCH = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +53,18 @@ def store_summary(
     Raises LostRaceError when lease, cursor or run changed meanwhile; then nothing is written.
     """
     state = situation.state
-    last = outcome.items[-1]
-    read = [row for row in situation.rows if row.position <= last.position]
     with transaction.atomic():
-        _hold_positions(run, outcome)
+        ends = _hold_positions(run, outcome)
+        passed = path_messages(
+            situation.branch, after=state.cursor, through=ends.last.position
+        ).order_by()
         _claim_state(
             lease,
             cursor=state.cursor,
             changes={
-                "cursor": last.position,
-                "covered_messages": state.covered_messages + len(read),
-                "covered_tokens": read[-1].tokens_through,
+                "cursor": ends.last.position,
+                "covered_messages": state.covered_messages + passed.count(),
+                "covered_tokens": ends.last.tokens_through,
                 "last_consolidated_at": timezone.now(),
                 "failures": 0,
                 "backoff_until": None,
@@ -78,7 +75,8 @@ def store_summary(
             run,
             outcome,
             sizes,
-            rows={row.pk: row for row in read},
+            ends=ends,
+            sources=without_rules(passed),
             previous=situation.summaries[-1] if situation.summaries else None,
         )
         _finish_run(run, summary, outcome, sizes)
@@ -94,11 +92,10 @@ def store_new_version(
     sizes: Sizes,
     old: SessionSummary,
     previous: SessionSummary | None,
-    rows: list[Message],
 ) -> SessionSummary:
     """Write a new summary over the old one's messages and supersede it; the cursor stays."""
     with transaction.atomic():
-        _hold_positions(run, outcome)
+        ends = _hold_positions(run, outcome)
         _claim_state(lease, cursor=situation.state.cursor, changes={"pending": F("pending")})
         replaced = SessionSummary.objects.filter(
             pk=old.pk, status=SessionSummary.Status.ACTIVE
@@ -110,7 +107,8 @@ def store_new_version(
             run,
             outcome,
             sizes,
-            rows={row.pk: row for row in rows},
+            ends=ends,
+            sources=Message.objects.filter(summary_links__summary=old),
             previous=previous,
             old=old,
         )
@@ -118,19 +116,30 @@ def store_new_version(
     return summary
 
 
-def _hold_positions(run: CompactionRun, outcome: Outcome) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """The rows of the first and the last message that the summariser received."""
+
+    first: Message
+    last: Message
+
+
+def _hold_positions(run: CompactionRun, outcome: Outcome) -> _Ends:
     """Keep the session's positions where they are until the transaction ends.
 
     Another branch's summary may have renumbered them while this one was being written. Branches are
     locked before states, here and in the transcript, so that two workers never wait for each other.
     """
     lock_branches(run.session_id)
-    last = outcome.items[-1]
-    if not Message.objects.filter(pk=last.id, position=last.position).exists():
+    first, last = outcome.items[0], outcome.items[-1]
+    found = Message.objects.only("position", "tokens_through", "created_at")
+    rows = found.in_bulk([first.id, last.id])
+    if last.id not in rows or rows[last.id].position != last.position or first.id not in rows:
         raise LostRaceError(
             "The session's positions were renumbered while the summary was being written; "
             "nothing was stored."
         )
+    return _Ends(first=rows[first.id], last=rows[last.id])
 
 
 def _claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
@@ -153,12 +162,16 @@ def _write(
     outcome: Outcome,
     sizes: Sizes,
     *,
-    rows: dict[Any, Message],
+    ends: _Ends,
+    sources: QuerySet[Message],
     previous: SessionSummary | None,
     old: SessionSummary | None = None,
 ) -> SessionSummary:
-    """Write summary, links and placeholder; `old` is the version that the new one supersedes."""
-    first, last = rows[outcome.items[0].id], rows[outcome.items[-1].id]
+    """Write summary, links and placeholder; `old` is the version that the new one supersedes.
+
+    `sources` finds the outcome's messages again, so that the database can link them by itself.
+    """
+    first, last = ends.first, ends.last
     actions = collect_actions(outcome.items)
     metadata = _metadata(run, outcome)
     summary = SessionSummary.objects.create(
@@ -191,10 +204,7 @@ def _write(
         profile=run.profile,
         **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
     )
-    SessionSummaryMessage.objects.bulk_create(
-        [SessionSummaryMessage(summary=summary, message_id=item.id) for item in outcome.items],
-        batch_size=LINK_BATCH,
-    )
+    link_sources(summary, sources, received=len(outcome.items))
     _write_placeholder(situation, summary, metadata)
     return summary
 

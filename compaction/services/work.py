@@ -13,7 +13,8 @@ from django.db.models import F, QuerySet
 
 from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message
-from compaction.convert import to_item
+from chatapp.selectors import pinned_messages, without_rules
+from compaction.convert import read_items
 from compaction.engine.bisect import BisectSummary, SummaryFailed
 from compaction.engine.protocols import Summarizer
 from compaction.engine.types import Item, Outcome, Step
@@ -126,8 +127,8 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
             sentence=f"The summary is {old.status} by now; there is nothing to replace.",
         )
         return
-    rows = list(Message.objects.filter(summary_links__summary=old).order_by("position").distinct())
-    if not rows:
+    items = read_items(Message.objects.filter(summary_links__summary=old).order_by("position"))
+    if not items:
         runs.finish(
             work.run,
             Status.SKIPPED,
@@ -139,7 +140,7 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
     outcome = _summarise(
         work,
         situation,
-        [to_item(row) for row in rows],
+        items,
         previous=before.summary_text if before else "",
     )
     counter = situation.model.counter
@@ -159,7 +160,6 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
         sizes=sizes,
         old=old,
         previous=before,
-        rows=rows,
     )
     runs.reload(work.run)
 
@@ -253,11 +253,9 @@ def _sizes(situation: Situation, outcome: Outcome) -> Sizes:
     staying = situation.summaries[-others:] if others else []
     last = outcome.items[-1].position
     # A pinned message is sent verbatim although it was summarised too.
-    pinned = sum(
-        row.tokens
-        for row in situation.rows
-        if row.pinned and not row.is_rule and row.position <= last
-    )
+    again = without_rules(pinned_messages(situation.branch, through=last))
+    again = again.filter(position__gt=situation.state.cursor)
+    pinned = sum(again.values_list("tokens", flat=True))
     after = sum(row.summary_tokens for row in staying) + tokens + kept + pinned
     return Sizes(before=before, after=after, summary=tokens)
 

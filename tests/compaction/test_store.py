@@ -83,6 +83,13 @@ def test_when_a_row_cannot_be_inserted_nothing_is_stored(session, monkeypatch, m
         return real_save(self, manager, using, *args, **kwargs)
 
     monkeypatch.setattr(Model, "_do_insert", save)
+
+    def link(*args, **kwargs):
+        raise IntegrityError("refused")
+
+    if model is SessionSummaryMessage:
+        # The database links by itself: no row of this model is ever made.
+        monkeypatch.setattr("compaction.services.store.link_sources", link)
     assert compact(session).status == "failed"
     assert nothing_was_stored(session)
 
@@ -125,6 +132,31 @@ def test_positions_renumbered_meanwhile_write_nothing(session, monkeypatch):
     run = compact(session)
     assert (run.status, run.error_code) == ("failed", "lost_race")
     assert nothing_was_stored(session)
+
+
+def test_a_message_put_between_meanwhile_writes_nothing_for_nobody_has_read_it(
+    session, monkeypatch
+):
+    first = stored(session)[0].position
+    draft = Draft(wire={"role": "user", "content": "MK-0777 put between"})
+    meanwhile(
+        monkeypatch, lambda: transcript.insert_between(session.branch, after=first, draft=draft)
+    )
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "lost_race")
+    assert nothing_was_stored(session)
+    assert any("MK-0777" in text for text in texts(sent(session), "user"))
+
+
+def test_a_rule_before_the_cursor_is_covered_but_never_linked(owner, model_server, queued):
+    profile(**NEVER, keep_last_n=2)
+    rule = {"role": "system", "content": "Answer in one word."}
+    session = SessionFactory(owner=owner, wires=[rule, *talk(6)])
+    assert compact(session).status == "succeeded"
+    rows = stored(session)
+    linked = SessionSummaryMessage.objects.values_list("message_id", flat=True)
+    assert set(linked) == {row.pk for row in rows[1:11]}
+    assert state(session).covered_messages == 11
 
 
 def test_a_lost_race_makes_nobody_wait(session, monkeypatch):
