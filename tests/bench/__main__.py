@@ -1,0 +1,62 @@
+"""The benchmark: prints what things cost, asserts nothing about time.
+
+    python -m tests.bench [--json FILE] [--only THEME…]
+
+It works on a database of its own: a temporary SQLite file, or a scratch database beside the one
+that DATABASE_URL names, which it removes again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import django
+
+THEMES = ("deciding", "taking_turns", "compacting", "counting", "importing", "serving")
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--json", type=Path, help="write {name, n, value, unit} there too")
+    parser.add_argument("--only", nargs="+", choices=THEMES, default=THEMES, metavar="THEME")
+    options = parser.parse_args(arguments)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    django.setup()
+    from tests.bench.sizes import Sizes
+    from tests.bench.themes import run
+
+    with _scratch_database():
+        rows = []
+        for row in run(options.only, Sizes()):
+            print(f"{row.name:<52}{row.n:>9,}{row.value:>14,.1f} {row.unit}", flush=True)
+            rows.append(row.as_dict())
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+@contextmanager
+def _scratch_database() -> Iterator[None]:
+    from django.db import connection
+
+    old = connection.settings_dict["NAME"]
+    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    # As in an installation, where the queue's workers hold theirs, ours is never the last
+    # connection that is closed: SQLite would put its log away each time.
+    other = connection.copy()
+    other.ensure_connection()
+    try:
+        yield
+    finally:
+        other.close()
+        connection.creation.destroy_test_db(old, verbosity=0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,61 @@
+"""A compaction that reads and links everything, with a summariser that answers at once."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from functools import partial
+
+from django.conf import settings
+from django.test import override_settings
+
+from chatapp.models import Session
+from compaction.models import CompactionRun, SessionSummaryMessage
+from compaction.services.compact import compact_branch
+from tests.bench.conversations import fresh, stored
+from tests.bench.instant import ANSWER, WINDOW
+from tests.bench.measure import Row, Spent, peak_megabytes, spending
+from tests.bench.sizes import Sizes
+from tests.fakes.model_server import ModelServer
+
+USAGE = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050}
+SCRIPT = [{"when": {}, "reply": {"text": ANSWER, "usage": USAGE}}]
+
+
+def measure(sizes: Sizes) -> Iterator[Row]:
+    """Yield the rows of this theme."""
+    for count in sizes.compactions:
+        spent = [_spent(count, seed) for seed in range(sizes.compaction_repeats + 1)][1:]
+        yield _row("compaction, in process", count, [one.thread for one in spent])
+        with ModelServer(SCRIPT) as server, _models_of(server):
+            spent = [_spent(count, seed) for seed in range(sizes.compaction_repeats + 1)][1:]
+        yield _row("compaction, over HTTP", count, [one.thread for one in spent])
+        servers = [one.process - one.thread for one in spent]
+        yield _row("compaction, over HTTP: the fake server's part", count, servers)
+        peak = peak_megabytes(partial(_compact, stored(count)))
+        yield Row(name="compaction, peak memory", n=count, value=peak, unit="MB")
+
+
+def _row(name: str, count: int, milliseconds: list[float]) -> Row:
+    return Row(name=name, n=count, value=statistics.median(milliseconds), unit="CPU ms")
+
+
+def _models_of(server: ModelServer) -> override_settings:
+    models = server.models(CONTEXT_WINDOW=WINDOW, ENCODING="o200k_base")
+    return override_settings(CHATAPP=settings.CHATAPP | {"MODELS": models})
+
+
+def _spent(count: int, seed: int) -> Spent:
+    session = fresh(stored(count, seed=seed))
+    with spending() as spent:
+        run = _compact(session)
+    assert run.status == CompactionRun.Status.SUCCEEDED, run.error
+    read = SessionSummaryMessage.objects.filter(summary__run=run).count()
+    assert read == session.branch.message_count == count
+    return spent
+
+
+def _compact(session: Session) -> CompactionRun:
+    return compact_branch(
+        session=session, trigger="manual", reason="manual", keep_last_n=0, seconds=600
+    )

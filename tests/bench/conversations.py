@@ -1,0 +1,91 @@
+"""Stored conversations of a wanted size, with or without a summary over all but the last part."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from typing import Any
+
+from django.contrib.auth import get_user_model
+
+from chatapp import transcript
+from chatapp.drafts import Draft
+from chatapp.llm.tokens import TokenCounter
+from chatapp.models import Message, Session
+from chatapp.selectors import counter_of
+from compaction.models import CompactionState, SessionSummary
+from tests.bench.texts import Phrases, turn_columns
+
+SUMMARY = "## Decisions\nThe parts ship in March; the budget is 40 000 and stays. " * 8
+CHUNK = 5000
+
+
+def owner() -> Any:
+    """Return the user whom all benchmarks' sessions belong to."""
+    return get_user_model()._default_manager.get_or_create(username="bench")[0]
+
+
+@lru_cache(maxsize=4)
+def _phrases(counter: TokenCounter) -> Phrases:
+    return Phrases.make(counter, random.Random(3), size=300)
+
+
+def wires(count: int, counter: TokenCounter, *, seed: int = 3) -> list[dict[str, Any]]:
+    """Return that many chat messages in whole turns, the last turn perhaps cut to questions."""
+    chance, found = random.Random(seed), []
+    phrases = _phrases(counter)
+    while len(found) < count:
+        turn = turn_columns(phrases, counter, chance)
+        if len(found) + len(turn) > count:
+            turn = [turn[0], turn[-1]][: count - len(found)]
+        found += [_wire(columns) for columns in turn]
+    return found
+
+
+def _wire(columns: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in columns.items() if key not in ("tokens", "tool_name")}
+
+
+def stored(count: int, *, seed: int = 3) -> Session:
+    """Return a new session with that many messages, none of them summarised."""
+    session = transcript.create_session(owner=owner(), title=f"{count} messages")
+    made = wires(count, counter_of(session), seed=seed)
+    for start in range(0, count, CHUNK):
+        drafts = [Draft(wire=wire) for wire in made[start : start + CHUNK]]
+        transcript.append(session.branch, drafts)
+    return session
+
+
+def summarise_all_but(session: Session, left: int) -> None:
+    """Say that everything but the last `left` messages is summarised, without asking a model."""
+    branch = session.branch
+    newest = Message.objects.filter(branch=branch, kind=Message.Kind.MESSAGE).order_by("-position")
+    last = newest[left]
+    count = branch.message_count - left
+    SessionSummary.objects.filter(branch=branch).delete()
+    SessionSummary.objects.create(
+        session=session,
+        branch=branch,
+        summary_text=SUMMARY,
+        summary_tokens=counter_of(session).count(SUMMARY),
+        first_message=last,
+        last_message=last,
+        trigger="manual",
+        reason="manual",
+        message_count=count,
+        covers_from=1,
+        covers_through=last.position,
+    )
+    CompactionState.objects.update_or_create(
+        branch=branch,
+        defaults={
+            "cursor": last.position,
+            "covered_messages": count,
+            "covered_tokens": last.tokens_through,
+        },
+    )
+
+
+def fresh(session: Session) -> Session:
+    """Return the session as a request reads it."""
+    return Session.objects.select_related("active_branch").get(pk=session.pk)

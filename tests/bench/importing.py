@@ -1,0 +1,35 @@
+"""Importing a conversation: how fast, and how much memory it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from chatapp.importing import import_file
+from chatapp.llm.models import get_model
+from tests.bench.conversations import owner, wires
+from tests.bench.measure import Row, peak_megabytes, spending
+from tests.bench.sizes import Sizes
+
+
+def measure(sizes: Sizes) -> Iterator[Row]:
+    """Yield the rows of this theme."""
+    count = sizes.imported
+    content = _file(count, seed=5)
+    with spending() as spent:
+        _import(content, count)
+    yield Row(name="import", n=count, value=1000 * count / spent.wall, unit="messages/s")
+    content = _file(count, seed=6)
+    peak = peak_megabytes(lambda: _import(content, count))
+    yield Row(name="import, file", n=count, value=len(content) / 1e6, unit="MB")
+    yield Row(name="import, peak memory", n=count, value=peak, unit="MB")
+
+
+def _file(count: int, *, seed: int) -> bytes:
+    made = wires(count, get_model("default").counter, seed=seed)
+    return json.dumps({"title": f"Import {seed}", "messages": made}).encode()
+
+
+def _import(content: bytes, count: int) -> None:
+    report = import_file(owner=owner(), content=content, name="bench.json")
+    assert [one.messages_added for one in report.imported] == [count], report.problems

@@ -1,0 +1,143 @@
+"""Requests a second through one real worker over loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import cycle
+from pathlib import Path
+
+from django.db import connection
+from rest_framework.authtoken.models import Token
+
+from tests.bench.conversations import owner, stored, summarise_all_but
+from tests.bench.instant import ANSWER
+from tests.bench.measure import Row
+from tests.bench.sizes import Sizes
+
+CLIENTS = 4
+PAGE = 100
+START_SECONDS = 30
+
+
+def measure(sizes: Sizes) -> Iterator[Row]:
+    """Yield the rows of this theme."""
+    count = min(1_000, sizes.histories[-1])
+    session = stored(count)
+    summarise_all_but(session, min(6, count // 4))
+    token, _ = Token.objects.get_or_create(user=owner())
+    address = f"/api/v1/sessions/{session.pk}/messages/"
+    bodies = cycle(json.dumps({"role": role, "content": ANSWER}) for role in ("user", "assistant"))
+    newest = f"{address}?order=newest&page_size={PAGE}"
+    with _worker() as (port, process):
+        # Clients of their own: a worker hangs up on those that were silent for five seconds.
+        reader, writer = (_Client(port=port, token=token.key) for _ in range(2))
+        works = (
+            ("GET last 100 messages", lambda: reader.send("GET", newest, "", 200)),
+            ("POST one message", lambda: writer.send("POST", address, next(bodies), 201)),
+        )
+        for name, work in works:
+            work()
+            before = _processor_seconds(process)
+            requests, seconds = _hammer(work, sizes.requests)
+            spent = 1000 * (_processor_seconds(process) - before) / requests
+            yield Row(name=name, n=count, value=requests / seconds, unit="requests/s")
+            yield Row(name=f"{name}, the worker's part", n=count, value=spent, unit="CPU ms")
+
+
+def _processor_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time of a process, children excluded; 0 where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class _Client(threading.local):
+    """A connection a thread, kept open as frontends keep theirs."""
+
+    def __init__(self, *, port: int, token: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._headers = {"Authorization": f"Token {token}", "Content-Type": "application/json"}
+
+    def send(self, method: str, address: str, body: str, status: int) -> None:
+        """Send one request and read its answer to the end."""
+        self._connection.request(method, address, body=body or None, headers=self._headers)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        assert answer.status == status, text[:500]
+
+
+def _hammer(work: Callable[[], None], requests: int) -> tuple[int, float]:
+    """Send about that many requests from several clients; return their number and the seconds."""
+    failures: list[BaseException] = []
+    each = max(1, requests // CLIENTS)
+
+    def ask() -> None:
+        try:
+            for _ in range(each):
+                work()
+        except BaseException as error:
+            failures.append(error)
+
+    started = time.perf_counter()
+    _together(ask, count=CLIENTS)
+    seconds = time.perf_counter() - started
+    if failures:
+        raise failures[0]
+    return each * CLIENTS, seconds
+
+
+def _together(work: Callable[[], None], *, count: int) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def _worker() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Run the product's server with one worker on the benchmark's database; yield its port too."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    connection.close()
+    command = [sys.executable, "-m", "uvicorn", "chatapp.asgi:application", "--port", str(port)]
+    ours = {"DATABASE_URL": _database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    process = subprocess.Popen(
+        [*command, "--log-level", "warning", "--no-access-log"], env=os.environ | ours
+    )
+    try:
+        _wait_for(port, process)
+        yield port, process
+    finally:
+        process.terminate()
+        process.wait(timeout=START_SECONDS)
+
+
+def _database_url() -> str:
+    """Return the address of the database that this process has open."""
+    config = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{config['NAME']}"
+    who = f"{config['USER']}:{config['PASSWORD']}" if config["PASSWORD"] else config["USER"]
+    return f"postgres://{who}@{config['HOST']}:{config['PORT'] or 5432}/{config['NAME']}"
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise RuntimeError("The server did not start.")

@@ -1,0 +1,35 @@
+"""How large the benchmarks are: as the table wants them, or tiny, to see that they still run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Sizes in messages, unless the name says otherwise."""
+
+    repeats: int = 30
+    histories: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
+    largest_unsummarised: int = 10_000
+    turns: tuple[int, ...] = (1_000, 10_000)
+    turns_measured: int = 8
+    compactions: tuple[int, ...] = (1_000, 10_000)
+    compaction_repeats: int = 3
+    counted_characters: int = 2_000_000
+    imported: int = 10_000
+    requests: int = 400
+
+
+TINY = Sizes(
+    repeats=1,
+    histories=(20,),
+    largest_unsummarised=20,
+    turns=(20,),
+    turns_measured=1,
+    compactions=(20,),
+    compaction_repeats=1,
+    counted_characters=2_000,
+    imported=20,
+    requests=6,
+)
