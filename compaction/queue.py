@@ -13,6 +13,8 @@ from django.db import transaction
 RUN_TASK = "compaction.tasks.run_compaction"
 SWEEP_TASK = "compaction.tasks.sweep"
 SWEEP_MINUTES = 1
+ROLL_UP_TASK = "compaction.tasks.roll_up"
+ROLL_UP_MINUTES = 5
 
 
 def enqueue_run(run_id: UUID) -> None:
@@ -33,16 +35,21 @@ def _put(task: str, *arguments: Any) -> None:
     async_task(task, *arguments)  # type: ignore[no-untyped-call]
 
 
-def ensure_schedule() -> None:
-    """Store the sweep's schedule; safe to call again and from two processes."""
+def ensure_schedules() -> None:
+    """Store the schedules; safe to call again and from two processes."""
+    _ensure_schedule("compaction sweep", SWEEP_TASK, SWEEP_MINUTES)
+    _ensure_schedule("compaction figures", ROLL_UP_TASK, ROLL_UP_MINUTES)
+
+
+def _ensure_schedule(name: str, task: str, minutes: int) -> None:
     from django_q.models import Schedule
 
     Schedule.objects.update_or_create(
-        name="compaction sweep",
+        name=name,
         defaults={
-            "func": SWEEP_TASK,
+            "func": task,
             "schedule_type": Schedule.MINUTES,
-            "minutes": SWEEP_MINUTES,
+            "minutes": minutes,
             "repeats": -1,
         },
     )

@@ -1,4 +1,4 @@
-"""Median and ninth decile of compression ratios, ranked by the database."""
+"""Median, ninth decile and distribution of compression ratios, worked out by the database."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import RowNumber
 
 from compaction.models import SessionSummary
+
+# The distribution is counted in steps of this size; the last one has no upper end.
+RATIO_STEP = 0.05
+RATIO_BINS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +62,21 @@ def _ratios_of(ranked: Sequence[tuple[int, int, float]]) -> Ratios:
     middle = [ratio for rank, _, ratio in ranked if size <= 2 * rank <= size + 2]
     p90 = [ratio for rank, _, ratio in ranked if 9 * size <= 10 * rank < 9 * size + 10]
     return Ratios(summaries=size, median=sum(middle) / len(middle), p90=p90[0])
+
+
+def bin_q(index: int) -> Q:
+    """Return the condition for one step of the distribution: from its lower end up to its upper.
+
+    The first leaves out zero, which is no ratio; the last takes everything above it too.
+    """
+    lower = round(index * RATIO_STEP, 2)
+    condition = Q(compression_ratio__gte=lower) if index else Q(compression_ratio__gt=0)
+    if index < RATIO_BINS - 1:
+        condition &= Q(compression_ratio__lt=round((index + 1) * RATIO_STEP, 2))
+    return condition
+
+
+def distribution(summaries: QuerySet[SessionSummary]) -> list[int]:
+    """Return how many of the summaries fall into every step, in one query."""
+    counts = {f"bin{index}": Count("pk", filter=bin_q(index)) for index in range(RATIO_BINS)}
+    return list(summaries.aggregate(**counts).values())

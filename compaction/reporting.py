@@ -87,14 +87,26 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """The runs requested at or after a moment (None: all); every method is one to three queries."""
+    """The runs requested at or after a moment (None: all) and before another (None: until now).
+
+    Every method is one to three queries.
+    """
 
     since: datetime | None = None
+    until: datetime | None = None
 
     @property
     def _runs(self) -> QuerySet[CompactionRun]:
-        runs = CompactionRun.objects.all()
-        return runs if self.since is None else runs.filter(created_at__gte=self.since)
+        return CompactionRun.objects.filter(self._within())
+
+    def _within(self, run: str = "") -> Q:
+        """Return the condition on a row whose run is found at `run`: a range of its index."""
+        condition = Q()
+        if self.since is not None:
+            condition &= Q(**{f"{run}created_at__gte": self.since})
+        if self.until is not None:
+            condition &= Q(**{f"{run}created_at__lt": self.until})
+        return condition
 
     def totals(self) -> Totals:
         """Return the sums over all runs."""
@@ -160,9 +172,9 @@ class Period:
 
     def _lost_costs(self, by: str | None) -> dict[Any, float]:
         """Return what runs without a result cost, by group: only their calls know."""
-        steps = CompactionStep.objects.filter(~Q(run__status=Status.SUCCEEDED), cost__gt=0)
-        if self.since is not None:
-            steps = steps.filter(run__created_at__gte=self.since)
+        steps = CompactionStep.objects.filter(
+            self._within("run__"), ~Q(run__status=Status.SUCCEEDED), cost__gt=0
+        )
         rows = (
             steps.annotate(key=_key(by, "run__"))
             .values("key")
@@ -171,9 +183,7 @@ class Period:
         return {row["key"]: row["spent"] for row in rows}
 
     def _ratios(self, by: str | None) -> dict[Any, Ratios]:
-        summaries = SessionSummary.objects.filter(run__isnull=False)
-        if self.since is not None:
-            summaries = summaries.filter(run__created_at__gte=self.since)
+        summaries = SessionSummary.objects.filter(self._within("run__"), run__isnull=False)
         return ratios_by(_key(by, "run__"), summaries)
 
 

@@ -1,4 +1,4 @@
-"""What happens by the clock: the sweep that finds dead workers and lost runs."""
+"""What happens by the clock: the sweep that finds dead workers, the figures of the front page."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from compaction import queue
 
 def install() -> None:
     """Store the schedules in the queue's own table."""
-    queue.ensure_schedule()
+    queue.ensure_schedules()

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from compaction.services.compact import execute_run
 from compaction.services.errors import RunGoneError
+from compaction.services.figures import refresh_figures
 from compaction.services.sweep import sweep_runs
 
 
@@ -20,3 +21,8 @@ def run_compaction(run_id: str) -> str:
 def sweep() -> dict[str, int]:
     """Find what died or never started; return how many of each."""
     return sweep_runs().as_dict()
+
+
+def roll_up() -> int:
+    """Bring the figures of the front page up to date; return how many days were worked out."""
+    return len(refresh_figures().days)

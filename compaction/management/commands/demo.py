@@ -35,6 +35,7 @@ from compaction.demo.serving import (
     choose_port,
     web_and_queue,
 )
+from compaction.services.figures import refresh_figures
 
 LABEL_CELLS = 11
 TITLE_CELLS = 48
@@ -90,6 +91,7 @@ class Command(BaseCommand):
         operator = self.set_up_account()
         samples = self.store_samples(operator)
         done = self.compact(samples)
+        refresh_figures()
         self.show_table(done)
         if serve and port is not None:
             self.serve(port, operator, samples)
