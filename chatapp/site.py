@@ -10,12 +10,14 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path
 from django.utils.safestring import SafeString
 
 # Returns a finished piece of the front page; empty where the operator may not see it.
 FrontPanel = Callable[[HttpRequest], SafeString | str]
+PageView = Callable[..., HttpResponseBase]
 
 
 class OperatorsSite(AdminSite):
@@ -29,18 +31,39 @@ class OperatorsSite(AdminSite):
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
         self._front_panels: list[FrontPanel] = []
+        self._front_styles: list[str] = []
+        self._pages: list[tuple[str, PageView, str]] = []
 
-    def add_front_panel(self, panel: FrontPanel) -> FrontPanel:
-        """Add a panel to the front page, below those added before; usable as a decorator."""
+    def add_front_panel(self, panel: FrontPanel, *, style: str = "") -> FrontPanel:
+        """Add a panel to the front page, below those added before; usable as a decorator.
+
+        `style` is the panel's style sheet, named as a static file.
+        """
         self._front_panels.append(panel)
+        if style:
+            self._front_styles.append(style)
         return panel
+
+    def add_page(self, route: str, view: PageView, *, name: str) -> None:
+        """Add an address of an app's own, for whoever may enter the admin.
+
+        What else the view asks of them is its own matter. Call it while the apps are loaded: the
+        addresses are read once.
+        """
+        self._pages.append((route, view, name))
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        """Return the apps' own addresses before the stock ones, which end in a catch-all."""
+        own = [path(route, self.admin_view(view), name=name) for route, view, name in self._pages]
+        return [*own, *super().get_urls()]
 
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         """Return the front page."""
-        panels = [panel(request) for panel in self._front_panels]
-        return super().index(request, {"front_panels": panels, **(extra_context or {})})
+        panels = [shown for panel in self._front_panels if (shown := panel(request))]
+        context = {"front_panels": panels, "front_styles": self._front_styles if panels else []}
+        return super().index(request, context | (extra_context or {}))
 
 
 class OperatorsAdminConfig(AdminConfig):

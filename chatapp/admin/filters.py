@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from chatapp.days import day_range
 from chatapp.llm.models import all_models
 
 
@@ -36,6 +37,39 @@ class CreatedSince(admin.SimpleListFilter):
             since = timezone.now() - timedelta(days=int(self.value() or 0))
             return queryset.filter(created_at__gte=since)
         return queryset
+
+
+class Day(admin.SimpleListFilter):
+    """Days of UTC: ?day=2026-11-27, or ?day=2026-11-01..2026-11-30 with both ends.
+
+    A range of the index that orders the list. Shown only while it is in force.
+    """
+
+    title = "day (UTC)"
+    parameter_name = "day"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        """Return the days in force, or nothing."""
+        wanted = request.GET.get(self.parameter_name, "")
+        return [(wanted, wanted.replace("..", " to "))] if wanted else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep the rows of these days; what is no day has none."""
+        wanted = self.value()
+        if not wanted:
+            return queryset
+        first, _, last = wanted.partition("..")
+        try:
+            days = date.fromisoformat(first), date.fromisoformat(last or first)
+            start, end = day_range(*days)
+        except (ValueError, OverflowError):
+            return queryset.none()
+        return queryset.filter(created_at__gte=start, created_at__lt=end)
+
+
+def days_value(first: date, last: date) -> str:
+    """Return what the address of a list says for a span of days, both ends included."""
+    return first.isoformat() if first == last else f"{first.isoformat()}..{last.isoformat()}"
 
 
 class ModelAlias(admin.SimpleListFilter):

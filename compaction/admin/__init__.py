@@ -1,12 +1,13 @@
 """The operators' pages of compaction; the session's page of chatapp gains what belongs here."""
 
-from compaction.admin.link import SummarySourceAdmin
-from compaction.admin.profile import CompactionProfileAdmin
-from compaction.admin.run import CompactionRunAdmin
-from compaction.admin.session import CompactedSessionAdmin
+from compaction.admin.front.panel import front_panel
+from compaction.admin.profile.profile import CompactionProfileAdmin
+from compaction.admin.run.run import CompactionRunAdmin
+from compaction.admin.run.step import CompactionStepAdmin
+from compaction.admin.session.session import CompactedSessionAdmin
 from compaction.admin.state import CompactionStateAdmin
-from compaction.admin.step import CompactionStepAdmin
-from compaction.admin.summary import SessionSummaryAdmin
+from compaction.admin.summary.link import SummarySourceAdmin
+from compaction.admin.summary.summary import SessionSummaryAdmin
 
 __all__ = [
     "CompactedSessionAdmin",
@@ -16,4 +17,5 @@ __all__ = [
     "CompactionStepAdmin",
     "SessionSummaryAdmin",
     "SummarySourceAdmin",
+    "front_panel",
 ]

@@ -10,6 +10,25 @@ from django.http import HttpRequest
 
 from compaction.admin.words import INTERRUPTED, REASONS
 from compaction.models import CompactionRun
+from compaction.ratios import RATIO_BINS, bin_q
+
+# Groups of states, as the front page counts them.
+FAILURES = "failures"
+UNFINISHED = "unfinished"
+UNFINISHED_STATUSES = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
+
+
+def bin_value(index: int) -> str:
+    """Return what the address says for one step of the distribution: 15-20, in per cent."""
+    width = 100 // RATIO_BINS
+    upper = str((index + 1) * width) if index < RATIO_BINS - 1 else ""
+    return f"{index * width}-{upper}"
+
+
+def bin_words(index: int) -> str:
+    """Return one step of the distribution in words."""
+    lower, upper = bin_value(index).split("-")
+    return f"{lower} % to {upper} %" if upper else f"{lower} % and more"
 
 
 class Trigger(admin.SimpleListFilter):
@@ -43,18 +62,27 @@ class Reason(admin.SimpleListFilter):
 
 
 class RunStatus(admin.SimpleListFilter):
-    """The life of a run, with Interrupted told apart from Failed."""
+    """The life of a run, with Interrupted told apart from Failed; groups are those of figures."""
 
     title = "status"
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         """Return the states."""
-        return [*CompactionRun.Status.choices, (INTERRUPTED, "Interrupted")]
+        return [
+            *CompactionRun.Status.choices,
+            (INTERRUPTED, "Interrupted"),
+            (FAILURES, "Failed or interrupted"),
+            (UNFINISHED, "Queued or running"),
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Keep one state's rows."""
         failed = CompactionRun.Status.FAILED
+        if self.value() == FAILURES:
+            return queryset.filter(status=failed)
+        if self.value() == UNFINISHED:
+            return queryset.filter(status__in=UNFINISHED_STATUSES)
         if self.value() == INTERRUPTED:
             return queryset.filter(status=failed, error_code=INTERRUPTED)
         if self.value() == failed:
@@ -63,23 +91,31 @@ class RunStatus(admin.SimpleListFilter):
 
 
 class Ratio(admin.SimpleListFilter):
-    """The summary's size as a part of its input, in ranges of the index `summary_ratio`."""
+    """The summary's size as a part of its input, in ranges of the index `summary_ratio`.
+
+    A step of the distribution on the front page is shown only while it is in force.
+    """
 
     title = "compression ratio"
     parameter_name = "ratio"
+    bins = {bin_value(index): index for index in range(RATIO_BINS)}
     ranges = {"10": (0.0, 0.1), "25": (0.1, 0.25), "50": (0.25, 0.5), "more": (0.5, None)}
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         """Return the ranges."""
+        wanted = request.GET.get(self.parameter_name, "")
         return [
             ("10", "Below 10 %"),
             ("25", "10 % to 25 %"),
             ("50", "25 % to 50 %"),
             ("more", "50 % and more"),
+            *([(wanted, bin_words(self.bins[wanted]))] if wanted in self.bins else []),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Keep one range's rows: from its lower end up to, not including, its upper."""
+        if self.value() in self.bins:
+            return queryset.filter(bin_q(self.bins[str(self.value())]))
         if self.value() not in self.ranges:
             return queryset
         low, high = self.ranges[str(self.value())]

@@ -1,0 +1,1 @@
+"""The front page: tiles and plots of the daily figures."""
