@@ -10,6 +10,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
+# What the groups of the parameters are about, in the order in which they are shown.
+GROUPS = {
+    "when": "When to compact",
+    "cut": "What stays verbatim",
+    "summariser": "Who summarises, and how long",
+    "bisect": "Inputs that are too large",
+    "recovery": "After a refused request",
+    "sending": "What is sent",
+}
+
 
 class ProfileError(ValueError):
     """Parameters that cannot work: `errors` maps a parameter's name to a sentence."""
@@ -94,7 +104,7 @@ class Profile:
         choices=("model", "extractive"),
     )
     summary_model: str = _parameter(
-        "", "Alias of the summarising model; empty means the session's own.", group="summariser"
+        "", "Alias of the summarising model, or the session's own.", group="summariser"
     )
     target_summary_tokens: int = _parameter(
         700,
@@ -114,7 +124,7 @@ class Profile:
     )
     temperature: float | None = _parameter(
         0.2,
-        "Temperature of the summarising calls; empty sends none.",
+        "Temperature of the summarising calls; none sends no temperature.",
         group="summariser",
         minimum=0.0,
         maximum=2.0,
@@ -222,6 +232,18 @@ def build(base: Profile, values: Mapping[str, Any]) -> Profile:
     if errors:
         raise ProfileError(errors)
     return profile
+
+
+def parameter_groups() -> dict[str, tuple[str, ...]]:
+    """Return every group's title with the names of its parameters; new groups stand at the end."""
+    names: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for item in fields(Profile):
+        names.setdefault(item.metadata["group"], []).append(item.name)
+    return {
+        GROUPS.get(group, group.replace("_", " ").capitalize() or "Other"): tuple(found)
+        for group, found in names.items()
+        if found
+    }
 
 
 def parameter_types() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -59,10 +60,13 @@ class CompactionProfile(models.Model):
 
     def resolved(self) -> Profile:
         """Return all parameters: preset, then the environment, then this row's own."""
-        environment: dict[str, Any] = {}
-        if self.base == "bisect":
-            environment = from_environment(compaction_settings.environment)
-        return build(PRESETS[self.base], environment | self.parameters)
+        return build(PRESETS[self.base], self.environment() | self.parameters)
+
+    def environment(self) -> dict[str, Any]:
+        """Return what variables set between the preset and this row; ProfileError for junk."""
+        if self.base != "bisect":
+            return {}
+        return from_environment(compaction_settings.environment)
 
     def clean(self) -> None:
         """Refuse parameters that cannot work, with a sentence for each."""
@@ -75,8 +79,20 @@ class CompactionProfile(models.Model):
             if profile.summary_model:
                 get_model(profile.summary_model)
         except ProfileError as error:
-            raise ValidationError(
-                {"parameters": [f"{name}: {text}" for name, text in error.errors.items()]}
-            ) from error
+            raise _refused(error.errors) from error
         except UnknownModelError as error:
-            raise ValidationError({"parameters": [f"summary_model: {error}"]}) from error
+            raise _refused({"summary_model": str(error)}) from error
+
+
+def _refused(sentences: Mapping[str, str]) -> ValidationError:
+    """Return the error of `parameters`; `params` tell a form at which field a sentence belongs."""
+    return ValidationError(
+        {
+            "parameters": [
+                ValidationError(
+                    "%(parameter)s: %(sentence)s", params={"parameter": name, "sentence": text}
+                )
+                for name, text in sentences.items()
+            ]
+        }
+    )

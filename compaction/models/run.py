@@ -90,6 +90,8 @@ class CompactionRun(models.Model):
             # The admin's list, and the runs of one session, newest first.
             models.Index(fields=["-created_at", "-id"], name="run_newest"),
             models.Index(fields=["session", "-created_at"], name="run_of_session"),
+            # The page of a profile's version: its newest runs.
+            models.Index(fields=["profile", "-created_at", "-id"], name="run_of_profile"),
             # The sweep: what waits or works.
             models.Index(
                 fields=["status", "created_at"],

@@ -42,6 +42,8 @@ class CompactionState(models.Model):
                 condition=models.Q(lease_owner__isnull=False),
                 name="state_leased",
             ),
+            # The page of a profile: the few branches that name one.
+            models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),
         ]
 
     def __str__(self) -> str:

@@ -25,3 +25,7 @@ class RunGoneError(CompactionError):
 
 class OutOfTimeError(CompactionError):
     """The run's time budget is used up."""
+
+
+class StaleProfileError(CompactionError):
+    """Another version of a profile was stored since the caller looked at it."""

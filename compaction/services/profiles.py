@@ -13,7 +13,7 @@ from chatapp.models import Branch, Session
 from compaction.conf import compaction_settings
 from compaction.engine.profile import PRESETS, Profile, ProfileError, build
 from compaction.models import CompactionProfile, CompactionState
-from compaction.services.errors import CompactionError
+from compaction.services.errors import CompactionError, StaleProfileError
 from compaction.services.leases import ensure_state
 
 logger = logging.getLogger(__name__)
@@ -64,39 +64,91 @@ def save_profile(
     base: str | None = None,
     description: str | None = None,
     make_default: bool = False,
+    opened: int | None = None,
 ) -> CompactionProfile:
     """Store a new version of a profile (version 1 for a new name) and return it.
 
-    Raises django.core.exceptions.ValidationError with a sentence for every wrong parameter.
+    Where nothing differs from the current version, that one is returned and nothing is stored.
+    `opened` is the version that was looked at before (0: there was none): another one is not
+    overwritten, StaleProfileError is raised. Raises django.core.exceptions.ValidationError with a
+    sentence for every wrong parameter.
     """
     with transaction.atomic():
+        _wait_for_other_writers()
         old = CompactionProfile.objects.filter(name=name, is_current=True).first()
+        if opened is not None:
+            refuse_stale(old, opened)
         newest = CompactionProfile.objects.filter(name=name).aggregate(n=Max("version"))["n"] or 0
-        is_default = make_default or bool(old and old.is_default)
         row = CompactionProfile(
             name=name,
             version=newest + 1,
             base=base or (old.base if old else "bisect"),
             parameters=dict(parameters),
             description=(old.description if old else "") if description is None else description,
-            is_default=is_default,
+            is_default=make_default or bool(old and old.is_default),
         )
         row.full_clean(validate_unique=False, validate_constraints=False)
+        if old is not None and _says_the_same(old, row):
+            return old
         CompactionProfile.objects.filter(name=name, is_current=True).update(is_current=False)
-        if is_default:
+        if row.is_default:
             CompactionProfile.objects.filter(is_default=True).update(is_default=False)
         row.save(force_insert=True)
     return row
 
 
+def refuse_stale(current: CompactionProfile | None, opened: int) -> None:
+    """Raise StaleProfileError where the current version is not the one that was looked at."""
+    if (current.version if current else 0) != opened:
+        raise StaleProfileError(
+            f"Version {current.version} was saved meanwhile: look at it first."
+            if current
+            else "The profile is gone: make it anew."
+        )
+
+
+def restore_version(row: CompactionProfile, *, opened: int | None = None) -> CompactionProfile:
+    """Store what an old version says as a new one; see save_profile."""
+    return save_profile(
+        name=row.name,
+        base=row.base,
+        parameters=row.parameters,
+        description=row.description,
+        opened=opened,
+    )
+
+
+def reset_profile(name: str, *, opened: int | None = None) -> CompactionProfile:
+    """Store a version without any parameter of its own; see save_profile."""
+    return save_profile(name=name, parameters={}, opened=opened)
+
+
 def make_default(name: str) -> CompactionProfile:
     """Make a profile the one for sessions that name none."""
-    row = find_profile(name)
     with transaction.atomic():
+        _wait_for_other_writers()
+        row = find_profile(name)
         CompactionProfile.objects.filter(is_default=True).update(is_default=False)
         CompactionProfile.objects.filter(pk=row.pk).update(is_default=True)
     row.is_default = True
     return row
+
+
+def _wait_for_other_writers() -> None:
+    """Hold the table's first row until the transaction ends: one writer of profiles at a time.
+
+    Not the current row: whoever waited for it would find that it is current no more, and miss the
+    version that took its place. Rows are never deleted, so the first one is there for everybody;
+    NO KEY lets runs that refer to it be stored meanwhile. SQLite has one writer anyway.
+    """
+    CompactionProfile.objects.select_for_update(no_key=True).order_by("pk").only("pk").first()
+
+
+def _says_the_same(old: CompactionProfile, new: CompactionProfile) -> bool:
+    return all(
+        getattr(old, name) == getattr(new, name)
+        for name in ("base", "parameters", "description", "is_default")
+    )
 
 
 def profile_of(state: CompactionState) -> CompactionProfile:

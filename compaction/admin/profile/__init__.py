@@ -1,0 +1,1 @@
+"""Profiles: the form, its live check, versions, where they are used."""

@@ -1,0 +1,141 @@
+"""One form field a parameter, made from its metadata, and what the text in it means.
+
+Nothing is judged here: what cannot be read as the parameter's type stays a text, and the engine
+says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import Field
+from types import NoneType
+from typing import Any, get_args
+
+from django import forms
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.llm.models import all_models
+from compaction.admin.profile.values import (
+    OWN_MODEL_WORDS,
+    PARAMETERS,
+    Value,
+    inherited_words,
+    label_of,
+)
+from compaction.engine.profile import parameter_types
+
+NONE = "none"
+OWN_MODEL = "(the session's own)"
+TYPES = parameter_types()
+_SWITCH = {"on": True, "off": False}
+_WHOLE = re.compile(r"[+-]?(\d{1,3}(,\d{3}){1,6}|\d{1,20})", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})", re.ASCII)
+
+
+class UnitInput(forms.TextInput):
+    """A text box with a unit behind it.
+
+    No type="number": with such a box a browser sends nothing for what it cannot read, and nothing
+    means "as the preset" here.
+    """
+
+    def __init__(self, unit: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.unit = unit
+
+    def render(self, *args: Any, **options: Any) -> SafeString:
+        """Return the box and its unit."""
+        return format_html(
+            '<span class="with-unit">{} <span class="unit">{}</span></span>',
+            super().render(*args, **options),
+            self.unit,
+        )
+
+
+def parameter_fields() -> dict[str, forms.Field]:
+    """Return a field for every parameter."""
+    return {name: _field(name, item) for name, item in PARAMETERS.items()}
+
+
+def allowed_values(name: str) -> str:
+    """Return what a parameter may be."""
+    limits = PARAMETERS[name].metadata
+    if "choices" in limits:
+        return ", ".join(limits["choices"])
+    if "minimum" in limits:
+        unit = f" {limits['unit']}" if limits["unit"] else ""
+        return f"{limits['minimum']:,} to {limits['maximum']:,}{unit}"
+    return "on, off" if TYPES[name] is bool else "text"
+
+
+def prepare(form: forms.BaseForm, inherited: Mapping[str, Value]) -> None:
+    """Tell the fields of a form what an empty one means, and selects what can be chosen."""
+    for name in PARAMETERS:
+        widget = form.fields[name].widget
+        words = inherited_words(name, inherited)
+        if not isinstance(widget, forms.Select):
+            widget.attrs["placeholder"] = words
+            continue
+        options = [("", words), *_options(name)]
+        chosen = str(form[name].value() or "")
+        if chosen not in [value for value, _ in options]:
+            options.append((chosen, f"{cells.shortened(chosen)} (unknown here)"))
+        widget.choices = options
+
+
+def as_text(name: str, value: Any) -> str:
+    """Return what stands in the field of a value that is set."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return OWN_MODEL if name == "summary_model" and value == "" else str(value)
+
+
+def read(name: str, text: str) -> Any:
+    """Return the value that a field's text means, or the text itself where it means none."""
+    kind = TYPES[name]
+    if kind is bool:
+        return _SWITCH.get(text, text)
+    if kind is str:
+        return "" if name == "summary_model" and text == OWN_MODEL else text
+    if NoneType in get_args(kind) and text.lower() == NONE:
+        return None
+    if _WHOLE.fullmatch(text):
+        return int(text.replace(",", ""))
+    return float(text) if kind is not int and _DECIMAL.fullmatch(text) else text
+
+
+def _options(name: str) -> list[tuple[str, str]]:
+    if TYPES[name] is bool:
+        return [("on", "On"), ("off", "Off")]
+    if name == "summary_model":
+        words = OWN_MODEL_WORDS.capitalize()
+        return [(OWN_MODEL, words), *((alias, alias) for alias in all_models())]
+    return [(choice, choice) for choice in PARAMETERS[name].metadata["choices"]]
+
+
+def _field(name: str, item: Field[Any]) -> forms.CharField:
+    limits, kind = item.metadata, TYPES[name]
+    widget: forms.Widget
+    if kind is bool or name == "summary_model" or "choices" in limits:
+        widget = forms.Select()
+    elif kind is str:
+        widget = forms.TextInput()
+    else:
+        mode = "numeric" if kind is int else "decimal"
+        attrs = {"inputmode": mode, "autocomplete": "off", "spellcheck": "false"}
+        widget = UnitInput(limits["unit"], attrs=attrs)
+    allowed = "" if isinstance(widget, forms.Select) else f"{allowed_values(name)}. "
+    if NoneType in get_args(kind):
+        allowed = f"{allowed_values(name)}, or {NONE}. "
+    return forms.CharField(
+        required=False,
+        max_length=200,
+        label=label_of(name),
+        widget=widget,
+        help_text=format_html("{} {}<code>{}</code>", limits["help"], allowed, name),
+    )
