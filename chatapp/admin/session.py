@@ -9,10 +9,12 @@ from django.db.models import CASCADE, Q, QuerySet
 from django.http import HttpRequest
 
 from chatapp.admin import cells
-from chatapp.admin.base import ReadOnlyAdmin, sessions_named
+from chatapp.admin.base import sessions_named
 from chatapp.admin.filters import CreatedSince, ModelAlias, hex_range
 from chatapp.admin.message import messages_url
-from chatapp.admin.parts import Link, Section, Table
+from chatapp.admin.message_panel import all_sent, messages_panel
+from chatapp.admin.parts import Link, Panel, Section, Table
+from chatapp.admin.request_page import RequestPage, request_url
 from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Session
@@ -22,7 +24,7 @@ BRANCHES_SHOWN = 50
 
 
 @admin.register(Session)
-class SessionAdmin(ReadOnlyAdmin):
+class SessionAdmin(RequestPage):
     """One conversation of one owner; only superusers may delete it, with all that hangs on it."""
 
     list_display = ("name", "owner", "model", "api", "messages", "tokens", "created_at")
@@ -53,6 +55,9 @@ class SessionAdmin(ReadOnlyAdmin):
         ),
         Section(title="More", fields=("metadata_json",), optional={"metadata_json": "metadata"}),
     )
+
+    class Media:
+        css = {"all": ["chatapp/session.css"]}
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Only superusers delete conversations."""
@@ -119,11 +124,15 @@ class SessionAdmin(ReadOnlyAdmin):
         return cells.stored_json(session.metadata)
 
     def links_for(self, request: HttpRequest, obj: Session) -> list[Link]:
-        """Return the ways to the messages, in order, and to all branches."""
+        """Return the ways to the next request, to the messages, in order, and to all branches."""
         links = [Link(label="Branches", url=cells.list_url(Branch, session__id__exact=obj.pk))]
         if obj.active_branch_id:
             links.insert(0, Link(label="Messages in order", url=messages_url(obj.active_branch_id)))
-        return links
+        return [Link(label="What the next request sends", url=request_url(obj)), *links]
+
+    def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
+        """Return the messages, a page of them."""
+        return [messages_panel(request, obj, all_sent)]
 
     def tables_for(self, request: HttpRequest, obj: Session) -> list[Table]:
         """Return the branches, oldest first."""

@@ -26,6 +26,22 @@ SOURCES_SHOWN = 50
 STEPS_SHOWN = 200
 DEEPEST_INDENT = 8
 
+STEP_COLUMNS = (
+    "run",
+    "parent",
+    "order",
+    "kind",
+    "depth",
+    "message_count",
+    "input_tokens",
+    "output_tokens",
+    "outcome",
+    "duration_ms",
+    "error",
+    "model",
+    "first_message__position",
+    "last_message__position",
+)
 LONG_SUMMARY = ("summary_text", "summary_prompt", "abridged", "metadata", "instructions")
 
 
@@ -110,27 +126,15 @@ def source_table(summary: SessionSummary) -> Table:
     )
 
 
+def shown_steps(run: CompactionRun) -> list[CompactionStep]:
+    """Return a run's first calls in their order, one more than is shown, without their texts."""
+    steps = run.steps.select_related("first_message", "last_message").only(*STEP_COLUMNS)
+    return list(steps.order_by("order")[: STEPS_SHOWN + 1])
+
+
 def step_table(run: CompactionRun) -> Table:
     """Return the run's model calls in their order, indented by depth: the bisect tree."""
-    steps = (
-        run.steps.select_related("first_message", "last_message")
-        .only(
-            "order",
-            "kind",
-            "depth",
-            "message_count",
-            "input_tokens",
-            "output_tokens",
-            "outcome",
-            "duration_ms",
-            "error",
-            "run",
-            "first_message__position",
-            "last_message__position",
-        )
-        .order_by("order")[: STEPS_SHOWN + 1]
-    )
-    rows = list(steps)
+    rows = shown_steps(run)
     more = None
     if len(rows) > STEPS_SHOWN:
         more = Link(label="All steps", url=cells.list_url(CompactionStep, run__id__exact=run.pk))
@@ -146,7 +150,7 @@ def step_table(run: CompactionRun) -> Table:
                 cells.number(step.input_tokens),
                 cells.number(step.output_tokens),
                 outcome(step),
-                f"{step.duration_ms / 1000:.1f} s",
+                words.call_seconds(step),
                 step.error,
             )
             for step in rows[:STEPS_SHOWN]
@@ -175,6 +179,8 @@ def message_range(step: CompactionStep) -> SafeString | str:
 
 
 def outcome(step: CompactionStep) -> SafeString:
-    """Return how a call ended."""
+    """Return how a call ended; a text shortened without a call is told apart."""
+    if words.is_forced(step):
+        return cells.badge("Shortened", "busy")
     tones = {"ok": "good", "overflow": "busy"}
     return cells.badge(step.get_outcome_display(), tones.get(step.outcome, "bad"))

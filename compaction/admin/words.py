@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 REASONS = {
     "message_limit": "Message limit reached",
@@ -19,6 +19,20 @@ RULES = {
     "message_limit": "Messages since the last summary",
     "token_limit": "Tokens since the last summary",
     "window": "Tokens of the next request",
+}
+OUTCOMES = {
+    "ok": "ok",
+    "overflow": "too large",
+    "truncated": "cut off",
+    "error": "error",
+    "forced": "shortened",
+}
+OUTCOME_MEANINGS = {
+    "ok": "the answer counts",
+    "overflow": "refused as larger than the window; its input is halved",
+    "truncated": "the answer filled its room; counts as too large",
+    "error": "no usable answer",
+    "forced": "made here without a call, with parts left out",
 }
 INTERRUPTED = "interrupted"
 _TONES = {
@@ -79,3 +93,26 @@ def seconds(run: CompactionRun) -> str:
     if run.started_at is None or run.finished_at is None:
         return "—"
     return f"{(run.finished_at - run.started_at).total_seconds():.1f} s"
+
+
+def call_seconds(step: CompactionStep) -> str:
+    """Return how long a call took."""
+    return f"{step.duration_ms / 1000:.1f} s"
+
+
+def is_forced(step: CompactionStep) -> bool:
+    """Whether the text was shortened here, without a call: a model's cut-off answer has an error.
+
+    A list reads only the error's beginning.
+    """
+    if step.outcome != CompactionStep.Outcome.TRUNCATED:
+        return False
+    begin = getattr(step, "error_begin", None)
+    return not (step.error if begin is None else begin)
+
+
+def outcome_kind(step: CompactionStep) -> str:
+    """Return a key of OUTCOMES: how a call ended, a text shortened without one told apart."""
+    if is_forced(step):
+        return "forced"
+    return step.outcome if step.outcome in OUTCOMES else "error"

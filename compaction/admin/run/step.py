@@ -1,16 +1,21 @@
-"""Steps: the model calls of all runs."""
+"""Steps: the model calls of all runs, each with what it was given and what came back."""
 
 from __future__ import annotations
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Left
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.urls import URLPattern, path, reverse
 
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import one_row
-from chatapp.admin.parts import Link, Section
-from compaction.admin import tables
+from chatapp.admin.parts import Link, Panel, Section, Table
+from compaction.admin import tables, words
+from compaction.admin.run.step_input import StepInput
+from compaction.admin.run.step_panels import input_panel, output_panel, related_tables, step_links
+from compaction.admin.run.streamed import text_download
 from compaction.models import CompactionRun, CompactionStep
 
 
@@ -56,13 +61,16 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     sections = (
         Section(
             title=None,
-            fields=("call", "of_run", "parent", "depth", "ended", "error_text"),
-            optional={"error_text": "error", "parent": "parent_id"},
+            fields=("call", "of_run", "parent_call", "depth", "ended"),
+            optional={"parent_call": "parent_id"},
         ),
         Section(title="Input", fields=("messages", "tokens_in", "model")),
-        Section(title="Answer", fields=("tokens_out", "took", "cost", "output_text")),
+        Section(title="Answer", fields=("tokens_out", "took", "cost")),
         Section(title="Times", fields=("created_at",)),
     )
+
+    class Media:
+        css = {"all": ["compaction/run.css"]}
 
     @admin.display(description="Call", ordering="order")
     def call(self, step: CompactionStep) -> str:
@@ -97,24 +105,46 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     @admin.display(description="Took")
     def took(self, step: CompactionStep) -> str:
         """Return how long the call took."""
-        return f"{step.duration_ms / 1000:.1f} s"
+        return words.call_seconds(step)
 
     @admin.display(description="Error")
     def error_start(self, step: CompactionStep) -> str:
         """Return the beginning of the error."""
         return cells.preview(getattr(step, "error_begin", ""))
 
-    @admin.display(description="Error")
-    def error_text(self, step: CompactionStep) -> str:
-        """Return the error."""
-        return cells.stored_text(step.error)
+    @admin.display(description="Parent")
+    def parent_call(self, step: CompactionStep) -> str:
+        """Return the call whose input was too large."""
+        return cells.row_link(step.parent)
 
-    @admin.display(description="Output")
-    def output_text(self, step: CompactionStep) -> str:
-        """Return what the model answered."""
-        return cells.stored_text(step.output)
+    # --- page -------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the download of a step's input."""
+        view = self.admin_site.admin_view(self.input_view)
+        own = path("<int:step_id>/input.txt", view, name="compaction_compactionstep_input")
+        return [own, *super().get_urls()]
+
+    def input_view(self, request: HttpRequest, step_id: int) -> StreamingHttpResponse:
+        """Send a step's whole input as text, piece by piece."""
+        rows = CompactionStep.objects.select_related("run__branch", "first_message", "last_message")
+        step = rows.filter(pk=step_id).first()
+        if not self.has_view_permission(request, step):
+            raise PermissionDenied
+        if step is None:
+            raise Http404
+        name = f"run-{cells.short_id(step.run_id)}-step-{step.order}-input.txt"
+        return text_download(request, StepInput(step).pieces(), filename=name)
 
     def links_for(self, request: HttpRequest, obj: CompactionStep) -> list[Link]:
-        """Return the way to the other steps of the run."""
-        url = cells.list_url(CompactionStep, run__id__exact=obj.run_id)
-        return [Link(label="Steps of the run", url=url)]
+        """Return the ways to the run and to the calls around."""
+        return step_links(obj)
+
+    def panels_for(self, request: HttpRequest, obj: CompactionStep) -> list[Panel]:
+        """Return input and output."""
+        url = reverse("admin:compaction_compactionstep_input", args=[obj.pk])
+        return [input_panel(obj, url), output_panel(obj)]
+
+    def tables_for(self, request: HttpRequest, obj: CompactionStep) -> list[Table]:
+        """Return what a merge joined and what became of the input."""
+        return related_tables(obj)

@@ -11,12 +11,14 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
-from chatapp.admin.filters import CreatedSince, one_row
-from chatapp.admin.parts import Link, Section, Table
+from chatapp.admin.filters import CreatedSince, Day, one_row
+from chatapp.admin.parts import Link, Panel, Section, Table
 from chatapp.models import Session
 from compaction.admin import words
 from compaction.admin.acting import for_each, may_run, queued
 from compaction.admin.filters import Reason, RunStatus, Trigger
+from compaction.admin.run.explained import explained_panel
+from compaction.admin.run.tree import tree_panel
 from compaction.admin.tables import step_table, summary_table
 from compaction.models import CompactionRun, CompactionStep
 from compaction.services.runs import cancel_run, retry_run
@@ -46,6 +48,7 @@ class CompactionRunAdmin(ReadOnlyAdmin):
     list_filter = (
         one_row(Session, "session"),
         CreatedSince,
+        Day,
         RunStatus,
         Trigger,
         Reason,
@@ -72,8 +75,8 @@ class CompactionRunAdmin(ReadOnlyAdmin):
     sections = (
         Section(
             title=None,
-            fields=("id", "in_session", "branch", "standing", "error_sentence", "error_code"),
-            optional={"error_sentence": "error", "error_code": "error_code"},
+            fields=("id", "in_session", "branch", "standing", "error_code"),
+            optional={"error_code": "error_code"},
         ),
         Section(
             title="Why",
@@ -112,6 +115,9 @@ class CompactionRunAdmin(ReadOnlyAdmin):
             fields=("created_at", "started_at", "finished_at", "took", "restarts", "worker"),
         ),
     )
+
+    class Media:
+        css = {"all": ["compaction/run.css"]}
 
     # --- actions ----------------------------------------------------------------------------------
 
@@ -195,11 +201,6 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         """Return the beginning of the error's sentence."""
         return cells.preview(getattr(run, "error_begin", ""))
 
-    @admin.display(description="What happened")
-    def error_sentence(self, run: CompactionRun) -> str:
-        """Return the sentence."""
-        return cells.stored_text(run.error)
-
     @admin.display(description="Instructions")
     def instructions_text(self, run: CompactionRun) -> str:
         """Return what the operator asked for."""
@@ -218,6 +219,11 @@ class CompactionRunAdmin(ReadOnlyAdmin):
             Link(label="Session", url=cells.change_url(Session, obj.session_id)),
             Link(label="Steps", url=cells.list_url(CompactionStep, run__id__exact=obj.pk)),
         ]
+
+    def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
+        """Return what a run without a result means, and the tree of its calls."""
+        found = (explained_panel(request, obj), tree_panel(obj))
+        return [panel for panel in found if panel is not None]
 
     def tables_for(self, request: HttpRequest, obj: CompactionRun) -> list[Table]:
         """Return the summary it made and the tree of its model calls."""

@@ -1,0 +1,103 @@
+"""Pages of a branch's path: rows by position, parents included, found by key and never counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from chatapp.admin import cells
+from chatapp.models import Message, Session
+from chatapp.models.message import POSITION_STEP
+from chatapp.selectors import Segment, segments_q
+
+PAGE_ROWS = 25
+ANCHOR = "messages"
+FIRST = 0
+_POSITION = re.compile(r"[0-9]{1,18}", re.ASCII)
+_PLACE = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathPage:
+    """Rows in order; `older` and `newer` are where the next pages begin, None at the ends."""
+
+    rows: list[Message]
+    older: int | None = None
+    newer: int | None = None
+
+
+def rows_from(
+    stretches: Sequence[Segment], rows: QuerySet[Message], *, start: int, most: int
+) -> list[Message]:
+    """Return the first rows of a path from a position on.
+
+    One query a stretch: a condition with OR over them would be sorted, not read by its index.
+    """
+    found: list[Message] = []
+    for stretch in stretches:
+        if stretch.through is None or stretch.through >= start:
+            own = rows.filter(segments_q([stretch]), position__gte=start)
+            found += own.order_by("position")[:most]
+    return sorted(found, key=_by_position)[:most]
+
+
+def rows_before(
+    stretches: Sequence[Segment],
+    rows: QuerySet[Message],
+    *,
+    most: int,
+    end: int | None = None,
+    start: int = 0,
+) -> list[Message]:
+    """Return the last rows of a path before a position (None: of all), in order."""
+    found: list[Message] = []
+    for stretch in stretches:
+        own = rows.filter(segments_q([stretch]), position__gte=start)
+        own = own if end is None else own.filter(position__lt=end)
+        found += own.order_by("-position")[:most]
+    return sorted(found, key=_by_position)[-most:]
+
+
+def _by_position(row: Message) -> Any:
+    return row.position, row.pk
+
+
+def read_page(stretches: Sequence[Segment], rows: QuerySet[Message], *, at: int | None) -> PathPage:
+    """Return the page whose first row stands at `at` or behind it.
+
+    None, or a place behind everything, is the newest page.
+    """
+    found: list[Message] = []
+    if at is not None:
+        found = rows_from(stretches, rows, start=at, most=PAGE_ROWS + 1)
+    newer = found[PAGE_ROWS].position if len(found) > PAGE_ROWS else None
+    found = found[:PAGE_ROWS] or rows_before(stretches, rows, most=PAGE_ROWS)
+    if not found:
+        return PathPage(rows=[])
+    places = rows.only("position")
+    before = rows_before(stretches, places, end=found[0].position, most=PAGE_ROWS)
+    return PathPage(rows=found, older=before[0].position if before else None, newer=newer)
+
+
+def position_asked_for(request: HttpRequest) -> int | None:
+    """Return the position of `?at=…`, or of a place in steps (`?place=3.5`); None for others."""
+    at, place = request.GET.get("at", ""), request.GET.get("place", "").strip()
+    if _POSITION.fullmatch(at):
+        return int(at)
+    return int(Decimal(place) * POSITION_STEP) if _PLACE.fullmatch(place) else None
+
+
+def place_url(session_id: Any, position: int | None) -> str:
+    """Return the address of a session's page with the message of a position first."""
+    return place_on(cells.change_url(Session, session_id), position)
+
+
+def place_on(page: str, position: int | None) -> str:
+    """Return the same for a page whose address is known: a drawing has hundreds of places."""
+    return f"{page}#{ANCHOR}" if position is None else f"{page}?at={position}#{ANCHOR}"

@@ -1,0 +1,233 @@
+"""What the next request sends, message by message, as a page and as the very JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, ClassVar
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.admin.base import ReadOnlyAdmin
+from chatapp.admin.path_page import place_url
+from chatapp.context import Account, Context, context_backend
+from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.models import Session
+from chatapp.models.message import POSITION_STEP
+from chatapp.outgoing import body_of
+
+FIRST_SHOWN, MOST_SHOWN = 100, 500
+FIRST_CHARS, MOST_CHARS = 500_000, 2_000_000
+OPEN_CHARS = 2_000
+ROLES = ("system", "user", "assistant", "tool")
+PART_NAMES = (
+    ("system", "System prompt and rules"),
+    ("tools", "Tools"),
+    ("summaries", "Summaries"),
+    ("kept", "Messages up to the last answer"),
+    ("pending", "Messages without an answer"),
+    ("reserve", "Kept free for the answer"),
+    ("free", "Free"),
+    ("window", "The model's window"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMessage:
+    """One message of the request as the template draws it."""
+
+    number: int
+    role: str
+    origin: SafeString | str
+    tokens: str
+    text: SafeString | str
+    preview: SafeString | str
+    size: str
+    more: Sequence[tuple[str, SafeString | str]]
+    is_open: bool
+
+
+class RequestPage(ReadOnlyAdmin):
+    """Adds <page>/request/ to a session's page; `?download=1` answers with the JSON."""
+
+    refusals: ClassVar[tuple[type[Exception], ...]] = (UnknownModelError, ValueError)
+    """What the backend answers with where no request can be made; each text is a sentence."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the address of the page."""
+        view = self.admin_site.admin_view(self.request_view)
+        own = path("<path:object_id>/request/", view, name="chatapp_session_request")
+        return [own, *super().get_urls()]
+
+    def origins_of(self, session: Session, context: Context) -> Mapping[int, SafeString | str]:
+        """Return where messages come from that are none of the conversation, by their index."""
+        first = context.messages[0] if context.messages else {}
+        prompt = session.system_prompt
+        is_prompt = prompt and first.get("role") == "system" and first.get("content") == prompt
+        return {0: "System prompt"} if is_prompt else {}
+
+    def notes_on(self, context: Context) -> list[str]:
+        """Return sentences about how the request comes about."""
+        return []
+
+    def request_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show what a request would send now, or return it as a file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        session = self.get_object(request, object_id)
+        if session is None:
+            raise Http404
+        shown: dict[str, Any] = {}
+        try:
+            context: Context = context_backend.preview(session)
+            if request.GET.get("download"):
+                return _download(session, context)
+            shown = self._shown(session, context)
+        except self.refusals as refusal:
+            shown["refusal"] = str(refusal)
+        return TemplateResponse(
+            request,
+            "admin/chatapp/request.html",
+            {
+                **self.admin_site.each_context(request),
+                **shown,
+                "title": "What the next request sends",
+                "opts": self.opts,
+                "media": self.media,
+                "session": session,
+                "session_name": cells.shortened(str(session)),
+            },
+        )
+
+    def _shown(self, session: Session, context: Context) -> dict[str, Any]:
+        model = get_model(session.model)
+        head, tail = shown_ends(context.messages)
+        total = len(context.messages)
+        origins = self.origins_of(session, context)
+        view = _View(session=session, context=context, counter=model.counter, origins=origins)
+        return {
+            "model": model,
+            "notes": self.notes_on(context),
+            "account": account_rows(context.account),
+            "counted": f"{context.account.used:,} of {context.account.window:,} tokens",
+            "total": total,
+            "head": [view.message(index) for index in range(head)],
+            "tail": [view.message(index) for index in range(tail, total)],
+            "left_out": tail - head,
+            "tools": cells.stored_json(session.tools) if session.tools else "",
+        }
+
+
+def request_url(session: Session) -> str:
+    """Return the address of the page."""
+    return reverse("admin:chatapp_session_request", args=[session.pk])
+
+
+def account_rows(account: Account) -> list[tuple[str, str]]:
+    """Return the account by names for people; what is empty is left out."""
+    numbers = account.as_dict()
+    always = ("free", "window")
+    return [
+        (name, f"{numbers[key]:,}") for key, name in PART_NAMES if key in always or numbers[key]
+    ]
+
+
+def shown_ends(messages: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Return (head, tail): messages before `head` and from `tail` on are shown, the others not.
+
+    The end of a request says more than its middle, so it gets the larger share.
+    """
+    count = len(messages)
+    head = chars = 0
+    while head < min(count, FIRST_SHOWN) and chars + _size(messages[head]) <= FIRST_CHARS:
+        chars += _size(messages[head])
+        head += 1
+    tail = count
+    while tail > head and head + count - tail < MOST_SHOWN:
+        chars += _size(messages[tail - 1])
+        # The newest message is shown whatever its size: it is cut like every very long text.
+        if chars > MOST_CHARS and tail < count:
+            break
+        tail -= 1
+    return head, tail
+
+
+def _size(message: Mapping[str, Any]) -> int:
+    """Return about how many characters a message takes on the page."""
+    content = message.get("content")
+    size = len(content) if isinstance(content, str) else len(json.dumps(content))
+    extra = len(json.dumps(message["tool_calls"])) if message.get("tool_calls") else 0
+    return min(size, cells.SHOWN_CHARS) + min(extra, cells.SHOWN_CHARS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """Turns messages of the request into what the template draws."""
+
+    session: Session
+    context: Context
+    counter: TokenCounter
+    origins: Mapping[int, SafeString | str]
+
+    def message(self, index: int) -> ShownMessage:
+        """Return one message, its whole text included."""
+        message = self.context.messages[index]
+        content = message.get("content")
+        more = [
+            (label, cells.stored_json(message[key]) if key == "tool_calls" else message[key])
+            for key, label in _MORE
+            if message.get(key)
+        ]
+        if isinstance(content, list):
+            more.append(("Parts", cells.stored_json(content)))
+            content = None
+        text = content if isinstance(content, str) else ""
+        return ShownMessage(
+            number=index + 1,
+            role=message["role"] if message["role"] in ROLES else "other",
+            origin=self._origin(index),
+            tokens=cells.number(count_message(message, self.counter)),
+            text=cells.stored_text(text) if text else "",
+            preview=cells.preview(text[: cells.PREVIEW_CHARS]),
+            size=cells.number(len(text)),
+            more=more,
+            is_open=len(text) <= OPEN_CHARS,
+        )
+
+    def _origin(self, index: int) -> SafeString | str:
+        """Return where a message comes from: its place, or what the backend says."""
+        places = self.context.places
+        place = places[index] if index < len(places) else ""
+        if place:
+            position = int(Decimal(place) * POSITION_STEP)
+            return cells.link(f"Message {place}", place_url(self.session.pk, position))
+        if index in self.origins:
+            return self.origins[index]
+        if self.context.messages[index]["role"] == "system":
+            return "System message that opened the conversation"
+        return "Made for this request: nothing like it is stored"
+
+
+_MORE = (
+    ("name", "Name"),
+    ("tool_call_id", "Answers call"),
+    ("refusal", "Refusal"),
+    ("tool_calls", "Calls"),
+)
+
+
+def _download(session: Session, context: Context) -> HttpResponse:
+    """Return the body that the model would be sent, whole."""
+    text = json.dumps(body_of(session, context), ensure_ascii=False, indent=1)
+    response = HttpResponse(text, content_type="application/json")
+    response["Content-Disposition"] = f'attachment; filename="next-request-{session.pk}.json"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

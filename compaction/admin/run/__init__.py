@@ -1,0 +1,1 @@
+"""Runs and steps: the tree of calls, what went in, why it ended."""

@@ -1,0 +1,252 @@
+"""The bisect tree of a run, drawn: one row a call, moved in by depth, with the messages it read.
+
+The drawing is SVG made here; colours come from static/compaction/run.css. What it says is also in
+the table of steps below it, and in each row's label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.admin.parts import Panel
+from chatapp.admin.svg import anchor, drawing, element, title
+from chatapp.models.message import POSITION_STEP
+from compaction.admin import words
+from compaction.admin.run.tree_layout import DEEPEST_LEVEL, MERGE, Node, arrange
+from compaction.admin.tables import STEPS_SHOWN, shown_steps
+from compaction.models import CompactionRun, CompactionStep
+
+ROW, HEAD, NODE_HEIGHT = 30, 26, 22
+NODE_WIDTH = 178
+# How far a level is moved in: (deepest level, by how much); deeper trees are drawn narrower.
+INDENTS = ((4, 20), (8, 12), (DEEPEST_LEVEL, 8))
+BAR_WIDTH, NARROWEST_BAR = 190, 3
+MODEL_CHARS = 16
+# A tree with more rows scrolls in its frame, so that what stands below stays within reach.
+PAGE_LONG = 64
+# Columns between the nodes and the bars, with their widths.
+COLUMNS = (("Depth", 48), ("Messages", 122), ("Tokens in → out", 122), ("Time", 58), ("Model", 124))
+# Drawn, not written: every font has them. 12 by 12.
+SIGNS = {
+    "ok": "M2 6.5l3 3 5-7",
+    "overflow": "M6 1v4L2 10M6 5l4 5M2 10l.2-3M2 10l2.6-1.2M10 10l-.2-3M10 10l-2.6-1.2",
+    "truncated": "M1 6h6M9 1.5v9",
+    "error": "M2.5 2.5l7 7M9.5 2.5l-7 7",
+    "forced": "M1 2.5h10M3 6h6M5 9.5h2",
+    "unasked": "M6 1v4L2 10M6 5l4 5",
+}
+LEGEND = ("ok", "overflow", "truncated", "error", "forced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where the columns stand, and which positions the bars span."""
+
+    tree_width: int
+    indent: int
+    low: int
+    high: int
+
+    @property
+    def bars(self) -> int:
+        return self.tree_width + sum(width for _, width in COLUMNS)
+
+    @property
+    def width(self) -> int:
+        return self.bars + BAR_WIDTH + 4
+
+    def bar(self, node: Node) -> tuple[float, float] | None:
+        """Return x and width of the part of the run's messages that a node holds."""
+        if node.first is None or node.last is None:
+            return None
+        span = self.high - self.low + POSITION_STEP
+        x = BAR_WIDTH * (node.first - self.low) / span
+        width = BAR_WIDTH * (node.last - node.first + POSITION_STEP) / span
+        return self.bars + min(x, BAR_WIDTH - NARROWEST_BAR), max(width, float(NARROWEST_BAR))
+
+
+def tree_panel(run: CompactionRun) -> Panel | None:
+    """Return the drawing of a run's first calls; None before there is one."""
+    steps = shown_steps(run)
+    if not steps:
+        return None
+    shown = steps[:STEPS_SHOWN]
+    note = "Every call in its order; what a halved input became stands below it, moved in."
+    if len(steps) > len(shown):
+        note = (
+            f"The first {len(shown):,} of {run.steps.count():,} calls are drawn, in their order; "
+            "the list of steps has all of them."
+        )
+    nodes = arrange(shown)
+    body = render_to_string(
+        "admin/compaction/run_tree.html",
+        {
+            "drawing": draw(nodes),
+            "is_long": len(nodes) > PAGE_LONG,
+            "legend": [_legend(kind) for kind in LEGEND],
+        },
+    )
+    return Panel(title="Calls as a tree", body=body, note=note)
+
+
+def draw(nodes: list[Node]) -> SafeString:
+    """Return the drawing of the nodes, each row a link to its step."""
+    frame = _frame(nodes)
+    rows = {id(node): number for number, node in enumerate(nodes)}
+    edges = [
+        _edge(node, rows[id(node)], node.parent, rows[id(node.parent)], frame)
+        for node in nodes
+        if node.parent is not None
+    ]
+    return drawing(
+        _head(frame),
+        *edges,
+        *(_row(node, number, frame) for number, node in enumerate(nodes)),
+        width=frame.width,
+        height=HEAD + ROW * len(nodes) + 2,
+        label=f"The {sum(1 for node in nodes if node.step):,} calls of the run as a tree",
+        cls="run-tree" if frame.width <= 1000 else "run-tree run-tree-wide",
+        has_links=True,
+    )
+
+
+def _frame(nodes: list[Node]) -> _Frame:
+    deepest = max(node.level for node in nodes)
+    indent = next((each for level, each in INDENTS if deepest <= level), INDENTS[-1][1])
+    return _Frame(
+        tree_width=NODE_WIDTH + indent * deepest + 16,
+        indent=indent,
+        low=min((node.first for node in nodes if node.first is not None), default=0),
+        high=max((node.last for node in nodes if node.last is not None), default=0),
+    )
+
+
+def _head(frame: _Frame) -> SafeString:
+    x, parts = frame.tree_width, [_text("Call", 2, 16, "head")]
+    for name, width in COLUMNS:
+        parts.append(_text(name, x, 16, "head"))
+        x += width
+    parts.append(_text(_span_words(frame), frame.bars, 16, "head"))
+    return element("g", *parts, aria_hidden="true")
+
+
+def _span_words(frame: _Frame) -> str:
+    if not frame.high:
+        return "Part of the messages"
+    return f"Messages {cells.place(frame.low)} – {cells.place(frame.high)}"
+
+
+def _edge(node: Node, row: int, parent: Node, parent_row: int, frame: _Frame) -> SafeString:
+    """Return the line from a part down to what became of it."""
+    x = frame.indent * parent.level + 8
+    top, y = _middle(parent_row) + NODE_HEIGHT / 2, _middle(row)
+    end = frame.indent * node.level + 1
+    return element("path", d=f"M{x} {top:g}V{y:g}H{end}", cls="edge", aria_hidden="true")
+
+
+def _middle(row: int) -> float:
+    return HEAD + ROW * row + ROW / 2
+
+
+def _row(node: Node, number: int, frame: _Frame) -> SafeString:
+    y = HEAD + ROW * number
+    kind = words.outcome_kind(node.step) if node.step else "unasked"
+    x = frame.indent * node.level + 1
+    shapes = [
+        element("rect", cls="hit", x=0, y=y + 1, width=frame.width, height=ROW - 2, rx=4),
+        element(
+            "rect", cls=f"node is-{kind}", x=x, y=y + 4, width=NODE_WIDTH, height=NODE_HEIGHT, rx=4
+        ),
+        element("path", cls="sign", d=SIGNS[kind], transform=f"translate({x + 7} {y + 9})"),
+        _text(_name(node), x + 25, y + 19, "name"),
+        *_bar(node, y, kind, frame),
+    ]
+    if node.step is None:
+        why = "Nobody was asked: the part was sure to be too large (planned_split)."
+        return element("g", title(why), *shapes, cls="row")
+    at = frame.tree_width
+    for (_, width), value in zip(COLUMNS, _values(node, node.step), strict=True):
+        shapes.append(_text(value, at, y + 19, "value"))
+        at += width
+    label = label_of(node, node.step)
+    url = cells.change_url(CompactionStep, node.step.pk)
+    return anchor(url, title(label), *shapes, label=label)
+
+
+def _text(words_shown: str, x: float, y: float, cls: str) -> SafeString:
+    return element("text", words_shown, x=x, y=y, cls=cls)
+
+
+def _name(node: Node) -> str:
+    if node.step is None:
+        return "halved, not asked"
+    step = node.step
+    ended = words.OUTCOMES[words.outcome_kind(step)]
+    return f"{step.order}. {cells.shortened(step.kind, 10)} · {ended}"
+
+
+def _values(node: Node, step: CompactionStep) -> tuple[str, ...]:
+    return (
+        f"{step.depth}",
+        _range_words(node, step),
+        f"{step.input_tokens:,} → {step.output_tokens:,}",
+        words.call_seconds(step),
+        cells.shortened(step.model, MODEL_CHARS) if step.model else "—",
+    )
+
+
+def _range_words(node: Node, step: CompactionStep) -> str:
+    if step.kind == MERGE:
+        joined = " + ".join(str(part.order) for part in node.joins)
+        return f"joins {joined}" if joined else "two texts"
+    if node.first is None:
+        return f"{step.message_count:,}"
+    return f"{cells.place(node.first)} – {cells.place(node.last)} ({step.message_count:,})"
+
+
+def _bar(node: Node, y: float, kind: str, frame: _Frame) -> list[SafeString]:
+    place = frame.bar(node)
+    track = element("rect", cls="track", x=frame.bars, y=y + 13, width=BAR_WIDTH, height=4)
+    if place is None:
+        return [track]
+    x, width = place
+    is_read = node.step is not None and node.step.kind != MERGE
+    bar: Any = f"bar is-{kind}" if is_read else "bar is-joined"
+    return [track, element("rect", cls=bar, x=x, y=y + 8, width=width, height=14)]
+
+
+def label_of(node: Node, step: CompactionStep) -> str:
+    """Return everything a row says, as one sentence."""
+    if step.kind == MERGE:
+        joined = " and ".join(str(part.order) for part in node.joins)
+        read = f"joins the outputs of {joined}" if joined else "joins two texts"
+    elif node.first is None:
+        read = f"{step.message_count:,} messages"
+    else:
+        read = (
+            f"messages {cells.place(node.first)} to {cells.place(node.last)} "
+            f"({step.message_count:,})"
+        )
+    model = f", {cells.shortened(step.model)}" if step.model else ""
+    return (
+        f"Call {step.order}, {step.kind}, {words.OUTCOMES[words.outcome_kind(step)]}: {read}, "
+        f"{step.input_tokens:,} tokens in, {step.output_tokens:,} out, "
+        f"{words.call_seconds(step)}, depth {step.depth}{model}"
+    )
+
+
+def _legend(kind: str) -> dict[str, Any]:
+    sign = element("path", cls="sign", d=SIGNS[kind], transform="translate(3 3)")
+    frame = element("rect", cls=f"node is-{kind}", x=1, y=1, width=16, height=16, rx=4)
+    return {
+        "sign": element(
+            "svg", frame, sign, viewBox="0 0 18 18", cls="run-sign", aria_hidden="true"
+        ),
+        "words": words.OUTCOMES[kind],
+        "meaning": words.OUTCOME_MEANINGS[kind],
+    }

@@ -1,0 +1,1 @@
+"""A session's page: meter, strip, fates of messages, forms."""

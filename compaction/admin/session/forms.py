@@ -1,0 +1,259 @@
+"""The forms of a session's page: compact, make a summary again, change the profile, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.admin.page_forms import PageForm, RefusedError
+from chatapp.models import Session
+from compaction.admin.acting import REFUSALS, may_run, queued
+from compaction.admin.session.standing import situation_for
+from compaction.admin.summary.forms import (
+    INSTRUCTIONS_CHARS,
+    RestoreForm,
+    ResummariseForm,
+    may_restore,
+    taken_back,
+)
+from compaction.engine.profile import Profile
+from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.selectors import summaries_of
+from compaction.services.errors import CompactionError
+from compaction.services.profiles import assign_profile, find_profile
+from compaction.services.restore import restore_summary
+from compaction.services.resummarize import resummarize
+from compaction.services.runs import request_run
+from compaction.services.situation import situation_of
+
+CHOICES_SHOWN = 20
+_KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
+_LEAN = ("covers_from", "covers_through", "message_count", "created_at", "branch", "session")
+
+Do = Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
+
+
+def _telling(do: Do) -> Do:
+    """Make what a service refuses the form's own error: its text is a sentence."""
+
+    def told(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString | str:
+        try:
+            return do(request, session, data)
+        except REFUSALS as refusal:
+            raise RefusedError(str(refusal)) from refusal
+
+    return told
+
+
+# --- compact now ----------------------------------------------------------------------------------
+
+
+class CompactForm(forms.Form):
+    """What a run by hand may be told."""
+
+    instructions = forms.CharField(
+        required=False,
+        max_length=INSTRUCTIONS_CHARS,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="What to pay attention to, in your words; may stay empty.",
+    )
+    keep_last_n = forms.IntegerField(
+        required=False,
+        min_value=_KEEP["minimum"],
+        max_value=_KEEP["maximum"],
+        label="Messages that stay verbatim",
+        help_text="The newest ones; empty: as the profile says.",
+    )
+
+
+def compact(
+    request: HttpRequest,
+    session: Session,
+    *,
+    instructions: str = "",
+    keep_last_n: int | None = None,
+) -> SafeString:
+    """Queue a run by hand and say so; raises one of acting.REFUSALS."""
+    situation = situation_of(session)
+    run = request_run(
+        session=session,
+        branch=situation.branch,
+        trigger=CompactionRun.Trigger.MANUAL,
+        reason="manual",
+        profile=situation.profile_row,
+        background=True,
+        instructions=instructions,
+        keep_last_n=keep_last_n,
+        requested_by=request.user,
+    )
+    return queued(run, session)
+
+
+def _make_compact(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    if session.active_branch_id is None:
+        return None
+    return CompactForm(data, auto_id="compact_%s")
+
+
+# --- make the newest summary again ----------------------------------------------------------------
+
+
+def redo(
+    request: HttpRequest,
+    session: Session,
+    *,
+    instructions: str = "",
+    profile: CompactionProfile | None = None,
+) -> SafeString:
+    """Queue a new version of the newest summary that is sent, and say so.
+
+    Raises one of acting.REFUSALS, also where there is no summary.
+    """
+    sent = situation_of(session).summaries
+    if not sent:
+        raise CompactionError("It has no active summary yet; compact it first.")
+    run = resummarize(
+        sent[-1],
+        profile=profile,
+        instructions=instructions,
+        background=True,
+        requested_by=request.user,
+    )
+    return queued(run, session)
+
+
+def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    if not newest_of(request, session):
+        return None
+    return ResummariseForm(data, auto_id="redo_%s")
+
+
+# --- change the profile ---------------------------------------------------------------------------
+
+
+class ProfileForm(forms.Form):
+    """Which profile the session uses from now on."""
+
+    profile = forms.ChoiceField(required=False)
+
+    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field: Any = self.fields["profile"]
+        field.choices = [("", "The default"), *((name, name) for name in names)]
+
+
+def _make_profile(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    if session.active_branch_id is None:
+        return None
+    own = ""
+    if data is None:
+        with suppress(*REFUSALS):
+            own = situation_for(request, session).state.profile
+    return ProfileForm(data, names=profile_names(), initial={"profile": own}, auto_id="profile_%s")
+
+
+def _change_profile(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
+    assign_profile(session, data["profile"])
+    row = find_profile(data["profile"])
+    if data["profile"]:
+        return format_html("The session uses profile {} from now on.", cells.row_link(row))
+    return format_html("The session uses the default profile, {}.", cells.row_link(row))
+
+
+# --- restore --------------------------------------------------------------------------------------
+
+
+class TakeBackForm(RestoreForm):
+    """Which summary is taken back."""
+
+    field_order = ("summary", "cascade")
+    summary = forms.ChoiceField()
+
+    def __init__(self, *args: Any, rows: list[SessionSummary], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = {str(row.pk): row for row in rows}
+        field: Any = self.fields["summary"]
+        field.choices = [(key, _choice_words(row)) for key, row in self.rows.items()]
+
+
+def _choice_words(row: SessionSummary) -> str:
+    first, last = cells.place(row.covers_from), cells.place(row.covers_through)
+    return f"{cells.short_id(row.pk)}: {row.message_count:,} messages, positions {first} – {last}"
+
+
+def _make_restore(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    rows = newest_of(request, session)
+    return TakeBackForm(data, rows=rows, auto_id="restore_%s") if rows else None
+
+
+def _restore(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
+    summary = SessionSummary.objects.select_related("branch").get(pk=data["summary"])
+    return taken_back(restore_summary(summary, cascade=data["cascade"]))
+
+
+# --- what the forms choose from -------------------------------------------------------------------
+
+
+def newest_of(request: HttpRequest, session: Session) -> list[SessionSummary]:
+    """Return the newest summaries that count on the active branch, newest first.
+
+    They are read once a request: two forms of the page ask for them.
+    """
+    if session.active_branch is None:
+        return []
+    found: list[SessionSummary] | None = getattr(request, "_newest_summaries", None)
+    if found is None:
+        rows = summaries_of(session.active_branch).only(*_LEAN)
+        found = list(rows[:CHOICES_SHOWN])
+        request._newest_summaries = found  # type: ignore[attr-defined]
+    return found
+
+
+def profile_names() -> list[str]:
+    """Return the names of the current profiles."""
+    rows = CompactionProfile.objects.filter(is_current=True).order_by("name")
+    return list(rows.values_list("name", flat=True))
+
+
+def may_change_profile(request: HttpRequest) -> bool:
+    """Whether the operator may give a session a profile: `change compaction state`."""
+    return bool(request.user.has_perm("compaction.change_compactionstate"))
+
+
+SESSION_FORMS = {
+    "compact": PageForm(
+        label="Compact now",
+        make=_make_compact,
+        do=_telling(lambda request, session, data: compact(request, session, **data)),
+        may=may_run,
+        help="A worker summarises everything but the newest messages, whatever the triggers say.",
+    ),
+    "resummarise": PageForm(
+        label="Re-summarise the newest summary",
+        make=_make_redo,
+        do=_telling(lambda request, session, data: redo(request, session, **data)),
+        may=may_run,
+        help="A worker makes a new version from the same messages; the old one stays to compare.",
+    ),
+    "profile": PageForm(
+        label="Change profile",
+        make=_make_profile,
+        do=_telling(_change_profile),
+        may=may_change_profile,
+        help="It counts for all branches of the session, from the next request on.",
+    ),
+    "restore": PageForm(
+        label="Restore the messages of a summary",
+        make=_make_restore,
+        do=_telling(_restore),
+        may=may_restore,
+        help="Nothing is deleted: the summary stays, its messages are sent verbatim again.",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Summaries: their page, versions side by side, sources."""

@@ -1,0 +1,127 @@
+"""What a summary's columns and fields say."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from chatapp.admin import cells
+from compaction.admin import words
+from compaction.admin.tables import when
+from compaction.models import SessionSummary
+
+
+class SummaryCells:
+    """The cells of the list and of a summary's page; everything stored is escaped."""
+
+    @admin.display(description="Id")
+    def short_id(self, summary: SessionSummary) -> str:
+        """Return the id's beginning."""
+        return cells.short_id(summary.pk)
+
+    @admin.display(description="Session")
+    def in_session(self, summary: SessionSummary) -> str:
+        """Return a link to the session."""
+        return cells.session_link(summary.session)
+
+    @admin.display(description="Status")
+    def standing(self, summary: SessionSummary) -> str:
+        """Return whether it counts."""
+        return words.summary_status(summary)
+
+    @admin.display(description="Reason")
+    def why(self, summary: SessionSummary) -> str:
+        """Return the exact rule in words."""
+        return words.reason_words(summary.reason)
+
+    @admin.display(description="Trigger")
+    def started_by(self, summary: SessionSummary) -> str:
+        """Return document 002's trigger in words."""
+        return words.trigger_words(summary.trigger)
+
+    @admin.display(description="Messages")
+    def sources(self, summary: SessionSummary) -> str:
+        """Return how many messages the summariser received."""
+        return cells.number(summary.message_count)
+
+    @admin.display(description="Tokens before → after")
+    def token_change(self, summary: SessionSummary) -> str:
+        """Return the next request's size before and after."""
+        return words.before_after(summary.tokens_before, summary.tokens_after)
+
+    @admin.display(description="Ratio", ordering="compression_ratio")
+    def ratio(self, summary: SessionSummary) -> str:
+        """Return the summary's size as a part of its input."""
+        return words.percent(summary.compression_ratio)
+
+    @admin.display(description="Truncated")
+    def was_truncated(self, summary: SessionSummary) -> str:
+        """Return whether text had to be left out of it."""
+        return words.truncated_words(summary.truncated)
+
+    @admin.display(description="Summary")
+    def summary_size(self, summary: SessionSummary) -> str:
+        """Return tokens of the text and of what it was made from."""
+        return f"{summary.summary_tokens:,} tokens, from about {summary.approx_tokens:,}"
+
+    @admin.display(description="Run")
+    def from_run(self, summary: SessionSummary) -> str:
+        """Return a link to the run that made it, where the tree of its calls stands."""
+        return cells.row_link(summary.run)
+
+    @admin.display(description="Took")
+    def took(self, summary: SessionSummary) -> str:
+        """Return how long its run worked."""
+        return words.seconds(summary.run) if summary.run else "—"
+
+    @admin.display(description="Text")
+    def text(self, summary: SessionSummary) -> str:
+        """Return the text that is sent."""
+        return cells.stored_text(summary.summary_text)
+
+    @admin.display(description="Files")
+    def files(self, summary: SessionSummary) -> str:
+        """Return the files that tool calls read and modified."""
+        lines = [f"read      {name}" for name in summary.files_read]
+        lines += [f"modified  {name}" for name in summary.files_modified]
+        return cells.stored_text("\n".join(lines))
+
+    @admin.display(description="Positions")
+    def range(self, summary: SessionSummary) -> str:
+        """Return the positions from and through."""
+        return f"{cells.place(summary.covers_from)} – {cells.place(summary.covers_through)}"
+
+    @admin.display(description="Written")
+    def times(self, summary: SessionSummary) -> str:
+        """Return when the first and the last message were written."""
+        first, last = summary.first_message_created_at, summary.last_message_created_at
+        return f"{when(first)} – {when(last)}"
+
+    @admin.display(description="Continues")
+    def continues(self, summary: SessionSummary) -> str:
+        """Return the summary whose text was an input of this one."""
+        return cells.row_link(summary.previous)
+
+    @admin.display(description="Replaces")
+    def replaces(self, summary: SessionSummary) -> str:
+        """Return the older version."""
+        return cells.row_link(summary.supersedes)
+
+    @admin.display(description="Instructions")
+    def instructions_text(self, summary: SessionSummary) -> str:
+        """Return what the operator asked for."""
+        return cells.stored_text(summary.instructions)
+
+    @admin.display(description="Prompt")
+    def prompt_text(self, summary: SessionSummary) -> str:
+        """Return what the summariser was asked."""
+        return cells.stored_text(summary.summary_prompt)
+
+    @admin.display(description="Abridged history")
+    def abridged_text(self, summary: SessionSummary) -> str:
+        """Return the abridged history."""
+        return cells.stored_text(summary.abridged)
+
+    @admin.display(description="Metadata")
+    def metadata_json(self, summary: SessionSummary) -> str:
+        """Return document 002's metadata."""
+        return cells.stored_json(summary.metadata)

@@ -1,0 +1,175 @@
+"""What the codes of ended runs mean to an operator: what happened, what it means, what to do.
+
+A run stores a code for programs and a sentence; the rest is the same for every run with that code
+and stands here. A test holds that every code of the services has words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compaction.models import CompactionRun
+
+Status = CompactionRun.Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Words for one code; `ways` are what helps: steps, profile, state, session, retry."""
+
+    title: str
+    happened: str
+    means: str
+    remedy: str
+    ways: tuple[str, ...] = ()
+
+
+_NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
+EXPLANATIONS = {
+    "summariser_error": Explanation(
+        title="The summariser could not answer",
+        happened="A call of the summarising model failed for another reason than its input's size.",
+        means=f"{_NOTHING_LOST} After an automatic run, the next ones wait for a while.",
+        remedy="Read the failed call's error: a wrong key, a name the server does not know, or a "
+        "server that is down. Mend that or name another summary_model in the profile; then run "
+        "it again.",
+        ways=("steps", "profile", "state", "retry"),
+    ),
+    "bad_answer": Explanation(
+        title="The answer was no summary",
+        happened="Asked twice, the model answered with an empty text, a tool call, an error's "
+        "text or a question back.",
+        means=f"{_NOTHING_LOST} Such an answer would have replaced what was really said.",
+        remedy="Look at the last call's output. If it happens again, use another summary_model, or "
+        "the extractive summariser, which needs no model.",
+        ways=("steps", "profile", "retry"),
+    ),
+    "too_many_calls": Explanation(
+        title="The run needed more calls than it may make",
+        happened="Halving went on until the profile's cap of model calls (max_model_calls) was "
+        "reached.",
+        means=f"{_NOTHING_LOST} The calls so far are paid for; their outputs stand in the steps.",
+        remedy="Use a summary model with a larger window, which needs fewer halves, or raise "
+        "max_model_calls in the profile.",
+        ways=("steps", "profile", "retry"),
+    ),
+    "nothing_to_do": Explanation(
+        title="There was nothing to summarise",
+        happened="The run was given no message.",
+        means=_NOTHING_LOST,
+        remedy="Nothing has to be done. If messages should have been summarised, look at how "
+        "many the profile keeps verbatim.",
+        ways=("state", "profile"),
+    ),
+    "not_smaller": Explanation(
+        title="The summary would have saved nothing",
+        happened="The text that came out, with what stays beside it, is not smaller than what it "
+        "was to replace.",
+        means=f"{_NOTHING_LOST} The next request is as large as before.",
+        remedy="Ask for a shorter summary (target_summary_tokens), keep fewer messages verbatim, "
+        "or unpin messages: what is pinned is sent although it is summarised.",
+        ways=("steps", "profile", "state", "retry"),
+    ),
+    "lost_race": Explanation(
+        title="Another worker was faster",
+        happened="While the summary was being written, the branch changed hands, its cursor "
+        "moved, or its positions were renumbered.",
+        means="Nothing was stored, so that no message is summarised twice or skipped.",
+        remedy="Look whether another run of the session has done the work. If not, run it again.",
+        ways=("state", "session", "retry"),
+    ),
+    "out_of_time": Explanation(
+        title="The run used up its time",
+        happened="The calls took longer than a run may work (COMPACTION_RUN_SECONDS, or the time a "
+        "waiting user is asked to wait).",
+        means=_NOTHING_LOST,
+        remedy="Look at how long the calls took. A faster model or one with a larger window needs "
+        "less time; run again from here, it works in the background with the full time.",
+        ways=("steps", "profile", "retry"),
+    ),
+    "interrupted": Explanation(
+        title="The worker stopped in the middle",
+        happened="The process that worked on the run ended, or the queue's own time was up.",
+        means=f"{_NOTHING_LOST} The sweep starts such a run again by itself, a few times.",
+        remedy="Look at the session's newest runs first. If none has taken over, run it again; if "
+        "it is interrupted again and again, look at the worker's log and its memory.",
+        ways=("session", "state", "retry"),
+    ),
+    "unknown_model": Explanation(
+        title="There is no such model",
+        happened="The session or the profile names a model that this installation does not have.",
+        means=f"{_NOTHING_LOST} No model was called.",
+        remedy="Set the session's model or the profile's summary_model to one of the configured "
+        "names; then run it again.",
+        ways=("profile", "session", "retry"),
+    ),
+    "internal_error": Explanation(
+        title="An error of the program ended the run",
+        happened="Something went wrong that nobody foresaw; the worker's log has all of it.",
+        means=f"{_NOTHING_LOST} The conversation goes on without this compaction.",
+        remedy="Run it again. If it fails again, report it with the run's id and the log.",
+        ways=("steps", "retry"),
+    ),
+    "busy": Explanation(
+        title="The branch was busy",
+        happened="Another run was compacting the same branch.",
+        means="A branch has one worker at a time. The other run looks again when it is done.",
+        remedy="Usually nothing has to be done. Run it again if the other run came to nothing.",
+        ways=("state", "session", "retry"),
+    ),
+    "not_due": Explanation(
+        title="It was no longer due",
+        happened="When a worker came to the run, no trigger of the profile was due any more.",
+        means="Another run had done the work.",
+        remedy="Nothing has to be done. “Compact now” on the session's page does not ask for a "
+        "trigger.",
+        ways=("session", "state"),
+    ),
+    "nothing_to_compact": Explanation(
+        title="There was nothing to compact",
+        happened="Every message since the last summary is kept verbatim, or the messages of the "
+        "summary to replace are gone.",
+        means="The request could not be made smaller this way; nothing was called.",
+        remedy="Nothing has to be done. To compact earlier, keep fewer messages (keep_last_n or "
+        "keep_recent_tokens in the profile).",
+        ways=("profile", "state", "session"),
+    ),
+    "not_active": Explanation(
+        title="The summary was not active any more",
+        happened="The summary to make again was replaced or taken back before a worker came.",
+        means="There was nothing to replace; no model was called.",
+        remedy="Re-summarise the version that is active now, if it is not good either.",
+        ways=("session",),
+    ),
+    "cancelled": Explanation(
+        title="Somebody cancelled it",
+        happened="The run was cancelled before it ended.",
+        means=_NOTHING_LOST,
+        remedy="Run it again if it is wanted after all.",
+        ways=("retry", "session"),
+    ),
+    "deleted": Explanation(
+        title="The session was deleted",
+        happened="The session was deleted while the run worked.",
+        means="There is nothing left to compact.",
+        remedy="Nothing can be done.",
+    ),
+}
+
+
+def explanation_of(run: CompactionRun) -> Explanation | None:
+    """Return the words for a run that ended without a summary; None for every other run."""
+    if run.status not in (Status.FAILED, Status.SKIPPED, Status.CANCELLED):
+        return None
+    known = EXPLANATIONS.get(run.error_code)
+    if known is not None:
+        return known
+    return Explanation(
+        title=f"The run {run.get_status_display().lower()}"
+        if run.status == Status.FAILED
+        else f"The run was {run.get_status_display().lower()}",
+        happened="No sentence was stored." if not run.error else "",
+        means=_NOTHING_LOST,
+        remedy="Look at its calls, and run it again.",
+        ways=("steps", "retry"),
+    )
