@@ -1,0 +1,185 @@
+"""An operator's way through the desk, in a real browser against a real worker."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from chatapp.models import Session
+from compaction.models import CompactionRun, SessionSummary
+from compaction.services.compact import compact_branch
+from compaction.services.figures import refresh_figures
+from tests.e2e.browser import Watched
+from tests.e2e.conftest import log_in
+from tests.factories import SessionFactory, profile, talk
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+NASTY = (
+    '<script>alert("x")</script></svg></title><img src=x onerror=alert(1)> '
+    "\u202eright-to-left\u202c " + "W" * 3000
+)
+WIDTHS = (1280, 400)
+
+
+@pytest.fixture
+def session(transactional_db, operator) -> Session:
+    """Ninety turns, whose first part is summarised; the embedded model halves the rest."""
+    profile("desk", message_limit=0, max_context_tokens=0, keep_last_n=4)
+    made = SessionFactory(owner=operator, title="Boots and a stove", wires=talk(60, words=20))
+    compact_branch(session=made, trigger="manual", reason="manual", keep_last_n=60)
+    refresh_figures()
+    return made
+
+
+def follow(page, text: str) -> None:
+    """Click the link of that name and wait for its page."""
+    page.click(f"a:has-text('{text}')")
+    page.wait_for_load_state()
+
+
+def open_form(page, name: str) -> None:
+    page.click(f"#form-{name} > summary")
+
+
+def said(page) -> str:
+    """Return the messages on top of the page."""
+    return page.inner_text("ul.messagelist")
+
+
+def wait_for_run(watched: Watched, status: str) -> None:
+    """Open the run again until a worker is done with it."""
+    for _ in range(60):
+        if f"({status})" in watched.page.inner_text("#content h2"):
+            return
+        watched.page.wait_for_timeout(500)
+        watched.page.reload()
+    raise AssertionError(watched.page.inner_text("#content"))
+
+
+def test_an_operator_sees_compacts_looks_into_the_recursion_compares_and_takes_back(
+    site, session, worker
+):
+    watched = site()
+    page = log_in(watched)
+    assert "Runs today" in page.inner_text(".tiles")
+    assert page.locator("section.front svg").count() >= 2
+
+    # The front page, the list, the session: the whole conversation as one strip.
+    follow(page, "Sessions")
+    follow(page, "Boots and a stove")
+    strip = page.locator("svg[aria-label*='conversation' i], svg.strip").first
+    assert strip.is_visible()
+    assert "Covered by" in page.inner_text("#content") or "Kept" in page.inner_text("#content")
+
+    # Compact now, done by the worker.
+    open_form(page, "compact")
+    page.fill("#compact_instructions", "Keep every number.")
+    page.click("#form-compact button")
+    assert "is queued" in said(page)
+    page.click("ul.messagelist a:has-text('run')")
+    wait_for_run(watched, "succeeded")
+    run = CompactionRun.objects.order_by("-created_at")[0]
+    assert (run.status, run.instructions) == ("succeeded", "Keep every number.")
+
+    # The tree of its calls, and what went in and came out of one.
+    tree = page.locator("svg.run-tree")
+    assert tree.is_visible()
+    assert tree.locator("a").count() == run.steps.count()
+    tree.locator("a").first.click()
+    page.wait_for_load_state()
+    assert "as the summariser got them" in page.inner_text("#content")
+    assert "question 3" in page.inner_text("#content")
+
+    # A second version of the summary, side by side with the first.
+    summary = SessionSummary.objects.get(run=run)
+    watched.go(reverse("admin:compaction_sessionsummary_change", args=[summary.pk]))
+    open_form(page, "resummarise")
+    page.click("#form-resummarise button")
+    page.click("ul.messagelist a:has-text('run')")
+    wait_for_run(watched, "succeeded")
+    newer = SessionSummary.objects.get(supersedes=summary)
+    watched.go(reverse("admin:compaction_sessionsummary_change", args=[newer.pk]))
+    follow(page, "Compare with the version it replaces")
+    assert page.locator(".compared-side").count() == 2
+
+    # And back: the messages are sent verbatim again.
+    watched.go(reverse("admin:compaction_sessionsummary_change", args=[newer.pk]))
+    open_form(page, "restore")
+    page.click("#form-restore button")
+    newer.refresh_from_db()
+    assert newer.status == "restored"
+    watched.go(reverse("admin:chatapp_session_change", args=[session.pk]))
+    follow(page, "What the next request sends")
+    assert "question 40" in page.inner_text("#content")
+    with page.expect_download() as download:
+        page.click("a:has-text('Download')")
+    assert download.value.suggested_filename.endswith(".json")
+
+
+def test_a_wrong_value_in_a_profile_is_told_while_it_is_typed_and_not_saved(site, session):
+    watched = site()
+    page = log_in(watched)
+    follow(page, "Compaction profiles")
+    follow(page, "desk v1")
+    page.fill("#id_message_limit", "3")
+    error = page.locator("#id_keep_last_n_error")
+    error.wait_for()
+    assert "Must be below message_limit (3)" in error.inner_text()
+    page.click("input[name=_save]")
+    assert "Must be below message_limit (3)" in page.inner_text("#content")
+    page.fill("#id_message_limit", "12")
+    error.wait_for(state="hidden")
+    page.click("input[name=_save]")
+    assert "desk" in said(page)
+    session.refresh_from_db()
+    follow(page, "desk v2")
+    assert page.input_value("#id_message_limit") == "12"
+
+
+def addresses(session: Session) -> list[str]:
+    """Return the address of every kind of page."""
+    summary = SessionSummary.objects.filter(session=session)[0]
+    run = CompactionRun.objects.filter(session=session)[0]
+    rows = {
+        "chatapp_session": session, "chatapp_branch": session.branch,
+        "chatapp_message": session.messages.all()[0], "compaction_sessionsummary": summary,
+        "compaction_compactionrun": run, "compaction_compactionstep": run.steps.all()[0],
+        "compaction_compactionstate": session.branch.compaction_state,
+        "compaction_compactionprofile": run.profile,
+    }  # fmt: skip
+    found = [reverse("admin:index"), f"/admin/chatapp/session/{session.pk}/request/"]
+    for name, row in rows.items():
+        found.append(reverse(f"admin:{name}_changelist"))
+        found.append(reverse(f"admin:{name}_change", args=[row.pk]))
+    return [*found, reverse("admin:compaction_sessionsummarymessage_changelist")]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hostile_text_is_text_on_every_page_and_no_page_is_wider_than_the_window(
+    site, operator, width
+):
+    row = profile("desk", message_limit=0, max_context_tokens=0, keep_last_n=2)
+    assert row.pk
+    wires = [wire | {"content": f"{NASTY} {wire['content']}"} for wire in talk(12, words=5)]
+    session = SessionFactory(owner=operator, title=NASTY[:190], wires=wires)
+    session.system_prompt = NASTY
+    session.save()
+    run = compact_branch(
+        session=session, trigger="manual", reason="manual", instructions=NASTY[:3000]
+    )
+    assert run.status == "succeeded", run.error
+    refresh_figures()
+    watched = site(width=width)
+    page = log_in(watched)
+    page.on("dialog", lambda dialog: watched.faults.append(f"dialog: {dialog.message}"))
+    for address in addresses(session):
+        watched.go(address)
+        scripts = page.locator("script:not([src])")
+        inline = [scripts.nth(n).inner_text() for n in range(scripts.count())]
+        assert not [text for text in inline if "alert" in text], address
+        assert page.locator("img[src=x]").count() == 0, address
+        assert not watched.is_wider_than_the_window(), address
+        assert not re.search(r"\sstyle=", page.content()), address

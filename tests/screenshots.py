@@ -1,0 +1,218 @@
+"""Take pictures of every page of the desk: `python -m tests.screenshots [--all FOLDER]`.
+
+Without an argument it makes the pictures that README.md shows, in tests/pictures/, from what
+`manage.py demo` stores, so that they stay true. With --all every page is taken at two widths, light
+and dark, for people to look at; a session of data/pi is imported too where `../shared` is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PICTURES = HERE / "pictures"
+SHARED = HERE.parent.parent / "shared"
+PI_SESSION = "data/pi"
+USER, PASSWORD = "pictures", "only-for-pictures-7"
+WIDTHS = (1280, 400)
+SCHEMES = ("light", "dark")
+README_PAGES = ("front", "session", "run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page to take: a name for its file, and its address."""
+
+    name: str
+    path: str
+
+
+def main() -> None:
+    """Set everything up in a folder of its own, serve it, take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", metavar="FOLDER", type=Path, help="take every page in there")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="palimpsest-pictures-") as folder:
+        os.environ["PALIMPSEST_DATA_DIR"] = folder
+        os.environ["DJANGO_SETTINGS_MODULE"] = "chatapp.settings"
+        os.environ.setdefault("LOG_LEVEL", "ERROR")
+        # Playwright's loop runs in this thread, which Django takes for asynchronous code.
+        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+        import django
+
+        django.setup()
+        pages = prepare(with_pi=chosen.all is not None)
+        with served() as base:
+            if chosen.all:
+                take_all(base, pages, chosen.all)
+            else:
+                take_for_readme(base, pages)
+
+
+def prepare(*, with_pi: bool) -> list[Page]:
+    """Store the demo's conversations and what they lack, and return the pages to look at."""
+    from django.contrib.auth import get_user_model
+    from django.core.management import call_command
+
+    from chatapp.models import Session
+    from compaction.services.resummarize import resummarize
+    from compaction.services.situation import situation_of
+
+    call_command("demo", no_serve=True, verbosity=0)
+    user = get_user_model().objects.create_superuser(USER, password=PASSWORD)
+    session = Session.objects.order_by("created_at").first()
+    assert session is not None
+    summary = situation_of(session).summaries[-1]
+    resummarize(summary, instructions="Keep every time and every path.")
+    pages = [
+        Page(name="front", path="/admin/"),
+        *lists(),
+        *pages_of(session),
+    ]
+    if with_pi and (SHARED / PI_SESSION).is_dir():
+        files = sorted((SHARED / PI_SESSION).glob("*.jsonl"), key=lambda one: one.stat().st_size)
+        call_command("import_transcript", str(files[-1]), owner=USER, verbosity=0)
+        imported = Session.objects.filter(owner=user).order_by("-created_at").first()
+        assert imported is not None
+        compact(imported)
+        pages += [Page(name=f"pi-{page.name}", path=page.path) for page in pages_of(imported)]
+    from compaction.services.figures import refresh_figures
+
+    refresh_figures()
+    return pages
+
+
+def compact(session: Any) -> None:
+    """Compact a session with sentences, so that no server is needed."""
+    from compaction.services.compact import compact_branch
+    from compaction.services.profiles import save_profile
+
+    profile = save_profile(name="sentences", parameters={"summariser": "extractive"})
+    for keep in (30, 6):
+        compact_branch(
+            session=session, trigger="manual", reason="manual", profile=profile, keep_last_n=keep
+        )
+
+
+def lists() -> list[Page]:
+    """Return the lists of every model."""
+    names = (
+        "chatapp/session", "chatapp/message", "chatapp/branch", "compaction/sessionsummary",
+        "compaction/compactionrun", "compaction/compactionstep", "compaction/compactionstate",
+        "compaction/compactionprofile", "compaction/sessionsummarymessage",
+    )  # fmt: skip
+    return [Page(name=f"list-{name.split('/')[1]}", path=f"/admin/{name}/") for name in names]
+
+
+def pages_of(session: Any) -> list[Page]:
+    """Return the pages about one session, its newest summary and the run that made it."""
+    from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
+
+    found = [
+        Page(name="session", path=f"/admin/chatapp/session/{session.pk}/change/"),
+        Page(name="request", path=f"/admin/chatapp/session/{session.pk}/request/"),
+    ]
+    message = session.messages.order_by("-tokens").first()
+    found.append(Page(name="message", path=f"/admin/chatapp/message/{message.pk}/change/"))
+    branch = f"/admin/chatapp/branch/{session.active_branch_id}/change/"
+    found.append(Page(name="branch", path=branch))
+    state = CompactionState.objects.get(branch=session.active_branch_id)
+    found.append(Page(name="state", path=f"/admin/compaction/compactionstate/{state.pk}/change/"))
+    summaries = SessionSummary.objects.filter(session=session).order_by("-created_at")
+    for number, summary in enumerate(summaries[:1]):
+        address = f"/admin/compaction/sessionsummary/{summary.pk}"
+        found.append(Page(name=f"summary{number or ''}", path=f"{address}/change/"))
+        older = summary.supersedes_id or summary.previous_id
+        if older:
+            found.append(Page(name="compare", path=f"{address}/compare/{older}/"))
+    runs = CompactionRun.objects.filter(session=session).order_by("-model_calls", "-created_at")
+    run = runs.first()
+    if run is not None:
+        found.append(Page(name="run", path=f"/admin/compaction/compactionrun/{run.pk}/change/"))
+        step = run.steps.order_by("-input_tokens").first()
+        if step is not None:
+            found.append(
+                Page(name="step", path=f"/admin/compaction/compactionstep/{step.pk}/change/")
+            )
+    row = CompactionProfile.objects.filter(is_current=True).order_by("-is_default").first()
+    assert row is not None
+    address = f"/admin/compaction/compactionprofile/{row.pk}/change/"
+    return [*found, Page(name="profile", path=address)]
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """Serve the site on a free port and give its address."""
+    from compaction.demo.serving import HOST, Processes, choose_port, web_and_queue
+
+    port = choose_port(0)
+    with Processes({"web": web_and_queue(port)["web"]}) as running:
+        ended = running.wait_until_answering(port)
+        if ended is not None:
+            sys.exit(f"The web process ended with status {ended.status}; see its output above.")
+        yield f"http://{HOST}:{port}"
+
+
+def take_for_readme(base: str, pages: list[Page]) -> None:
+    """Take the pictures that README.md shows."""
+    from tests.e2e.browser import Watched, chromium
+
+    PICTURES.mkdir(exist_ok=True)
+    with chromium() as browser:
+        watched = Watched(browser, base)
+        log_in(watched)
+        for page in pages:
+            if page.name in README_PAGES:
+                watched.go(page.path).screenshot(path=PICTURES / f"{page.name}.png")
+                print(f"tests/pictures/{page.name}.png")
+        tell_faults(watched)
+
+
+def take_all(base: str, pages: list[Page], folder: Path) -> None:
+    """Take every page at every width in every scheme, whole, and name what is wrong with it."""
+    from tests.e2e.browser import Watched, chromium
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser:
+        for width in WIDTHS:
+            for scheme in SCHEMES:
+                watched = Watched(browser, base, width=width, scheme=scheme)
+                log_in(watched)
+                for page in pages:
+                    started = time.monotonic()
+                    shown = watched.go(page.path)
+                    took = time.monotonic() - started
+                    wide = " WIDER THAN THE WINDOW" if watched.is_wider_than_the_window() else ""
+                    file = folder / f"{page.name}-{width}-{scheme}.png"
+                    shown.screenshot(path=file, full_page=True)
+                    print(f"{file.name}  {took:.2f} s{wide}")
+                tell_faults(watched)
+
+
+def log_in(watched: Any) -> None:
+    """Log in as the operator of the pictures."""
+    page = watched.go("/admin/")
+    page.fill("#id_username", USER)
+    page.fill("#id_password", PASSWORD)
+    page.click("input[type=submit]")
+    page.wait_for_selector("#user-tools")
+
+
+def tell_faults(watched: Any) -> None:
+    """Say what no page should have done."""
+    for fault in watched.faults:
+        print(f"FAULT {fault}")
+    watched.context.close()
+
+
+if __name__ == "__main__":
+    main()
