@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
-import subprocess
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -25,12 +21,12 @@ from chatapp.models import Message, Session
 from chatapp.outgoing import body_of
 from chatapp.turns import Turn, run_turn
 from compaction.models import SessionSummary
+from tests.alone import assert_works_alone
 from tests.compaction.session_page import ATTACK, ESCAPED, grow
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, call, profile, result, store, talk
 
 pytestmark = pytest.mark.django_db
-ROOT = Path(__file__).resolve().parent.parent.parent
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {}}}
 
 
@@ -243,14 +239,6 @@ def test_everything_is_sent_where_the_whole_history_is(session, admin_client, se
 
 
 ALONE = """
-import django
-django.setup()
-from django.conf import settings
-settings.ALLOWED_HOSTS.append("testserver")
-from django.core.management import call_command
-call_command("migrate", verbosity=0)
-from django.contrib.auth import get_user_model
-from django.test import Client
 from chatapp.drafts import Draft
 from chatapp.transcript import append, create_session
 user = get_user_model().objects.create_superuser("operator", password="x")
@@ -266,22 +254,8 @@ sent = client.get(f"/admin/chatapp/session/{session.pk}/request/").content.decod
 assert "System message that opened the conversation" in sent, sent
 body = client.get(f"/admin/chatapp/session/{session.pk}/request/?download=1").json()
 assert [m["content"] for m in body["messages"]] == ["Be brief.", "A rule.", "Where?"], body
-print("works alone")
 """
 
 
 def test_both_pages_work_where_compaction_is_not_installed(tmp_path):
-    environment = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "tests.settings_full_history",
-        "PALIMPSEST_DATA_DIR": str(tmp_path),
-        "DATABASE_URL": f"sqlite:///{tmp_path / 'alone.sqlite3'}",
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", ALONE],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.stdout.splitlines()[-1:] == ["works alone"], done.stderr
+    assert_works_alone(ALONE, tmp_path)

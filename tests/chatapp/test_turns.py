@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.db import connections
@@ -28,9 +24,9 @@ from chatapp.turns import (
     run_turn,
 )
 from chatapp.wire import InvalidMessageError
+from tests.alone import assert_works_alone
 from tests.factories import SessionFactory, call, result, store, talk
 
-ROOT = Path(__file__).resolve().parents[2]
 OVERFLOW = {
     "status": 400,
     "body": {"error": {"message": "maximum context length is 10 tokens", "code": None}},
@@ -353,15 +349,8 @@ def test_a_begun_turn_has_its_messages_stored_and_its_session_taken(session):
 
 
 ALONE = """
-import django
-django.setup()
 from django.apps import apps
 from django.core.management import call_command
-from django.test.utils import setup_test_environment
-setup_test_environment()
-from django.db import connection
-connection.creation.create_test_db(verbosity=0)
-from django.contrib.auth import get_user_model
 from rest_framework.test import APIClient
 call_command("check")
 api = APIClient()
@@ -376,22 +365,8 @@ assert [m["role"] for m in context] == ["user", "assistant"] * 3, context
 assert not apps.is_installed("compaction")
 import sys
 assert not [name for name in sys.modules if name.split(".")[0] == "compaction"]
-print("works alone")
 """
 
 
 def test_the_chat_works_where_compaction_is_not_installed(tmp_path):
-    environment = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "tests.settings_full_history",
-        "PALIMPSEST_DATA_DIR": str(tmp_path),
-        "DATABASE_URL": f"sqlite:///{tmp_path / 'alone.sqlite3'}",
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", ALONE],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.splitlines()[-1:] == ["works alone"], done.stderr
+    assert_works_alone(ALONE, tmp_path)

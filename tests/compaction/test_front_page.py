@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from datetime import timedelta
 from html import unescape
-from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -22,13 +18,13 @@ from compaction.admin.front.panel import as_of
 from compaction.admin.front.tiles import span_words
 from compaction.models import CompactionRun, DailyFigures
 from compaction.services.figures import refresh_figures
+from tests.alone import assert_works_alone
 from tests.compaction.support import NEVER
 from tests.compaction.test_report import run_row, step_row, summary_row
 from tests.factories import SessionFactory, profile, talk
 
 pytestmark = pytest.mark.django_db
 
-ROOT = Path(__file__).resolve().parents[2]
 ATTACK = "<script>alert(1)</script>"
 REFRESH = "/admin/figures/refresh/"
 DAY = timedelta(days=1)
@@ -408,34 +404,13 @@ def test_titles_of_sessions_are_not_on_the_page(admin_client, month):
 
 
 ALONE = """
-import django
-django.setup()
-from django.core.management import call_command
-call_command("migrate", verbosity=0)
-from django.contrib.auth import get_user_model
-from django.test import Client
 client = Client()
 client.force_login(get_user_model().objects.create_superuser("root"))
 page = client.get("/admin/", headers={"host": "localhost"})
 assert page.status_code == 200, page
 assert b"Conversations" in page.content and b'class="front"' not in page.content
-print("works alone")
 """
 
 
 def test_the_chat_alone_has_a_front_page_without_figures(tmp_path):
-    environment = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "tests.settings_full_history",
-        "PALIMPSEST_DATA_DIR": str(tmp_path),
-        "DATABASE_URL": f"sqlite:///{tmp_path / 'alone.sqlite3'}",
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", ALONE],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout.splitlines()[-1:] == ["works alone"], done.stderr
+    assert_works_alone(ALONE, tmp_path)
