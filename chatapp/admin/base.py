@@ -119,12 +119,24 @@ class ReadOnlyAdmin(PageForms):
 
     def search_q(self, wanted: str) -> Q:
         """Return the condition of an ordinary search."""
-        found = Q(**{f"{self.session_path}__in": sessions_named(wanted).values("pk")})
+        found = self._of_sessions(sessions_named(wanted))
         ids = hex_range(wanted)
         if ids:
             for path in self.id_paths:
                 found |= Q(**{f"{path}__gte": ids[0], f"{path}__lte": ids[1]})
         return found
+
+    def _of_sessions(self, sessions: QuerySet[Session]) -> Q:
+        """Return the condition for rows of the sessions, over the row's own column alone.
+
+        A joined column among others that are alternatives would keep the database from its indexes.
+        """
+        own, _, further = self.session_path.partition("__")
+        keys: QuerySet[Any] = sessions
+        if further:
+            between: Any = self.model._meta.get_field(own).related_model
+            keys = between._default_manager.filter(**{f"{further}__in": sessions.values("pk")})
+        return Q(**{f"{own}__in": keys.values("pk")})
 
     # --- pages ------------------------------------------------------------------------------------
 
