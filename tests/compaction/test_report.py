@@ -250,7 +250,7 @@ def test_by_day_has_one_row_a_day_in_order(week):
 
 
 def test_by_profile_takes_all_versions_of_a_name_together(week):
-    newer = profile()
+    newer = profile(message_limit=41)
     assert newer.version == 2
     run_row(week["big"].session, profile=newer)
     assert groups("profile") == [

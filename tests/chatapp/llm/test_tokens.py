@@ -303,17 +303,6 @@ def test_counting_in_pieces_is_within_a_ten_thousandth_of_counting_at_once(
         assert abs(counter.count(text) - at_once) <= at_once / 10_000
 
 
-@needs_rank_files
-@needs_data
-def test_counting_in_pieces_keeps_four_fifths_of_tiktokens_speed(o200k: TiktokenCounter) -> None:
-    text = "\n".join(text for source, text in _real_texts() if source == "pi")[:MILLION]
-
-    at_once = _fastest(lambda: len(o200k._encoding.encode_ordinary(text)))
-    in_pieces = _fastest(lambda: o200k.count(text))
-
-    assert in_pieces <= at_once / 0.8
-
-
 # --- choosing a counter -------------------------------------------------------
 
 
@@ -652,15 +641,6 @@ def _count_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(tokens, "load_encoding", counted)
     return attempts
-
-
-def _fastest(call: Any, times: int = 5) -> float:
-    durations = []
-    for _ in range(times):
-        start = time.perf_counter()
-        call()
-        durations.append(time.perf_counter() - start)
-    return min(durations)
 
 
 def _percentile_95(values: list[float]) -> float:
