@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from compaction.engine.boundaries import split_point
 from compaction.engine.estimate import is_clearly_too_large
 from compaction.engine.extractive import ExtractiveSummarizer
+from compaction.engine.plausibility import implausible
 from compaction.engine.profile import Profile
 from compaction.engine.protocols import (
     Clock,
@@ -189,7 +190,7 @@ class BisectSummary:
             answer = self.summarizer.summarize(request)
             if is_cut_off(answer):
                 outcome, error = "truncated", "The answer was cut off at the output limit."
-            elif problem := problem_of(answer):
+            elif problem := problem_of(answer) or implausible(answer.text, request):
                 outcome, error = "error", problem
         except SummarizerOverflow as overflow:
             outcome, error = "overflow", str(overflow)

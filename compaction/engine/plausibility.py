@@ -1,0 +1,81 @@
+"""Which texts look like a summary of what was read, and which are a small model going astray.
+
+Measured on small models (spec/stack.md L3): what they write instead of a summary echoes the
+transcript's tags, goes round in circles, or names things that nobody wrote. A false claim in good
+words cannot be seen this way. All rules are generous: a text is refused for most of it, not for a
+line.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compaction.engine.types import SummaryRequest
+
+# A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
+_NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)
+_SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
+_TAG = re.compile(r"</?(?:conversation|previous-summary|part)\b[^>\n]{0,40}>", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?。！？]+\s+|[。！？]+|\n+")
+# What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.
+_IDENTIFIER = re.compile(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
+
+SHARE_ECHOED = 0.5
+SHARE_REPEATED = 0.2
+SHORTEST_SENTENCE = 16
+FEWEST_SENTENCES = 4
+FEWEST_IDENTIFIERS = 3
+SHARE_INVENTED = 0.5
+
+
+def implausible(text: str, request: SummaryRequest) -> str:
+    """Return why a text is hardly a summary of the request, as a sentence; empty when it may be."""
+    if _is_echo(text):
+        return "The summariser went on with the dialogue instead of summarising it."
+    if _repeated_share(text) > SHARE_REPEATED:
+        return "The summariser repeated itself: a fifth of its text and more stands there twice."
+    invented = _invented(text, request)
+    if invented:
+        return (
+            f"The summariser named things that nobody wrote, {invented[0]} for example "
+            f"({len(invented)} in all)."
+        )
+    return ""
+
+
+def _is_echo(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line.strip()]
+    tagged = [line for line in lines if _NUMBERED.match(line) or _SPEAKER.match(line)]
+    return bool(_TAG.search(text)) or (len(tagged) > 1 and len(tagged) >= SHARE_ECHOED * len(lines))
+
+
+def _repeated_share(text: str) -> float:
+    """Return the part of the text, in characters, whose sentences stood there before."""
+    sentences = [one.strip().lower() for one in _SENTENCE_END.split(text)]
+    sentences = [one for one in sentences if len(one) >= SHORTEST_SENTENCE]
+    if len(sentences) < FEWEST_SENTENCES:
+        return 0.0
+    seen: set[str] = set()
+    repeated = 0
+    for one in sentences:
+        repeated += len(one) if one in seen else 0
+        seen.add(one)
+    return repeated / sum(len(one) for one in sentences)
+
+
+def _invented(text: str, request: SummaryRequest) -> list[str]:
+    """Return the identifiers that nobody wrote, where they are most of those that are named."""
+    named = list(dict.fromkeys(_IDENTIFIER.findall(text)))
+    if len(named) < FEWEST_IDENTIFIERS:
+        return []
+    source = _source(request)
+    invented = [one for one in named if one.lower() not in source]
+    return invented if len(invented) > SHARE_INVENTED * len(named) else []
+
+
+def _source(request: SummaryRequest) -> str:
+    parts = [request.previous, request.instructions, *request.texts]
+    for item in request.items:
+        parts += [item.text, item.tool_name]
+        parts += [f"{call.name} {call.arguments}" for call in item.tool_calls]
+    return "\n".join(parts).lower()
