@@ -11,6 +11,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.template.loader import render_to_string
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
@@ -27,6 +28,8 @@ from chatapp.admin.path_page import (
 from chatapp.models import Message, Session
 from chatapp.selectors import segments
 
+TITLE = "Messages along the active branch"
+NOT_ALLOWED = "You may not see messages: that takes the permission “view message”."
 _COLUMNS = ("branch", "position", "role", "kind", "tokens", "pinned")
 
 
@@ -69,7 +72,13 @@ def shown_messages() -> QuerySet[Message]:
 def messages_panel(
     request: HttpRequest, session: Session, fates: Fates, *, ways: tuple[Link, ...] = ()
 ) -> Panel:
-    """Return the page of messages that `?at=` asks for; `ways` are further places to go to."""
+    """Return the page of messages that `?at=` asks for; `ways` are further places to go to.
+
+    Operators who may not see messages are told so.
+    """
+    user: Any = request.user
+    if not user.has_perm("chatapp.view_message"):
+        return Panel(title=TITLE, body=format_html('<p class="panel-more">{}</p>', NOT_ALLOWED))
     page = PathPage(rows=[])
     if session.active_branch is not None:
         page = read_page(
@@ -85,7 +94,7 @@ def messages_panel(
             "page_address": cells.change_url(Session, session.pk),
         },
     )
-    return Panel(title="Messages along the active branch", body=body)
+    return Panel(title=TITLE, body=body)
 
 
 def _ways(session: Session, page: PathPage) -> list[Link]:

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+from django.utils.html import strip_tags
 from django.utils.safestring import SafeString
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
 else:
     _ModelAdmin = admin.ModelAdmin
+
+NO_LONGER = "“{}” makes no sense here any more; this is how things stand now."
 
 
 class RefusedError(Exception):
@@ -96,10 +99,15 @@ class PageForms(_ModelAdmin):
         page = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[obj.pk])
         form = each.make(request, obj, request.POST) if request.method == "POST" else None
         if form is None:
+            if request.method == "POST":
+                self.message_user(request, NO_LONGER.format(each.label), level=messages.WARNING)
             return HttpResponseRedirect(page)
         if form.is_valid():
             try:
-                self.message_user(request, each.do(request, obj, form.cleaned_data))
+                told = each.do(request, obj, form.cleaned_data)
+                # Django's own history of the row says who did it.
+                self.log_change(request, obj, f"{each.label}: {strip_tags(told)}")
+                self.message_user(request, told, level=messages.SUCCESS)
                 return HttpResponseRedirect(page)
             except RefusedError as refusal:
                 form.add_error(None, str(refusal))

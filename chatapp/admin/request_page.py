@@ -80,7 +80,8 @@ class RequestPage(ReadOnlyAdmin):
 
     def request_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show what a request would send now, or return it as a file."""
-        if not self.has_view_permission(request):
+        user: Any = request.user
+        if not (self.has_view_permission(request) and user.has_perm("chatapp.view_message")):
             raise PermissionDenied
         session = self.get_object(request, object_id)
         if session is None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.db.models import Model
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, strip_tags
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
@@ -24,10 +25,18 @@ REFUSALS = (CompactionError, ProfileError, UnknownModelError, ValueError)
 def for_each(
     request: HttpRequest, rows: Iterable[Model], do: Callable[[Any], SafeString | str]
 ) -> None:
-    """Do something to every row: what `do` returns is told as done, a refusal as an error."""
+    """Do something to every row: what `do` returns is told as done, a refusal as an error.
+
+    What was done stands in the row's history too, so that it can be seen who did it.
+    """
+    user: Any = request.user
     for row in rows:
         try:
-            messages.success(request, do(row))
+            told = do(row)
+            messages.success(request, told)
+            LogEntry.objects.log_actions(
+                user.pk, [row], CHANGE, strip_tags(told), single_object=True
+            )
         except REFUSALS as refusal:
             messages.error(request, format_html("{}: {}", cells.row_link(row), refusal))
 

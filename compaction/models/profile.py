@@ -59,7 +59,14 @@ class CompactionProfile(models.Model):
         return f"{self.name} v{self.version}"
 
     def resolved(self) -> Profile:
-        """Return all parameters: preset, then the environment, then this row's own."""
+        """Return all parameters: preset, then the environment, then this row's own.
+
+        Raises ProfileError, also for a row that another version of the program wrote.
+        """
+        if self.base not in PRESETS:
+            raise ProfileError({"base": f"There is no preset {self.base!r}."})
+        if not isinstance(self.parameters, dict):
+            raise ProfileError({"parameters": "Must be a JSON object of parameters."})
         return build(PRESETS[self.base], self.environment() | self.parameters)
 
     def environment(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from django.db import transaction
 from django.utils import timezone
 
 from chatapp.days import days_between, utc_day
@@ -23,6 +24,8 @@ _COUNTS = tuple(
     if field.name not in ("day", "refreshed_at", *TOTALS)
 )
 _BATCH = 500
+# How far back figures are worked out when there are none: ten years.
+MOST_DAYS = 3653
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +48,11 @@ def refresh_figures(*, now: datetime | None = None, everything: bool = False) ->
     now = now or timezone.now()
     today = utc_day(now)
     days = _days_due(today, everything=everything)
-    _store((_row(day, now) for day in days if day != today), (*_COUNTS,))
+    rows = [_row(day, now) for day in days if day != today]
     whole = DailyFigures(day=today, refreshed_at=now, **counts_of(today), **totals())
-    _store([whole], (*_COUNTS, *TOTALS, "refreshed_at"))
+    with transaction.atomic():
+        _store(rows, (*_COUNTS,))
+        _store([whole], (*_COUNTS, *TOTALS, "refreshed_at"))
     return Refreshed(days=tuple(days))
 
 
@@ -59,7 +64,9 @@ def _days_due(today: date, *, everything: bool) -> list[date]:
     stored = DailyFigures.objects.filter(day__lte=today)
     last = stored.values_list("day", flat=True).first()
     if last is None or everything:
-        return days_between(first_run_day() or today, today)
+        # A clock that was set back may have left runs in the future, a faulty one runs long ago.
+        first = min(first_run_day() or today, today)
+        return days_between(max(first, today - timedelta(days=MOST_DAYS)), today)
     due = set(days_between(min(last, today - timedelta(days=1)), today))
     return sorted(due.union(days_unfinished(before=today)))
 

@@ -51,10 +51,11 @@ def parameters_of(row: CompactionProfile) -> Profile:
         return row.resolved()
     except ProfileError as error:
         logger.error("Profile %s cannot be used as it is: %s", row, error)
+    preset = PRESETS.get(row.base, PRESETS["bisect"])
     try:
-        return build(PRESETS[row.base], row.parameters)
+        return build(preset, row.parameters if isinstance(row.parameters, dict) else {})
     except ProfileError:
-        return PRESETS[row.base]
+        return preset
 
 
 def save_profile(

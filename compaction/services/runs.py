@@ -173,7 +173,10 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
 
 
 def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0) -> CompactionRun:
-    """Return a new queued run for what a failed, skipped or cancelled one should have done."""
+    """Return a new queued run for what a failed, skipped or cancelled one should have done.
+
+    It uses the profile as it is now: whoever mended it wants the mended one.
+    """
     if not run.is_finished or run.status == Status.SUCCEEDED:
         raise CompactionError("Only a run that failed, was skipped or cancelled can be run again.")
     return request_run(
@@ -181,7 +184,7 @@ def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0
         branch=run.branch,
         trigger=run.trigger,
         reason=run.reason,
-        profile=run.profile,
+        profile=_as_it_is_now(run.profile),
         background=True,
         instructions=run.instructions,
         keep_last_n=run.keep_last_n,
@@ -189,3 +192,9 @@ def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0
         requested_by=requested_by,
         restarts=restarts,
     )
+
+
+def _as_it_is_now(profile: CompactionProfile) -> CompactionProfile:
+    """Return the current version of a profile; the old one where its name is gone."""
+    current = CompactionProfile.objects.filter(name=profile.name, is_current=True)
+    return current.first() or profile

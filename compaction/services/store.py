@@ -204,7 +204,7 @@ def _write(
         profile=run.profile,
         **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
     )
-    link_sources(summary, sources, received=len(outcome.items))
+    link_sources(summary, sources, received=[item.position for item in outcome.items])
     _write_placeholder(situation, summary, metadata)
     return summary
 

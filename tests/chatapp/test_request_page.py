@@ -24,7 +24,7 @@ from compaction.models import SessionSummary
 from tests.alone import assert_works_alone
 from tests.compaction.session_page import ATTACK, ESCAPED, grow
 from tests.compaction.support import NEVER, compact
-from tests.factories import SessionFactory, call, profile, result, store, talk
+from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk
 
 pytestmark = pytest.mark.django_db
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {}}}
@@ -259,3 +259,19 @@ assert [m["content"] for m in body["messages"]] == ["Be brief.", "A rule.", "Whe
 
 def test_both_pages_work_where_compaction_is_not_installed(tmp_path):
     assert_works_alone(ALONE, tmp_path)
+
+
+def test_texts_take_the_permission_to_see_messages(client, owner):
+    session = SessionFactory(owner=owner, wires=[{"role": "user", "content": "A secret."}])
+    staff = UserFactory(is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename="view_session"))
+    client.force_login(staff)
+    page = client.get(reverse("admin:chatapp_session_change", args=[session.pk]))
+    assert page.status_code == 200
+    assert "A secret." not in page.content.decode()
+    assert "You may not see messages" in page.content.decode()
+    request = reverse("admin:chatapp_session_request", args=[session.pk])
+    assert client.get(request).status_code == 403
+    assert client.get(f"{request}?download=1").status_code == 403
+    staff.user_permissions.add(Permission.objects.get(codename="view_message"))
+    assert "A secret." in client.get(request).content.decode()

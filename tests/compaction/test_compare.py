@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from datetime import timedelta
+from difflib import SequenceMatcher
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from chatapp.admin import cells
 from compaction.admin.summary.compare import marked
-from compaction.admin.summary.differences import differences_of, words_of
+from compaction.admin.summary.differences import MOST_STEPS, differences_of, words_of
 from compaction.models import SessionSummary
 from tests.factories import SessionFactory
 
@@ -75,11 +75,9 @@ def long_texts() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_two_texts_of_20000_words_take_less_than_a_second(number):
+def test_of_two_texts_of_20000_words_only_the_first_pair_is_compared_to_the_end(number):
     old, new = long_texts()[number]
-    started = time.process_time()
     found = differences_of(old, new)
-    assert time.process_time() - started < 1
     assert "".join(change.old for change in found.changes) == old
     assert found.is_coarse is (number > 0)
 
@@ -192,3 +190,27 @@ def test_the_queries_of_the_page_are_few(admin_client, pair):
     with CaptureQueriesContext(connection) as queries:
         admin_client.get(address(*pair))
     assert len(queries) <= 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (" ".join(f"a{n} x{n}" for n in range(4000)), " ".join(f"a{n} y{n}" for n in range(4000))),
+        ("😀🏳️‍🌈𝒳 " * 300, "😀𝒳 " * 300),
+        ("漢字" * 20_000, "漢字語" * 15_000),
+        ("no no no no. " * 2400, "no no, no no. " * 2400),
+    ],
+)
+def test_the_work_on_texts_that_differ_everywhere_is_bounded(old, new, monkeypatch):
+    spent = []
+    search = SequenceMatcher.find_longest_match
+
+    def counted(self, a_from, a_to, b_from, b_to):
+        spent.append(sum(len(self.b2j.get(self.a[at], ())) for at in range(a_from, a_to)))
+        return search(self, a_from, a_to, b_from, b_to)
+
+    monkeypatch.setattr(SequenceMatcher, "find_longest_match", counted)
+    found = differences_of(old, new)
+    assert sum(spent) <= 3 * MOST_STEPS
+    assert "".join(change.old for change in found.changes) == old
+    assert "".join(change.new for change in found.changes) == new

@@ -329,3 +329,27 @@ def test_the_demo_has_figures_at_once(queued, monkeypatch):
     today = DailyFigures.objects.get()
     assert (today.sessions, today.succeeded) == (3, 3)
     assert 0 < today.tokens_sent < today.tokens_stored
+
+
+def test_a_first_run_in_the_future_leaves_today_alone(owner):
+    session = SessionFactory(owner=owner)
+    noon = datetime(2026, 11, 27, 12, tzinfo=UTC)
+    run_row(session, created_at=noon + timedelta(days=2))
+    assert refresh_figures(now=noon).days == (date(2026, 11, 27),)
+    assert refresh_figures(now=noon, everything=True).days == (date(2026, 11, 27),)
+
+
+def test_a_run_of_long_ago_makes_no_endless_work(owner, monkeypatch):
+    monkeypatch.setattr(services, "MOST_DAYS", 3)
+    run_row(SessionFactory(owner=owner), created_at=datetime(1970, 1, 1, tzinfo=UTC))
+    noon = datetime(2026, 11, 27, 12, tzinfo=UTC)
+    assert [day.day for day in refresh_figures(now=noon).days] == [24, 25, 26, 27]
+
+
+@pytest.mark.parametrize("odd", [{"base": "of-tomorrow"}, {"parameters": [1, 2]}])
+def test_a_profile_of_another_version_of_the_program_stops_no_roll_up(owner, odd):
+    row = profile()
+    SessionFactory(owner=owner, wires=talk(1))
+    type(row).objects.filter(pk=row.pk).update(**odd)
+    refresh_figures()
+    assert DailyFigures.objects.get().messages == 2

@@ -310,6 +310,12 @@ def test_an_empty_installation_says_how_to_begin(admin_client):
     assert "manage.py demo" in panel(page(admin_client))
 
 
+def test_a_session_stored_after_the_first_roll_up_is_not_taken_for_none(admin_client, owner):
+    refresh_figures()
+    SessionFactory(owner=owner)
+    assert "manage.py demo" not in panel(page(admin_client))
+
+
 def test_before_the_first_roll_up_it_says_what_is_missing(admin_client, session):
     text = panel(page(admin_client))
     assert "have not been worked out yet" in text
@@ -355,8 +361,10 @@ def test_the_button_passes_the_check_against_forged_requests(session):
     assert client.post(REFRESH, {"csrfmiddlewaretoken": token}).status_code == 302
 
 
-def test_only_who_sees_runs_may_refresh(month):
-    assert staff("view_sessionsummary").post(REFRESH).status_code == 403
+def test_only_who_may_start_runs_may_refresh(month):
+    client = staff("view_sessionsummary", "view_compactionrun")
+    assert client.post(REFRESH).status_code == 403
+    assert "Refresh now" not in panel(page(client))
     assert "/login/" in Client().post(REFRESH).headers["Location"]
 
 

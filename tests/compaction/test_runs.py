@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from compaction import queue
-from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
 from compaction.services import runs
 from compaction.services.compact import check_branch, execute_run
 from compaction.services.errors import CompactionError
@@ -231,3 +231,16 @@ def test_a_worker_that_lost_its_run_cannot_end_it(session):
 
 def test_a_turn_names_its_run(session):
     assert say(session).context.run_id == str(CompactionRun.objects.get().pk)
+
+
+def test_a_run_again_uses_the_profile_as_it_is_now(owner, queued):
+    wrong = profile(message_limit=40)
+    session = SessionFactory(owner=owner)
+    run = CompactionRun.objects.create(
+        session=session, branch=session.branch, trigger="manual", reason="manual",
+        mode="background", profile=wrong, status="failed",
+    )  # fmt: skip
+    mended = profile(message_limit=41)
+    assert runs.retry_run(run).profile == mended
+    CompactionProfile.objects.filter(pk=mended.pk).update(is_current=False)
+    assert runs.retry_run(run).profile == wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.urls import reverse
@@ -194,3 +195,12 @@ def test_a_form_that_is_only_looked_at_does_nothing(twice, admin_client):
     assert admin_client.get(do_of(twice, "compact")).status_code == 302
     assert not CompactionRun.objects.filter(status="queued").exists()
     assert CompactionState.objects.get(pk=twice.branch.pk).cursor == 18_000_000
+
+
+def test_what_an_operator_did_stands_in_the_history_under_their_name(admin_client, owner, queued):
+    session = SessionFactory(owner=owner)
+    admin_client.post(reverse("admin:chatapp_session_do", args=[session.pk, "compact"]))
+    entry = LogEntry.objects.get(object_id=str(session.pk))
+    assert entry.user.username == "admin"
+    assert entry.change_message.startswith("Compact now: ")
+    assert "is queued" in entry.change_message

@@ -148,6 +148,25 @@ def test_a_message_put_between_meanwhile_writes_nothing_for_nobody_has_read_it(
     assert any("MK-0777" in text for text in texts(sent(session), "user"))
 
 
+def test_rules_that_change_places_meanwhile_write_nothing_though_their_number_is_the_same(
+    owner, model_server, queued, monkeypatch
+):
+    profile(**NEVER, keep_last_n=2)
+    rules = [{"role": "system", "content": f"Rule {name}"} for name in ("A", "B")]
+    session = SessionFactory(owner=owner, wires=[*talk(2), *rules, *talk(4)])
+    first, second = stored(session)[4:6]
+    transcript.set_pinned(second, True)
+
+    def swap() -> None:
+        transcript.set_pinned(Message.objects.get(pk=second.pk), False)
+        transcript.set_pinned(Message.objects.get(pk=first.pk), True)
+
+    meanwhile(monkeypatch, swap)
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "lost_race")
+    assert nothing_was_stored(session)
+
+
 def test_a_rule_before_the_cursor_is_covered_but_never_linked(owner, model_server, queued):
     profile(**NEVER, keep_last_n=2)
     rule = {"role": "system", "content": "Answer in one word."}

@@ -8,17 +8,17 @@ them.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 
 # Scripts without spaces between words: compared letter by letter.
 _LETTERS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(rf"[{_LETTERS}]\s*|(?:(?![{_LETTERS}])\w)+\s*|[^\w\s]\s*|\s+")
 _SENTENCES = re.compile(r"[^.!?。！？]*[.!?。！？]+\s*|[^.!?。！？]+")
-# Pairs of equal pieces that a comparison may look at; so many take half a second at worst.
-MOST_PAIRS = 400_000
+# Pairs of equal pieces that a comparison may look at; so many take about half a second.
+MOST_STEPS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class _Comparison:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.is_coarse = False
-        self._pairs_left = MOST_PAIRS
+        self._steps_left: float = MOST_STEPS
 
     def descend(self, old: str, new: str, *, level: int) -> None:
         """Compare two stretches piece by piece, and what differs by smaller pieces."""
@@ -79,22 +79,39 @@ class _Comparison:
             self._compare(_LEVELS[level](old), _LEVELS[level](new), level)
 
     def _compare(self, old: Sequence[str], new: Sequence[str], level: int) -> None:
-        pairs = _pairs(old, new)
-        if pairs > self._pairs_left:
-            if level + 1 < len(_LEVELS):
-                self.descend("".join(old), "".join(new), level=level + 1)
-                return
-            self.is_coarse = True
-            self._add("".join(old), "".join(new), is_equal=False)
-            return
-        self._pairs_left -= pairs
+        at_old = at_new = 0
+        for block in [*self._blocks(old, new), Match(len(old), len(new), 0)]:
+            before, after = "".join(old[at_old : block.a]), "".join(new[at_new : block.b])
+            self.descend(before, after, level=level + 1)
+            at_old, at_new = block.a + block.size, block.b + block.size
+            same = "".join(old[block.a : at_old])
+            self._add(same, same, is_equal=True)
+
+    def _blocks(self, old: Sequence[str], new: Sequence[str]) -> list[Match]:
+        """Return the stretches that are equal, in order, as far as the budget goes.
+
+        Every search costs the pieces it looks at times how often each stands in the other text, so
+        that is what it is charged. The large stretches come first; what is not searched any more
+        counts as different.
+        """
         matcher = SequenceMatcher(None, old, new, autojunk=False)
-        for tag, old_from, old_to, new_from, new_to in matcher.get_opcodes():
-            before, after = "".join(old[old_from:old_to]), "".join(new[new_from:new_to])
-            if tag == "replace":
-                self.descend(before, after, level=level + 1)
-            else:
-                self._add(before, after, is_equal=tag == "equal")
+        each = 1 + _pairs(old, new) / max(1, len(old))
+        todo, found = deque([(0, len(old), 0, len(new))]), []
+        while todo:
+            old_from, old_to, new_from, new_to = todo.popleft()
+            if old_from == old_to or new_from == new_to:
+                continue
+            cost = (old_to - old_from) * each
+            if cost > self._steps_left:
+                self.is_coarse = True
+                continue
+            self._steps_left -= cost
+            block = matcher.find_longest_match(old_from, old_to, new_from, new_to)
+            if block.size:
+                found.append(block)
+                todo.append((old_from, block.a, new_from, block.b))
+                todo.append((block.a + block.size, old_to, block.b + block.size, new_to))
+        return sorted(found)
 
     def _add(self, old: str, new: str, *, is_equal: bool) -> None:
         if old or new:
@@ -102,9 +119,9 @@ class _Comparison:
 
 
 def _pairs(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return how many equal pairs there are: what the comparison's time grows with."""
+    """Return how many equal pairs there are."""
     counted = Counter(new)
-    return len(old) + sum(counted[piece] for piece in old)
+    return sum(counted[piece] for piece in old)
 
 
 def _joined(changes: Sequence[Change]) -> list[Change]:
