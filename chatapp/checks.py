@@ -116,6 +116,7 @@ def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
 _AT_LEAST_ONE = (
     "TURN_SECONDS",
     "MODEL_TIMEOUT_SECONDS",
+    "REQUEST_THREADS",
     "STREAM_THREADS",
     "HEARTBEAT_SECONDS",
     "MAX_MESSAGE_CHARS",

@@ -63,6 +63,7 @@ class ChatappSettings:
     max_body_bytes: int = 20_000_000
     turn_seconds: int = 300
     model_timeout_seconds: int = 120
+    request_threads: int = 64
     stream_threads: int = 32
     heartbeat_seconds: int = 15
 

@@ -89,16 +89,18 @@ TEMPLATES = [
 DATABASES = {
     "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'palimpsest.sqlite3'}")
 }
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+_on_sqlite = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
+if _on_sqlite:
     # Two processes that read and then write need IMMEDIATE, or one of them fails at once.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
     }
-else:
-    # Under ASGI a kept connection belongs to a thread that may never come back.
-    DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=0)
+# Requests are answered by threads that come back (chatapp/handler.py), so a connection can be kept.
+# Opening one takes longer than a request's queries. A server's connections are few: not by default.
+DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60 if _on_sqlite else 0)
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = not _on_sqlite
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- cache and queue ------------------------------------------------------------------------------
@@ -270,10 +272,14 @@ CHATAPP = {
     "MAX_BODY_BYTES": MAX_BODY_BYTES,
     "TURN_SECONDS": env.int("TURN_SECONDS", default=300),
     "MODEL_TIMEOUT_SECONDS": env.int("MODEL_TIMEOUT_SECONDS", default=120),
+    "REQUEST_THREADS": env.int("REQUEST_THREADS", default=64),
     "STREAM_THREADS": env.int("STREAM_THREADS", default=32),
     "HEARTBEAT_SECONDS": env.int("HEARTBEAT_SECONDS", default=15),
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = max(MAX_BODY_BYTES, MAX_IMPORT_BYTES)
+
+# The model's file for `manage.py local_model`.
+LOCAL_MODEL_GGUF = env.str("LOCAL_MODEL_GGUF", default="")
 
 COMPACTION = {
     "DEFAULT_PROFILE": env.str("COMPACTION_PROFILE", default="bisect"),

@@ -25,10 +25,10 @@ class SessionView(APIView):
 
     def get_session(self) -> Session:
         """Return the session of the address, or 404 where it is missing or somebody else's."""
-        session = sessions_of(self.request.user).filter(pk=self.kwargs["session_id"]).first()
-        if session is None:
-            raise Http404
-        return session
+        try:
+            return sessions_of(self.request.user).get(pk=self.kwargs["session_id"])
+        except Session.DoesNotExist as error:
+            raise Http404 from error
 
 
 def message_of(user: Any, message_id: UUID) -> Message:

@@ -1,48 +1,88 @@
 """How a message is written as JSON, field by field, and which columns that takes.
 
-The serializers describe the fields for the schema. Pages of messages are written from here: going
-through a serializer field for each value took longer than everything else together.
+The serializers describe the fields for the schema. Pages of messages are written from here: making
+a Python value of each column, and a text of each value again through a serializer's field, took
+longer than everything else together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC
-from operator import attrgetter
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter, itemgetter
 from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.db.models.query import BaseIterable
 
 from chatapp.models import Message
 from chatapp.models.message import POSITION_STEP
 from chatapp.wire import content_of
 
-# A row's value for a field; the row may be a message or a named tuple of its columns.
 Writer = Callable[[Message], Any]
+# A row as the database gives it: {column: value}.
+Stored = dict[str, Any]
 
 
-def _sequence_id(message: Message) -> str:
+def _sequence_id(position: int) -> str:
     """Return Message.sequence_id as text; whole numbers are divided faster than decimals."""
-    whole, part = divmod(message.position, POSITION_STEP)
+    whole, part = divmod(position, POSITION_STEP)
     return f"{whole}.{part:06d}"
 
 
-def _created_at(message: Message) -> str:
-    """Return the time in UTC, whatever TIME_ZONE says."""
-    return message.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _time(value: datetime) -> str:
+    """Return the time in UTC, whatever TIME_ZONE says; databases without zones store UTC."""
+    known = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    return f"{known.isoformat()}Z"
+
+
+def _uuid(value: UUID | str) -> str:
+    """Return a UUID's text; databases without the type store its digits."""
+    if isinstance(value, UUID):
+        return str(value)
+    return f"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"
+
+
+def _json(text: str | None) -> Any:
+    """Return what is stored in a JSON column; most hold nothing."""
+    if text is None:
+        return None
+    return json.loads(text) if text != "{}" else {}
+
+
+def _content(row: Stored) -> Any:
+    """Return the content as the client sent it; few messages have parts."""
+    if row["parts"] is None:
+        return row["content"]
+    return content_of(Message(content=row["content"], parts=_json(row["parts"])))
 
 
 # How a message's fields are written; those that are not named here are written as they are.
 _WRITTEN: dict[str, Writer] = {
     "id": lambda message: str(message.id),
     "branch": lambda message: str(message.branch_id),
-    "sequence_id": _sequence_id,
+    "sequence_id": lambda message: _sequence_id(message.position),
     "content": content_of,
-    "created_at": _created_at,
+    "created_at": lambda message: _time(message.created_at),
 }
 # The columns that a field is made of, where they are not called like it.
 _MADE_OF = {
     "branch": ("branch_id",),
     "sequence_id": ("position",),
     "content": ("content", "parts"),
+}
+# The same for rows as the database gives them.
+_WRITTEN_STORED: dict[str, Callable[[Stored], Any]] = {
+    "id": lambda row: _uuid(row["id"]),
+    "branch": lambda row: _uuid(row["branch_id"]),
+    "sequence_id": lambda row: _sequence_id(row["position"]),
+    "content": _content,
+    "tool_calls": lambda row: _json(row["tool_calls"]),
+    "metadata": lambda row: _json(row["metadata"]),
+    "usage": lambda row: _json(row["usage"]),
+    "created_at": lambda row: _time(row["created_at"]),
 }
 
 
@@ -51,6 +91,26 @@ def writers_of(fields: Sequence[str]) -> list[tuple[str, Writer]]:
     return [(name, _WRITTEN.get(name) or attrgetter(name)) for name in fields]
 
 
-def columns_of(fields: Sequence[str]) -> list[str]:
-    """Return the columns that the fields are made of: a page reads no others."""
-    return [column for name in fields for column in _MADE_OF.get(name, (name,))]
+def stored_rows(messages: QuerySet[Message], fields: Sequence[str]) -> QuerySet[Message, Stored]:
+    """Return the rows with the columns that the fields are made of, as the database gives them."""
+    columns = (column for name in fields for column in _MADE_OF.get(name, (name,)))
+    rows: QuerySet[Message, Stored] = messages.values(*columns)
+    rows._iterable_class = _StoredRows
+    return rows
+
+
+class _StoredRows(BaseIterable):  # type: ignore[type-arg]  # generic in the stubs only
+    """The rows of `values()` without a Python value made of each column."""
+
+    def __iter__(self) -> Iterator[Stored]:
+        compiler = self.queryset.query.get_compiler(self.queryset.db)
+        columns = self.queryset.query.values_select
+        for chunk in compiler.execute_sql(chunked_fetch=self.chunked_fetch):
+            for row in chunk:
+                yield dict(zip(columns, row, strict=True))
+
+
+def written(rows: Sequence[Stored], fields: Sequence[str]) -> list[dict[str, Any]]:
+    """Return stored rows as the API shows messages."""
+    writers = [(name, _WRITTEN_STORED.get(name) or itemgetter(name)) for name in fields]
+    return [{name: write(row) for name, write in writers} for row in rows]

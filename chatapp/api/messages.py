@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from chatapp import transcript
 from chatapp.api.answers import StoredSerializer
 from chatapp.api.base import MAX_KEY_CHARS, SessionView, message_of
-from chatapp.api.message_json import columns_of
+from chatapp.api.message_json import stored_rows, written
 from chatapp.api.pagination import TranscriptPagination
 from chatapp.api.serializers import (
     AppendSerializer,
@@ -72,18 +72,15 @@ class MessageList(SessionView):
         verbosity = request.query_params.get("verbosity", "default")
         if verbosity not in _VERBOSITY:
             raise ValidationError({"verbosity": [f"One of {', '.join(_VERBOSITY)}."]})
-        serializer = _VERBOSITY[verbosity]
-        # Plain rows: making 100 model instances takes longer than reading them.
-        rows = Message.objects.filter(path_q(branch)).values_list(
-            *columns_of(serializer.Meta.fields), named=True
-        )
+        fields = _VERBOSITY[verbosity].Meta.fields
+        rows = stored_rows(Message.objects.filter(path_q(branch)), fields)
         order = request.query_params.get("order", "oldest")
         if order not in _ORDERS:
             raise ValidationError({"order": [f"One of {', '.join(_ORDERS)}."]})
         pages = self.pagination_class()
         pages.ordering = _ORDERS[order]
         page = pages.paginate_queryset(rows, request, view=self) or []
-        return pages.get_paginated_response(serializer(page, many=True).data)
+        return pages.get_paginated_response(written(page, fields))
 
     @extend_schema(
         request=AppendSerializer,

@@ -25,6 +25,7 @@ from tests.bench.sizes import Sizes
 
 CLIENTS = 4
 PAGE = 100
+FLOOR = "/floor/"
 START_SECONDS = 30
 
 
@@ -39,8 +40,9 @@ def measure(sizes: Sizes) -> Iterator[Row]:
     newest = f"{address}?order=newest&page_size={PAGE}"
     with _worker() as (port, process):
         # Clients of their own: a worker hangs up on those that were silent for five seconds.
-        reader, writer = (_Client(port=port, token=token.key) for _ in range(2))
+        idler, reader, writer = (_Client(port=port, token=token.key) for _ in range(3))
         works = (
+            ("GET a constant (the floor)", lambda: idler.send("GET", FLOOR, "", 200)),
             ("GET last 100 messages", lambda: reader.send("GET", newest, "", 200)),
             ("POST one message", lambda: writer.send("POST", address, next(bodies), 201)),
         )
@@ -112,7 +114,14 @@ def _worker() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     connection.close()
-    command = [sys.executable, "-m", "uvicorn", "chatapp.asgi:application", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "tests.bench.floor:application",
+        "--port",
+        str(port),
+    ]
     ours = {"DATABASE_URL": _database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
     process = subprocess.Popen(
         [*command, "--log-level", "warning", "--no-access-log"], env=os.environ | ours

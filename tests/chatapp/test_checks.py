@@ -109,6 +109,7 @@ def test_a_rate_may_be_missing_or_a_number_and_a_period(settings, rate):
     [
         "TURN_SECONDS",
         "MODEL_TIMEOUT_SECONDS",
+        "REQUEST_THREADS",
         "STREAM_THREADS",
         "HEARTBEAT_SECONDS",
         "MAX_MESSAGE_CHARS",

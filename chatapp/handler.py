@@ -1,0 +1,96 @@
+"""The ASGI handler: one request, one thread, from a pool whose threads come back.
+
+Django's own handler passes a request from the event loop to a new thread and back again at every
+seam between what is synchronous and what is not: middleware, signals, the view, closing. All of
+ours is synchronous but the bodies of streams, and each new thread opens a database connection of
+its own. That took more of the processor than the answer itself. Here a request goes to a thread
+once, as it would under WSGI; only streams go on in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import IO, Any
+
+from asgiref.sync import sync_to_async
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.db import close_old_connections, connections
+from django.http.response import FileResponse, HttpResponseBase
+from django.urls import set_script_prefix
+
+from chatapp.conf import chatapp_settings
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class ThreadPoolHandler(ASGIHandler):
+    """Answers each request in one thread of a bounded pool, and streams from the event loop."""
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(
+            max_workers=chatapp_settings.request_threads, thread_name_prefix="request"
+        )
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        """Build the chain of middleware for threads, without a way back to the event loop."""
+        super().load_middleware(is_async=False)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body, have a thread answer, send the answer."""
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        loop = asyncio.get_running_loop()
+        response = await loop.run_in_executor(self._pool, self._answer, scope, body)
+        if not response.streaming:
+            await self.send_response(response, send)
+            return
+        try:
+            await self._stream(response, receive, send)
+        finally:
+            await sync_to_async(_close_stream)(response)
+
+    def _answer(self, scope: Scope, body: IO[bytes]) -> Any:
+        """Return the response; one that is whole has been closed, as nothing is left to read."""
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=type(self), scope=scope)
+        request, refusal = self.create_request(scope, body)
+        response: Any = refusal if request is None else self.get_response(request)
+        response._handler_class = type(self)
+        if isinstance(response, FileResponse):
+            response.block_size = self.chunk_size
+        if response.streaming:
+            # It ends elsewhere: what this thread has open is not kept for as long as it lasts.
+            close_old_connections()
+        else:
+            response.close()
+            body.close()
+        return response
+
+    async def _stream(self, response: HttpResponseBase, receive: Receive, send: Send) -> None:
+        """Send a stream to its end, or until the client goes away."""
+        sending = asyncio.ensure_future(self.send_response(response, send))
+        leaving = asyncio.ensure_future(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            ended = await asyncio.gather(sending, leaving, return_exceptions=True)
+        if isinstance(ended[0], Exception):
+            raise ended[0]
+
+
+def _close_stream(response: HttpResponseBase) -> None:
+    """Close a stream and the connections of the thread that wrote it, which does not come back."""
+    response.close()
+    connections.close_all()

@@ -1,0 +1,193 @@
+"""The ASGI handler: one thread a request, connections that are kept, streams that end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from django.core.signals import request_finished, request_started
+from django.db import connection, connections
+from django.http import HttpResponse, StreamingHttpResponse
+from django.test import override_settings
+from django.urls import path
+
+from chatapp.handler import ThreadPoolHandler
+
+seen: list[tuple[str, int]] = []
+closed: list[str] = []
+
+
+def note(what: str) -> None:
+    seen.append((what, threading.get_ident()))
+
+
+class Noting:
+    """A middleware that tells which thread it runs in."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        note("middleware")
+        return self.get_response(request)
+
+
+def answer(request):
+    note("view")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    seen.append(("connection", id(connection.connection)))
+    return HttpResponse(request.body)
+
+
+def fail(request):
+    raise RuntimeError("what nobody expected")
+
+
+async def _endless():
+    try:
+        while True:
+            yield b"more "
+            await asyncio.sleep(0)
+    finally:
+        closed.append("stream")
+
+
+def stream(request):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return StreamingHttpResponse(_endless())
+
+
+def short(request):
+    note("view")
+    return StreamingHttpResponse(iter([b"a", b"b"]))
+
+
+urlpatterns = [
+    path("answer/", answer),
+    path("fail/", fail),
+    path("stream/", stream),
+    path("short/", short),
+]
+
+
+@pytest.fixture
+def handler(transactional_db, settings):
+    seen.clear()
+    closed.clear()
+    settings.CHATAPP = settings.CHATAPP | {"REQUEST_THREADS": 1}
+    with override_settings(
+        ROOT_URLCONF=__name__, MIDDLEWARE=[f"{__name__}.Noting"], ALLOWED_HOSTS=["*"]
+    ):
+        made = ThreadPoolHandler()
+        yield made
+        # A thread's connection would keep the test database in use.
+        made._pool.submit(connections.close_all).result()
+        made._pool.shutdown()
+
+
+async def ask(handler, where, *, body=b"", leaves_after=None):
+    """Send a request; return (status, body). The client goes away after so many parts."""
+    sent = []
+    left = asyncio.Event()
+    inbox = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive():
+        if inbox:
+            return inbox.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+        if leaves_after is not None and len(sent) > leaves_after:
+            left.set()
+
+    scope = {
+        "type": "http", "method": "POST", "path": where, "query_string": b"",
+        "headers": [(b"host", b"h"), (b"content-length", str(len(body)).encode())],
+    }  # fmt: skip
+    await asyncio.wait_for(handler(scope, receive, send), 20)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_a_request_stays_in_one_thread_from_its_start_to_its_end(handler):
+    def started(**kwargs):
+        note("started")
+
+    def finished(**kwargs):
+        note("finished")
+
+    request_started.connect(started)
+    request_finished.connect(finished)
+    try:
+        assert asyncio.run(ask(handler, "/answer/", body=b"hello")) == (200, b"hello")
+    finally:
+        request_started.disconnect(started)
+        request_finished.disconnect(finished)
+    steps = [step for step in seen if step[0] != "connection"]
+    assert [what for what, _ in steps] == ["started", "middleware", "view", "finished"]
+    assert len({thread for _, thread in steps}) == 1
+    assert steps[0][1] != threading.get_ident()
+
+
+def test_the_next_request_finds_the_connection_of_the_one_before(handler):
+    connection.settings_dict["CONN_MAX_AGE"], kept = 60, connection.settings_dict["CONN_MAX_AGE"]
+    try:
+
+        async def twice():
+            await ask(handler, "/answer/")
+            await ask(handler, "/answer/")
+
+        asyncio.run(twice())
+    finally:
+        connection.settings_dict["CONN_MAX_AGE"] = kept
+    first, second = (number for what, number in seen if what == "connection")
+    assert first == second
+
+
+def test_a_fault_is_answered_and_the_thread_goes_on(handler, caplog):
+    async def both():
+        return await ask(handler, "/fail/"), await ask(handler, "/answer/", body=b"x")
+
+    failed, fine = asyncio.run(both())
+    assert failed[0] == 500
+    assert fine == (200, b"x")
+
+
+def test_a_stream_is_closed_when_the_client_goes_away(handler):
+    status, body = asyncio.run(ask(handler, "/stream/", leaves_after=3))
+    assert status == 200
+    assert body.startswith(b"more more ")
+    assert closed == ["stream"]
+
+
+def test_a_stream_holds_no_connection_where_none_are_kept(handler):
+    held: list[bool] = []
+
+    def look():
+        held.extend(made.connection is not None for made in connections.all(initialized_only=True))
+
+    connection.settings_dict["CONN_MAX_AGE"], kept = 0, connection.settings_dict["CONN_MAX_AGE"]
+    try:
+        asyncio.run(ask(handler, "/stream/", leaves_after=2))
+        handler._pool.submit(look).result()
+    finally:
+        connection.settings_dict["CONN_MAX_AGE"] = kept
+    assert held == [False]
+
+
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume synchronous iterators")
+def test_a_stream_of_a_synchronous_kind_is_sent_whole(handler):
+    assert asyncio.run(ask(handler, "/short/")) == (200, b"ab")
+
+
+def test_more_requests_than_threads_wait_for_their_turn(handler):
+    async def many():
+        return await asyncio.gather(*(ask(handler, "/answer/", body=b"%d" % n) for n in range(5)))
+
+    answers = asyncio.run(many())
+    assert answers == [(200, b"0"), (200, b"1"), (200, b"2"), (200, b"3"), (200, b"4")]
+    assert len({thread for what, thread in seen if what == "view"}) == 1
