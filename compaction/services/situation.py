@@ -109,6 +109,12 @@ class Situation:
             return sum(row.summary_tokens for row in self.summaries)
         return sum(text_tokens(self.model, text) for text in self.summary_texts)
 
+    @property
+    def sent_summary_tokens(self) -> int:
+        """Tokens of the summaries with the frame that each one is sent in."""
+        count = len(self.summaries or self.old_placeholders)
+        return self.summary_tokens + count * text_tokens(self.model, as_system_text(""))
+
     @cached_property
     def rows(self) -> list[Message]:
         """The messages behind the cursor, rules of the conversation included, in order."""
@@ -160,7 +166,7 @@ class Situation:
         fixed += text_tokens(self.model, self.session.system_prompt)
         if self.profile.window_trigger:
             fixed += sum(row.tokens for row in self.pinned)
-        return fixed + self.summary_tokens
+        return fixed + self.sent_summary_tokens
 
     @property
     def reserve(self) -> int:
@@ -250,7 +256,7 @@ class Situation:
         part = HistoryPart(
             system=rules,
             summaries=[as_system_text(text) for text in self.summary_texts],
-            summary_tokens=self.summary_tokens,
+            summary_tokens=self.sent_summary_tokens,
             kept=kept,
         )
         return assemble(self.session, part, reserve=self.reserve, run_id=run_id)

@@ -178,7 +178,7 @@ class Standing:
         return {
             "system": text_tokens(model, self.session.system_prompt) + self.rule_tokens,
             "tools": tools_tokens(model, self.session.tools),
-            "summaries": situation.summary_tokens,
+            "summaries": situation.sent_summary_tokens,
             "again": self.again_tokens,
             "kept": self.kept_tokens,
         }
