@@ -57,9 +57,6 @@ class ReadOnlyAdmin(PageForms):
     detail_actions: tuple[str, ...] = ()
     """Actions that a row's own page offers as buttons."""
 
-    class Media:
-        css = {"all": ["chatapp/admin.css"]}
-
     # --- what may be done -------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:

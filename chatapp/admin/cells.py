@@ -68,11 +68,11 @@ def place(position: int | None) -> str:
     return f"{whole}.{part:06d}".rstrip("0").rstrip(".") if part else str(whole)
 
 
-def preview(text: str | None) -> SafeString | str:
-    """Return the beginning of a text for one line of a list."""
+def preview(text: str | None, *, cut_at: int = PREVIEW_CHARS) -> SafeString | str:
+    """Return the beginning of a text for one line of a list; `cut_at` is where it was cut."""
     if not text:
         return "—"
-    more = "…" if len(text) >= PREVIEW_CHARS else ""
+    more = "…" if len(text) >= cut_at else ""
     return format_html('<span class="stored-preview" dir="auto">{}{}</span>', text, more)
 
 

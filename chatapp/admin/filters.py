@@ -87,6 +87,17 @@ class ModelAlias(admin.SimpleListFilter):
         return queryset.filter(model=self.value()) if self.value() else queryset
 
 
+def choices_titled(name: str) -> type[admin.ChoicesFieldListFilter]:
+    """Return a filter by a column's choices whose title is not the column's name."""
+
+    class Titled(admin.ChoicesFieldListFilter):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.title = name
+
+    return Titled
+
+
 class OneRow(admin.SimpleListFilter):
     """Rows of one other row, named by id in the address; shown only while it is in force."""
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from chatapp.admin import cells
 from chatapp.admin.base import sessions_named
-from chatapp.admin.filters import CreatedSince, ModelAlias, hex_range
+from chatapp.admin.filters import CreatedSince, ModelAlias, choices_titled, hex_range
 from chatapp.admin.message import messages_url
 from chatapp.admin.message_panel import all_sent, messages_panel
 from chatapp.admin.parts import Link, Panel, Section, Table
@@ -27,10 +27,10 @@ BRANCHES_SHOWN = 50
 class SessionAdmin(RequestPage):
     """One conversation of one owner; only superusers may delete it, with all that hangs on it."""
 
-    list_display = ("name", "owner", "model", "api", "messages", "tokens", "created_at")
+    list_display = ("name", "owner", "model", "api_name", "messages", "tokens", "created_at")
     list_display_links = ("name",)
     list_select_related = ("owner", "active_branch")
-    list_filter = (CreatedSince, "api", ModelAlias)
+    list_filter = (CreatedSince, ("api", choices_titled("API")), ModelAlias)
     list_only = (
         "title",
         "model",
@@ -42,7 +42,7 @@ class SessionAdmin(RequestPage):
     )
     id_paths = ("id",)
     sections = (
-        Section(title=None, fields=("title", "id", "owner", "model", "api")),
+        Section(title=None, fields=("title", "id", "owner", "model", "api_name")),
         Section(
             title="Size",
             fields=("active_branch", "messages", "tokens", "token_counting"),
@@ -58,6 +58,11 @@ class SessionAdmin(RequestPage):
 
     class Media:
         css = {"all": ["chatapp/session.css"]}
+
+    @admin.display(description="API")
+    def api_name(self, session: Session) -> str:
+        """Return which API of the model's server is spoken."""
+        return str(session.get_api_display())
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Only superusers delete conversations."""

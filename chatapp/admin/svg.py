@@ -40,9 +40,12 @@ def title(text: str) -> SafeString:
     return element("title", text)
 
 
-def anchor(url: str, *children: SafeString, label: str) -> SafeString:
-    """Return shapes that lead to another page; `label` is what a screen reader says."""
-    return element("a", *children, href=url, aria_label=label)
+def anchor(url: str, *children: SafeString, label: str, is_stop: bool = True) -> SafeString:
+    """Return shapes that lead to another page; `label` is what a screen reader says.
+
+    Not a stop of the tab key where there are too many, and a list has the same links.
+    """
+    return element("a", *children, href=url, aria_label=label, tabindex=None if is_stop else -1)
 
 
 def drawing(

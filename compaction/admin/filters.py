@@ -32,9 +32,9 @@ def bin_words(index: int) -> str:
 
 
 class Trigger(admin.SimpleListFilter):
-    """What started it; summaries keep the word without choices."""
+    """Who or what started it (document 002's trigger); summaries keep the word without choices."""
 
-    title = "trigger"
+    title = "started by"
     parameter_name = "trigger"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:

@@ -127,21 +127,21 @@ def source_table(summary: SessionSummary) -> Table:
 
 
 def shown_steps(run: CompactionRun) -> list[CompactionStep]:
-    """Return a run's first calls in their order, one more than is shown, without their texts."""
+    """Return a run's first steps in their order, one more than is shown, without their texts."""
     steps = run.steps.select_related("first_message", "last_message").only(*STEP_COLUMNS)
     return list(steps.order_by("order")[: STEPS_SHOWN + 1])
 
 
 def step_table(run: CompactionRun) -> Table:
-    """Return the run's model calls in their order, indented by depth: the bisect tree."""
+    """Return the run's steps in their order, indented by depth: the bisect tree."""
     rows = shown_steps(run)
     more = None
     if len(rows) > STEPS_SHOWN:
         more = Link(label="All steps", url=cells.list_url(CompactionStep, run__id__exact=run.pk))
     return Table(
         title="Steps",
-        columns=("Call", "Depth", "Messages", "Tokens in", "out", "Outcome", "Time", "Error"),
-        note="Every call of the summariser in order; a halved input stands one level deeper.",
+        columns=("Step", "Depth", "Messages", "Tokens in", "out", "Outcome", "Time", "Error"),
+        note="Every step in order; a halved input stands one level deeper.",
         rows=[
             (
                 cells.row_link(step, indented(step)),
@@ -150,12 +150,12 @@ def step_table(run: CompactionRun) -> Table:
                 cells.number(step.input_tokens),
                 cells.number(step.output_tokens),
                 outcome(step),
-                words.call_seconds(step),
+                words.step_seconds(step),
                 step.error,
             )
             for step in rows[:STEPS_SHOWN]
         ],
-        empty="No model was called yet.",
+        empty="There is no step yet.",
         more=more,
     )
 
@@ -167,7 +167,9 @@ def indented(step: CompactionStep) -> SafeString:
 
 
 def message_range(step: CompactionStep) -> SafeString | str:
-    """Return the first and last message of a call, by position."""
+    """Return the first and last message of a step, by position; a merge has read two texts."""
+    if step.kind == words.MERGE:
+        return f"{step.message_count:,} texts"
     if step.first_message is None or step.last_message is None:
         return f"{step.message_count:,}"
     return format_html(
@@ -179,7 +181,7 @@ def message_range(step: CompactionStep) -> SafeString | str:
 
 
 def outcome(step: CompactionStep) -> SafeString:
-    """Return how a call ended; a text shortened without a call is told apart."""
+    """Return how a step ended; a text shortened without a call is told apart."""
     if words.is_forced(step):
         return cells.badge("Shortened", "busy")
     tones = {"ok": "good", "overflow": "busy"}

@@ -7,17 +7,18 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
+SINCE_SUMMARY = "since the last summary"
 REASONS = {
     "message_limit": "Message limit reached",
     "token_limit": "Token limit reached",
     "window": "Window nearly full",
     "overflow_retry": "Request was too large",
     "manual": "By hand",
-    "resummarize": "Made again",
+    "resummarize": "Re-summarised",
 }
 RULES = {
-    "message_limit": "Messages since the last summary",
-    "token_limit": "Tokens since the last summary",
+    "message_limit": f"Messages {SINCE_SUMMARY}",
+    "token_limit": f"Tokens {SINCE_SUMMARY}",
     "window": "Tokens of the next request",
 }
 OUTCOMES = {
@@ -32,9 +33,14 @@ OUTCOME_MEANINGS = {
     "overflow": "refused as larger than the window; its input is halved",
     "truncated": "the answer filled its room; counts as too large",
     "error": "no usable answer",
-    "forced": "made here without a call, with parts left out",
+    "forced": "made here without a model call, with parts left out",
 }
 INTERRUPTED = "interrupted"
+# The kind of a step that joins two texts.
+MERGE = "merge"
+# What is shorter than this is told in milliseconds.
+SHORT_SECONDS = 0.1
+SMALLEST_MONEY = 0.0001
 _TONES = {
     "queued": "busy",
     "running": "busy",
@@ -49,9 +55,10 @@ def reason_words(reason: str) -> str:
     return REASONS.get(reason, reason)
 
 
-def rule_words(reason: str) -> str:
-    """Return what a trigger rule measures."""
-    return RULES.get(reason, reason_words(reason))
+def rule_words(reason: str, *, has_summary: bool) -> str:
+    """Return what a trigger rule measures; before the first summary, everything so far."""
+    words = RULES.get(reason, reason_words(reason))
+    return words if has_summary else words.replace(SINCE_SUMMARY, "so far")
 
 
 def truncated_words(truncated: bool) -> SafeString | str:
@@ -60,7 +67,7 @@ def truncated_words(truncated: bool) -> SafeString | str:
 
 
 def trigger_words(trigger: str) -> str:
-    """Return document 002's trigger in words."""
+    """Return who or what started a run: document 002's trigger in words."""
     return str(dict(CompactionRun.Trigger.choices).get(trigger, trigger))
 
 
@@ -92,12 +99,26 @@ def seconds(run: CompactionRun) -> str:
     """Return how long a finished run took."""
     if run.started_at is None or run.finished_at is None:
         return "—"
-    return f"{(run.finished_at - run.started_at).total_seconds():.1f} s"
+    return duration((run.finished_at - run.started_at).total_seconds())
 
 
-def call_seconds(step: CompactionStep) -> str:
-    """Return how long a call took."""
-    return f"{step.duration_ms / 1000:.1f} s"
+def step_seconds(step: CompactionStep) -> str:
+    """Return how long a step took."""
+    return duration(step.duration_ms / 1000)
+
+
+def duration(span: float) -> str:
+    """Return a span of seconds: 2.4 s, or 45 ms where that would read 0.0 s."""
+    if span >= SHORT_SECONDS:
+        return f"{span:,.1f} s"
+    return f"{1000 * span:.0f} ms" if span >= 0.0005 else "< 1 ms"
+
+
+def money(cost: float) -> str:
+    """Return what something cost, in the currency of the prices; a dash where nothing is known."""
+    if not cost:
+        return "—"
+    return f"{cost:,.4f}" if cost >= SMALLEST_MONEY else f"< {SMALLEST_MONEY}"
 
 
 def is_forced(step: CompactionStep) -> bool:
@@ -112,7 +133,7 @@ def is_forced(step: CompactionStep) -> bool:
 
 
 def outcome_kind(step: CompactionStep) -> str:
-    """Return a key of OUTCOMES: how a call ended, a text shortened without one told apart."""
+    """Return a key of OUTCOMES: how a step ended, a text shortened without one told apart."""
     if is_forced(step):
         return "forced"
     return step.outcome if step.outcome in OUTCOMES else "error"

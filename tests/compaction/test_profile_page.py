@@ -558,3 +558,11 @@ def test_an_old_version_is_read_and_says_so(admin_client, mine):
     assert "An old version can only be read, or restored as a new one." in response.text
     assert "Sessions use the current version" in response.text
     assert 'name="message_limit"' not in response.text
+
+
+def test_no_second_profile_is_offered_while_one_is_saved(admin_client):
+    row = find_profile()
+    for address in (page_of(row), reverse("admin:compaction_compactionprofile_add")):
+        page = admin_client.get(address).text
+        assert 'name="_save"' in page
+        assert 'name="_addanother"' not in page

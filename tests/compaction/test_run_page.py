@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import escape
 
+from compaction.admin import words
 from compaction.admin.run.tree import draw
 from compaction.admin.run.tree_layout import Node, arrange
 from compaction.explanations import EXPLANATIONS
@@ -103,7 +104,7 @@ def test_the_page_draws_a_row_a_call_that_leads_to_its_step(admin_client, halved
     assert drawing.count("<a ") == 10
     for step in steps_of(halved):
         assert f'href="{page_of(step)}"' in drawing
-    assert 'aria-label="The 10 calls of the run as a tree"' in drawing
+    assert 'aria-label="The 10 steps of the run as a tree"' in drawing
     assert drawing.count("node is-ok") == 7
     assert drawing.count("node is-overflow") == 3
     assert drawing.count("bar is-joined") == 3
@@ -111,7 +112,7 @@ def test_the_page_draws_a_row_a_call_that_leads_to_its_step(admin_client, halved
     assert "1 – 16 (16)" in drawing
     assert "5 – 8 (4)" in drawing
     assert "joins 5 + 9" in drawing
-    assert "Call 1, chunk, too large: messages 1 to 16 (16), " in drawing
+    assert "Step 1, chunk, too large: messages 1 to 16 (16), " in drawing
     assert 'class="run-tree-frame" tabindex="0"' in page
 
 
@@ -223,7 +224,7 @@ def test_a_run_of_1000_calls_draws_200_and_says_so(admin_client, owner):
         CompactionStep(run=run, kind="chunk", order=n, outcome="ok") for n in range(1, 1001)
     )
     page = admin_client.get(page_of(run)).text
-    assert "The first 200 of 1,000 calls are drawn" in page
+    assert "The first 200 of 1,000 steps are drawn" in page
     assert page.count('<rect class="hit"') == 200
     assert "run-tree-frame is-long" in page
     assert (
@@ -299,8 +300,9 @@ def test_a_failed_run_says_what_happened_what_it_means_and_what_to_do(
     assert "The summariser could not answer" in page
     for title in ("What happened", "What it means", "What to do"):
         assert f"<dt>{title}</dt>" in page
-    panel = page[page.index("What happened") : page.index("Calls as a tree")]
+    panel = page[page.index("What happened") : page.index("Steps as a tree")]
     assert escape(run.error) in panel
+    assert page.count(">Run again</button>") == 1
     assert page_of(run.profile) in panel
     assert reverse("admin:compaction_compactionstate_change", args=[run.branch_id]) in panel
     assert 'name="action" value="retry"' in panel
@@ -340,3 +342,48 @@ def test_who_may_not_start_runs_is_not_offered_to(client, owner, django_user_mod
     page = client.get(page_of(a_run(owner, status="failed", error_code="bad_answer"))).text
     assert "The answer was no summary" in page
     assert "Run again" not in page
+
+
+def test_a_run_without_a_result_tells_what_its_steps_came_to(admin_client, owner):
+    run = a_run(owner, status="failed", error_code="bad_answer", model_calls=2)
+    for order, depth in ((1, 0), (2, 3)):
+        CompactionStep.objects.create(
+            run=run, order=order, depth=depth, kind="chunk", outcome="error", duration_ms=45,
+            input_tokens=6778, output_tokens=1000, cost=0.75,
+        )  # fmt: skip
+    page = admin_client.get(page_of(run)).text
+    # No column of the run's own is written before there is a result.
+    assert (run.input_tokens, run.output_tokens, run.cost) == (0, 0, 0.0)
+    for shown in ("13,556", "2,000", "1.5000", "45 ms"):
+        assert f'<div class="readonly">{shown}</div>' in page or f"<td>{shown}</td>" in page, shown
+    for absent in ("Chunk count", "Truncated:", "Ratio:", "Keep last n"):
+        assert absent not in page
+    assert '<div class="readonly">as the profile says</div>' in page
+
+
+def test_a_merge_has_read_two_texts_and_no_messages(admin_client, halved):
+    page = admin_client.get(page_of(halved)).text
+    assert page.count("<td>2 texts</td>") == 3
+
+
+@pytest.mark.parametrize(("steps", "stops"), [(50, True), (51, False)])
+def test_the_rows_of_a_large_tree_are_no_stops_of_the_tab_key(owner, steps, stops):
+    run = a_run(owner)
+    rows = [CompactionStep(run=run, kind="chunk", order=n, outcome="ok") for n in range(steps)]
+    CompactionStep.objects.bulk_create(rows)
+    assert draw(arrange(steps_of(run))).count('tabindex="-1"') == (0 if stops else 51)
+
+
+@pytest.mark.parametrize(
+    ("span", "shown"), [(2.44, "2.4 s"), (0.1, "0.1 s"), (0.0449, "45 ms"), (0.0, "< 1 ms")]
+)
+def test_short_spans_are_told_in_milliseconds(span, shown):
+    assert words.duration(span) == shown
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"),
+    [(0.0, "—"), (1234.5, "1,234.5000"), (0.0123, "0.0123"), (0.00002, "< 0.0001")],
+)
+def test_money_has_one_format(cost, shown):
+    assert words.money(cost) == shown

@@ -72,7 +72,7 @@ def test_the_meter_tells_every_part_of_the_window(session, admin_client):
         "System prompt and rules": "10",
         "Tools": "0",
         "Summaries": "0",
-        "Messages since the last summary": "320",
+        "Messages so far": "320",
         "Free": "570",
         "Kept free for the answer": "100",
     }
@@ -107,7 +107,7 @@ def test_a_request_larger_than_the_window_is_drawn_beyond_its_edge(session, admi
     titles = titles_in(drawing_on(page, "meter"))
     assert titles == [
         "System prompt and rules: 10 tokens",
-        "Messages since the last summary: 1,320 tokens",
+        "Messages so far: 1,320 tokens",
         "Kept free for the answer: 100 tokens",
         "Beyond the window: 430 tokens",
         "Here the window ends: 1,000",
@@ -299,3 +299,9 @@ def test_after_a_real_compaction_all_of_it_fits_together(session, admin_client):
     page = admin_client.get(page_of(session)).text
     used = context_backend.preview(session).account.used
     assert f"The request itself takes {used} tokens" in plain(page)
+
+
+@pytest.mark.parametrize("name", ["history", "delete"])
+def test_the_pages_that_no_class_gives_a_style_sheet_have_it_too(session, admin_client, name):
+    address = reverse(f"admin:chatapp_session_{name}", args=[session.pk])
+    assert "chatapp/admin.css" in admin_client.get(address).text

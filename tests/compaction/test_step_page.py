@@ -150,8 +150,8 @@ def test_the_page_leads_to_the_calls_around(admin_client, run):
     children = page[page.index("What became of its input") :]
     for child in second.children.all():
         assert page_of(child) in children
-    assert "← Previous call" not in admin_client.get(page_of(steps[0])).text
-    assert "Next call →" not in admin_client.get(page_of(steps[-1])).text
+    assert "← Previous step" not in admin_client.get(page_of(steps[0])).text
+    assert "Next step →" not in admin_client.get(page_of(steps[-1])).text
 
 
 def test_a_merge_leads_to_the_two_calls_that_it_joined(admin_client, run):

@@ -11,6 +11,7 @@ from chatapp.models import Session
 from compaction.models import CompactionRun, SessionSummary
 from compaction.services.compact import compact_branch
 from compaction.services.figures import refresh_figures
+from compaction.services.resummarize import resummarize
 from tests.e2e.browser import Watched
 from tests.e2e.conftest import log_in
 from tests.factories import SessionFactory, profile, talk
@@ -21,12 +22,12 @@ NASTY = (
     '<script>alert("x")</script></svg></title><img src=x onerror=alert(1)> '
     "\u202eright-to-left\u202c " + "W" * 3000
 )
-WIDTHS = (1280, 400)
+LOOKS = ((1280, "light"), (400, "dark"))
 
 
 @pytest.fixture
 def session(transactional_db, operator) -> Session:
-    """Ninety turns, whose first part is summarised; the embedded model halves the rest."""
+    """Sixty turns, whose first half is summarised; the embedded model halves the rest."""
     profile("desk", message_limit=0, max_context_tokens=0, keep_last_n=4)
     made = SessionFactory(owner=operator, title="Boots and a stove", wires=talk(60, words=20))
     compact_branch(session=made, trigger="manual", reason="manual", keep_last_n=60)
@@ -65,14 +66,15 @@ def test_an_operator_sees_compacts_looks_into_the_recursion_compares_and_takes_b
     watched = site()
     page = log_in(watched)
     assert "Runs today" in page.inner_text(".tiles")
-    assert page.locator("section.front svg").count() >= 2
+    assert page.locator("section.plot-panel").count() == 5
 
     # The front page, the list, the session: the whole conversation as one strip.
     follow(page, "Sessions")
     follow(page, "Boots and a stove")
     strip = page.locator("svg[aria-label*='conversation' i], svg.strip").first
     assert strip.is_visible()
-    assert "Covered by" in page.inner_text("#content") or "Kept" in page.inner_text("#content")
+    assert "Kept: sent verbatim" in page.inner_text("#content")
+    assert "the newest of 120 messages" in page.inner_text("#content")
 
     # Compact now, done by the worker.
     open_form(page, "compact")
@@ -133,49 +135,70 @@ def test_a_wrong_value_in_a_profile_is_told_while_it_is_typed_and_not_saved(site
     page.fill("#id_message_limit", "12")
     error.wait_for(state="hidden")
     page.click("input[name=_save]")
-    assert "desk" in said(page)
-    session.refresh_from_db()
+    assert said(page) == "Saved as desk v2; the version before it stays as it was."
     follow(page, "desk v2")
     assert page.input_value("#id_message_limit") == "12"
 
 
 def addresses(session: Session) -> list[str]:
     """Return the address of every kind of page."""
-    summary = SessionSummary.objects.filter(session=session)[0]
-    run = CompactionRun.objects.filter(session=session)[0]
+    newer, older = SessionSummary.objects.filter(session=session).order_by("-created_at")
+    failed, run = CompactionRun.objects.filter(session=session).order_by("status")[:2]
+    assert (failed.status, run.status) == ("failed", "succeeded")
     rows = {
         "chatapp_session": session, "chatapp_branch": session.branch,
-        "chatapp_message": session.messages.all()[0], "compaction_sessionsummary": summary,
+        "chatapp_message": session.messages.all()[0], "compaction_sessionsummary": newer,
         "compaction_compactionrun": run, "compaction_compactionstep": run.steps.all()[0],
         "compaction_compactionstate": session.branch.compaction_state,
         "compaction_compactionprofile": run.profile,
     }  # fmt: skip
-    found = [reverse("admin:index"), f"/admin/chatapp/session/{session.pk}/request/"]
+    found = []
     for name, row in rows.items():
         found.append(reverse(f"admin:{name}_changelist"))
         found.append(reverse(f"admin:{name}_change", args=[row.pk]))
-    return [*found, reverse("admin:compaction_sessionsummarymessage_changelist")]
+    desk = reverse("admin:chatapp_session_change", args=[session.pk])
+    runs = reverse("admin:compaction_compactionrun_changelist")
+    return [
+        *found,
+        reverse("admin:index"),
+        reverse("admin:compaction_sessionsummarymessage_changelist"),
+        reverse("admin:chatapp_session_request", args=[session.pk]),
+        f"{desk}?at=3000000",
+        reverse("admin:chatapp_session_history", args=[session.pk]),
+        reverse("admin:chatapp_session_delete", args=[session.pk]),
+        reverse("admin:compaction_sessionsummary_compare", args=[newer.pk, older.pk]),
+        reverse("admin:compaction_compactionrun_change", args=[failed.pk]),
+        f"{runs}?day={run.created_at:%Y-%m-%d}",
+        reverse("admin:compaction_compactionprofile_add"),
+    ]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_hostile_text_is_text_on_every_page_and_no_page_is_wider_than_the_window(
-    site, operator, width
-):
-    row = profile("desk", message_limit=0, max_context_tokens=0, keep_last_n=2)
-    assert row.pk
+@pytest.fixture
+def hostile(transactional_db, operator) -> Session:
+    """A session with hostile text in every place, two versions of a summary, and a failed run."""
+    profile("desk", message_limit=0, max_context_tokens=0, keep_last_n=2)
     wires = [wire | {"content": f"{NASTY} {wire['content']}"} for wire in talk(12, words=5)]
-    session = SessionFactory(owner=operator, title=NASTY[:190], wires=wires)
-    session.system_prompt = NASTY
-    session.save()
-    run = compact_branch(
-        session=session, trigger="manual", reason="manual", instructions=NASTY[:3000]
-    )
+    session = SessionFactory(owner=operator, title=NASTY[:190], system_prompt=NASTY, wires=wires)
+    words = {"session": session, "instructions": NASTY[:3000]}
+    run = compact_branch(trigger="manual", reason="manual", **words)
     assert run.status == "succeeded", run.error
+    resummarize(SessionSummary.objects.get(), instructions=NASTY[:3000])
+    CompactionRun.objects.create(
+        branch=session.branch, trigger="manual", reason="manual", mode="inline", status="failed",
+        error_code="bad_answer", error=NASTY, profile=run.profile, **words,
+    )  # fmt: skip
     refresh_figures()
-    watched = site(width=width)
+    return session
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_hostile_text_is_text_on_every_page_and_no_page_is_wider_than_the_window(
+    site, hostile, width, scheme
+):
+    watched = site(width=width, scheme=scheme)
     page = log_in(watched)
     page.on("dialog", lambda dialog: watched.faults.append(f"dialog: {dialog.message}"))
-    for address in addresses(session):
+    for address in addresses(hostile):
         watched.go(address)
         scripts = page.locator("script:not([src])")
         inline = [scripts.nth(n).inner_text() for n in range(scripts.count())]
@@ -183,3 +206,18 @@ def test_hostile_text_is_text_on_every_page_and_no_page_is_wider_than_the_window
         assert page.locator("img[src=x]").count() == 0, address
         assert not watched.is_wider_than_the_window(), address
         assert not re.search(r"\sstyle=", page.content()), address
+
+
+def test_downloads_hold_hostile_text_as_it_is_and_are_never_shown_as_pages(client, hostile):
+    client.force_login(hostile.owner)
+    request = reverse("admin:chatapp_session_request", args=[hostile.pk])
+    download = client.get(f"{request}?download=1")
+    assert download["Content-Type"].startswith("application/json")
+    assert download["X-Content-Type-Options"] == "nosniff"
+    assert download["Content-Disposition"].startswith("attachment")
+    assert download.json()["messages"][0]["content"] == NASTY
+    step = CompactionRun.objects.get(status="succeeded", trigger="manual").steps.all()[0]
+    text = client.get(f"/admin/compaction/compactionstep/{step.pk}/input.txt")
+    assert text["Content-Type"].startswith("text/plain")
+    assert text["X-Content-Type-Options"] == "nosniff"
+    assert NASTY in b"".join(text.streaming_content).decode()

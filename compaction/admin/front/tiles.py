@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib import admin
 from django.db.models import Model
@@ -38,7 +39,11 @@ def tiles_of(
     figures = newest if newest.day == utc_day(now) else None
     return [
         Tile(title="Sessions", value=f"{newest.sessions:,}", url=_list_of(request, Session)),
-        Tile(title="Messages", value=f"{newest.messages:,}", url=_list_of(request, Message)),
+        Tile(
+            title="Messages",
+            value=f"{newest.messages:,}",
+            url=_list_of(request, Message, kind__exact=Message.Kind.MESSAGE),
+        ),
         _tokens_tile(request, newest),
         _runs_tile(figures, now),
         _failures_tile(figures, now),
@@ -109,10 +114,10 @@ def span_words(span: timedelta) -> str:
     return f"{hours // 24} days"
 
 
-def _list_of(request: HttpRequest, model: type[Model]) -> str:
-    """Return the address of a list, if the operator may see it."""
+def _list_of(request: HttpRequest, model: type[Model], **filters: Any) -> str:
+    """Return the address of a list, filtered, if the operator may see it."""
     may = admin.site.get_model_admin(model).has_view_permission(request)
-    return cells.list_url(model) if may else ""
+    return cells.list_url(model, **filters) if may else ""
 
 
 _NOT_YET = "Not worked out yet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
@@ -38,6 +38,7 @@ class _ParameterForm(_ModelForm):
     class Meta:
         model = CompactionProfile
         fields = HEAD
+        labels: ClassVar[dict[str, str]] = {"base": "Preset"}
 
     def __init__(self, *args: Any, **options: Any) -> None:
         row: CompactionProfile | None = options.get("instance")

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
+from chatapp.admin.filters import choices_titled
 from chatapp.admin.page_forms import ShownForm
 from chatapp.admin.parts import Link, Table
 from compaction.admin.acting import for_each
@@ -55,13 +56,13 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
     list_display = (
         "label",
         "version",
-        "base",
+        "preset",
         "is_default",
         "is_current",
         "description",
         "created_at",
     )
-    list_filter = ("is_current", "is_default", "base")
+    list_filter = ("is_current", "is_default", ("base", choices_titled("preset")))
     list_only = (
         "name",
         "version",
@@ -117,6 +118,11 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
         """Return name and version."""
         return str(profile)
 
+    @admin.display(description="Preset")
+    def preset(self, profile: CompactionProfile) -> str:
+        """Return the preset whose values count where the profile sets none."""
+        return profile.base
+
     def search_q(self, wanted: str) -> Q:
         """Search name and description."""
         return Q(name__icontains=wanted) | Q(description__icontains=wanted)
@@ -127,7 +133,7 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
         """Return the fields of the form by group; of a version to read only what it is."""
         state = ["state", "created_at"]
         if obj is not None and not self.has_change_permission(request, obj):
-            names = ["name", "version", "base", "description", *state]
+            names = ["name", "version", "preset", "description", *state]
             note = "" if obj.is_current else OLD_SENTENCE
             return [(None, {"fields": names, "description": note})]
         groups = [
@@ -147,7 +153,7 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
         """Return what a form shows but does not take."""
         if obj is None:
             return ()
-        return ("name", "version", "state", "created_at")
+        return ("name", "version", "preset", "state", "created_at")
 
     @admin.display(description="State")
     def state(self, profile: CompactionProfile) -> SafeString | str:
@@ -267,6 +273,8 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
             context["validate_url"] = (
                 reverse(name, args=[stored.pk]) if stored else reverse(f"{name}_new")
             )
+            # The form of the next profile would say nothing of the one just saved.
+            context["show_save_and_add_another"] = False
             context["outcome"] = outcome_of(context["adminform"].form, stored)
         if stored:
             context["comparison"] = comparison(request, stored)

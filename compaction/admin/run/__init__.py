@@ -1,1 +1,1 @@
-"""Runs and steps: the tree of calls, what went in, why it ended."""
+"""Runs and steps: the tree of steps, what went in, why it ended."""

@@ -27,12 +27,19 @@ def explained_panel(request: HttpRequest, run: CompactionRun) -> Panel | None:
             "error": _sentence(run.error),
             "words": words,
             "ways": [_way(name, run) for name in words.ways if name != "retry"],
-            "may_retry": "retry" in words.ways and may_run(request),
+            "may_retry": offers_retry(run) and may_run(request),
             "list_address": cells.list_url(CompactionRun),
+            "original": run,
         },
         request=request,
     )
     return Panel(title=words.title, body=body)
+
+
+def offers_retry(run: CompactionRun) -> bool:
+    """Whether the explanation has "Run again": then the page's head need not."""
+    words = explanation_of(run)
+    return words is not None and "retry" in words.ways
 
 
 def _sentence(error: str) -> str:
@@ -49,4 +56,4 @@ def _way(name: str, run: CompactionRun) -> Link:
         return Link(label="State of the branch", url=url)
     if name == "session":
         return Link(label="Session", url=cells.change_url(Session, run.session_id))
-    return Link(label="Calls", url=cells.list_url(CompactionStep, run__id__exact=run.pk))
+    return Link(label="Steps", url=cells.list_url(CompactionStep, run__id__exact=run.pk))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.db.models.functions import Left
@@ -10,39 +12,42 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, Day, one_row
 from chatapp.admin.parts import Link, Panel, Section, Table
 from chatapp.models import Session
 from compaction.admin import words
 from compaction.admin.acting import for_each, may_run, queued
 from compaction.admin.filters import Reason, RunStatus, Trigger
-from compaction.admin.run.explained import explained_panel
+from compaction.admin.run.explained import explained_panel, offers_retry
+from compaction.admin.run.sums import has_result, sums_of
 from compaction.admin.run.tree import tree_panel
 from compaction.admin.tables import step_table, summary_table
+from compaction.admin.wide_list import WideList
 from compaction.models import CompactionRun, CompactionStep
 from compaction.services.runs import cancel_run, retry_run
 
-Status = CompactionRun.Status
 SUMMARIES_SHOWN = 20
+# The list has room for so much of an error; the run's page has all of it.
+ERROR_CHARS = 60
+# What only a result has: without one it would be false or a dash.
+OF_RESULTS = ("token_change", "ratio_shown", "chunk_count", "was_truncated")
 
 
 @admin.register(CompactionRun)
-class CompactionRunAdmin(ReadOnlyAdmin):
+class CompactionRunAdmin(WideList):
     """One attempt to compact a branch: it may be cancelled or run again."""
 
     list_display = (
         "short_id",
+        "created_at",
         "in_session",
         "standing",
         "why",
-        "started_by",
-        "mode",
         "model_calls",
         "token_change",
         "took",
+        "paid",
         "error_start",
-        "created_at",
     )
     list_select_related = ("session",)
     list_filter = (
@@ -59,17 +64,16 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         "status",
         "error_code",
         "reason",
-        "trigger",
-        "mode",
         "model_calls",
         "tokens_before",
         "tokens_after",
+        "cost",
         "started_at",
         "finished_at",
         "created_at",
         "session__title",
     )
-    list_previews = {"error_begin": Left("error", cells.PREVIEW_CHARS)}
+    list_previews = {"error_begin": Left("error", ERROR_CHARS)}
     actions = ("retry", "cancel")
     detail_actions = ("retry", "cancel")
     sections = (
@@ -86,7 +90,7 @@ class CompactionRunAdmin(ReadOnlyAdmin):
                 "mode",
                 "requested_by",
                 "profile",
-                "keep_last_n",
+                "kept_verbatim",
                 "replaces",
                 "instructions_text",
             ),
@@ -101,13 +105,13 @@ class CompactionRunAdmin(ReadOnlyAdmin):
             fields=(
                 "model_calls",
                 "token_change",
-                "input_tokens",
-                "output_tokens",
+                "tokens_in",
+                "tokens_out",
                 "ratio_shown",
                 "chunk_count",
-                "max_depth",
+                "depth",
                 "was_truncated",
-                "cost",
+                "cost_shown",
             ),
         ),
         Section(
@@ -149,10 +153,10 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         for_each(request, self.chosen(request, queryset), stop)
 
     def buttons_for(self, request: HttpRequest, obj: CompactionRun) -> list[str]:
-        """An unfinished run can be cancelled, one without a result run again."""
+        """An unfinished run can be cancelled; the explanation of a failed one has "Run again"."""
         if not obj.is_finished:
             return ["cancel"]
-        return [] if obj.status == Status.SUCCEEDED else ["retry"]
+        return [] if has_result(obj) or offers_retry(obj) else ["retry"]
 
     # --- cells ------------------------------------------------------------------------------------
 
@@ -176,9 +180,9 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         """Return the exact rule in words."""
         return words.reason_words(run.reason)
 
-    @admin.display(description="Trigger")
+    @admin.display(description="Started by")
     def started_by(self, run: CompactionRun) -> str:
-        """Return document 002's trigger in words."""
+        """Return who or what started it: document 002's trigger in words."""
         return words.trigger_words(run.trigger)
 
     @admin.display(description="Tokens before → after")
@@ -199,12 +203,43 @@ class CompactionRunAdmin(ReadOnlyAdmin):
     @admin.display(description="Error")
     def error_start(self, run: CompactionRun) -> str:
         """Return the beginning of the error's sentence."""
-        return cells.preview(getattr(run, "error_begin", ""))
+        begin = getattr(run, "error_begin", "")
+        return cells.preview(begin, cut_at=ERROR_CHARS)
 
     @admin.display(description="Instructions")
     def instructions_text(self, run: CompactionRun) -> str:
         """Return what the operator asked for."""
         return cells.stored_text(run.instructions)
+
+    @admin.display(description="Cost")
+    def paid(self, run: CompactionRun) -> str:
+        """Return the cost of a result; what failed runs cost stands on their pages."""
+        return words.money(run.cost)
+
+    @admin.display(description="Messages kept verbatim")
+    def kept_verbatim(self, run: CompactionRun) -> str:
+        """Return how many of the newest were asked to stay; otherwise the profile says."""
+        return "as the profile says" if run.keep_last_n is None else cells.number(run.keep_last_n)
+
+    @admin.display(description="Input tokens")
+    def tokens_in(self, run: CompactionRun) -> str:
+        """Return the summary's input; without a result, what its steps were given."""
+        return cells.number(sums_of(run).input_tokens)
+
+    @admin.display(description="Output tokens")
+    def tokens_out(self, run: CompactionRun) -> str:
+        """Return the summary's size; without a result, what came back to its steps."""
+        return cells.number(sums_of(run).output_tokens)
+
+    @admin.display(description="Max depth")
+    def depth(self, run: CompactionRun) -> str:
+        """Return how often an input was halved at most."""
+        return cells.number(sums_of(run).max_depth)
+
+    @admin.display(description="Cost")
+    def cost_shown(self, run: CompactionRun) -> str:
+        """Return what its calls cost."""
+        return words.money(sums_of(run).cost)
 
     @admin.display(description="Ratio")
     def ratio_shown(self, run: CompactionRun) -> str:
@@ -212,6 +247,15 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         return words.percent(run.ratio)
 
     # --- page -------------------------------------------------------------------------------------
+
+    def get_sections(self, request: HttpRequest, obj: CompactionRun) -> tuple[Section, ...]:
+        """Leave out what a run without a result cannot have."""
+        if obj is None or has_result(obj):
+            return self.sections
+        return tuple(
+            replace(each, fields=tuple(name for name in each.fields if name not in OF_RESULTS))
+            for each in self.sections
+        )
 
     def links_for(self, request: HttpRequest, obj: CompactionRun) -> list[Link]:
         """Return the ways to the session and to all steps."""
@@ -221,11 +265,11 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         ]
 
     def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
-        """Return what a run without a result means, and the tree of its calls."""
+        """Return what a run without a result means, and the tree of its steps."""
         found = (explained_panel(request, obj), tree_panel(obj))
         return [panel for panel in found if panel is not None]
 
     def tables_for(self, request: HttpRequest, obj: CompactionRun) -> list[Table]:
-        """Return the summary it made and the tree of its model calls."""
+        """Return the summary it made and its steps."""
         made = summary_table("Summary", obj.summaries.order_by("created_at")[:SUMMARIES_SHOWN])
         return [*([made] if made.rows else []), step_table(obj)]

@@ -1,4 +1,4 @@
-"""Steps: the model calls of all runs, each with what it was given and what came back."""
+"""Steps of all runs, each with what the summariser was given and what came back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compaction.models import CompactionRun, CompactionStep
 
 @admin.register(CompactionStep)
 class CompactionStepAdmin(ReadOnlyAdmin):
-    """One call of the summariser; the steps of a run are its bisect tree."""
+    """One part or merge of a run; the steps of a run are its bisect tree."""
 
     list_display = (
         "call",
@@ -65,14 +65,14 @@ class CompactionStepAdmin(ReadOnlyAdmin):
             optional={"parent_call": "parent_id"},
         ),
         Section(title="Input", fields=("messages", "tokens_in", "model")),
-        Section(title="Answer", fields=("tokens_out", "took", "cost")),
+        Section(title="Answer", fields=("tokens_out", "took", "cost_shown")),
         Section(title="Times", fields=("created_at",)),
     )
 
     class Media:
         css = {"all": ["compaction/run.css"]}
 
-    @admin.display(description="Call", ordering="order")
+    @admin.display(description="Step", ordering="order")
     def call(self, step: CompactionStep) -> str:
         """Return order and kind, moved in by depth."""
         return tables.indented(step)
@@ -99,13 +99,18 @@ class CompactionStepAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Outcome")
     def ended(self, step: CompactionStep) -> str:
-        """Return how the call ended."""
+        """Return how the step ended."""
         return tables.outcome(step)
 
     @admin.display(description="Took")
     def took(self, step: CompactionStep) -> str:
-        """Return how long the call took."""
-        return words.call_seconds(step)
+        """Return how long the step took."""
+        return words.step_seconds(step)
+
+    @admin.display(description="Cost")
+    def cost_shown(self, step: CompactionStep) -> str:
+        """Return what the step's model call cost."""
+        return words.money(step.cost)
 
     @admin.display(description="Error")
     def error_start(self, step: CompactionStep) -> str:
@@ -114,7 +119,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Parent")
     def parent_call(self, step: CompactionStep) -> str:
-        """Return the call whose input was too large."""
+        """Return the step whose input was too large."""
         return cells.row_link(step.parent)
 
     # --- page -------------------------------------------------------------------------------------
@@ -137,7 +142,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
         return text_download(request, StepInput(step).pieces(), filename=name)
 
     def links_for(self, request: HttpRequest, obj: CompactionStep) -> list[Link]:
-        """Return the ways to the run and to the calls around."""
+        """Return the ways to the run and to the steps around."""
         return step_links(obj)
 
     def panels_for(self, request: HttpRequest, obj: CompactionStep) -> list[Panel]:

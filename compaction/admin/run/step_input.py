@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from chatapp.models import Message
 from chatapp.selectors import path_messages
-from compaction.admin.run.tree_layout import MERGE
+from compaction.admin.words import MERGE
 from compaction.convert import to_item
 from compaction.engine.serialize import BETWEEN_BLOCKS, blocks, escape_tags
 from compaction.engine.types import Item

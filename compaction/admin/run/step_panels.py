@@ -1,4 +1,4 @@
-"""What a step's page shows beside its fields: input, output, and the calls around it."""
+"""What a step's page shows beside its fields: input, output, and the steps around it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from chatapp.admin import cells
 from chatapp.admin.parts import Link, Panel, Table
 from compaction.admin import tables, words
 from compaction.admin.run.step_input import StepInput
-from compaction.admin.run.tree_layout import MERGE, arrange
+from compaction.admin.run.tree_layout import arrange
 from compaction.engine.serialize import BETWEEN_BLOCKS
 from compaction.models import CompactionRun, CompactionStep
 
 CHILDREN_SHOWN = 50
-# A merge joins what stands shortly before it or far up: so many calls are looked through.
+# A merge joins what stands shortly before it or far up: so many steps are looked through.
 MOST_LOOKED_THROUGH = 2000
 
 
@@ -65,7 +65,7 @@ def output_panel(step: CompactionStep) -> Panel:
     return Panel(
         title="Output",
         note=f"{sign.capitalize()}: {meaning}. {step.output_tokens:,} tokens, "
-        f"{words.call_seconds(step)}.",
+        f"{words.step_seconds(step)}.",
         body=format_html('<div class="step-input">{}{}</div>', error, output),
     )
 
@@ -88,7 +88,7 @@ def _beginning(given: StepInput) -> tuple[str, bool]:
 
 
 def _titles(step: CompactionStep) -> tuple[str, ...]:
-    if step.kind == MERGE:
+    if step.kind == words.MERGE:
         return ("First part: the older summary", "Second part: the newer summary")
     return ("The summary that it continues",)
 
@@ -117,7 +117,7 @@ def _warning(given: StepInput) -> str:
 
 
 def step_links(step: CompactionStep) -> list[Link]:
-    """Return the ways to the run and to the calls before, after and above."""
+    """Return the ways to the run and to the steps before, after and above."""
     links = [
         Link(label="Run and its tree", url=cells.change_url(CompactionRun, step.run_id)),
         Link(
@@ -129,8 +129,8 @@ def step_links(step: CompactionStep) -> list[Link]:
     before = others.filter(order__lt=step.order).order_by("-order")
     after = others.filter(order__gt=step.order).order_by("order")
     for label, pk in (
-        ("← Previous call", before.values_list("pk", flat=True).first()),
-        ("Next call →", after.values_list("pk", flat=True).first()),
+        ("← Previous step", before.values_list("pk", flat=True).first()),
+        ("Next step →", after.values_list("pk", flat=True).first()),
         ("↑ Parent", step.parent_id),
     ):
         if pk is not None:
@@ -139,9 +139,9 @@ def step_links(step: CompactionStep) -> list[Link]:
 
 
 def related_tables(step: CompactionStep) -> list[Table]:
-    """Return the calls that a merge joined, and those that a step's input went to next."""
+    """Return the steps that a merge joined, and those that a step's input went to next."""
     found = []
-    if step.kind == MERGE:
+    if step.kind == words.MERGE:
         joined = joined_steps(step)
         found.append(_table("The parts that it joined", joined, "They cannot be told any more."))
     children = list(
@@ -155,7 +155,7 @@ def related_tables(step: CompactionStep) -> list[Table]:
 
 
 def joined_steps(merge: CompactionStep) -> list[CompactionStep]:
-    """Return the calls whose outputs a merge joined, the older part first."""
+    """Return the steps whose outputs a merge joined, the older part first."""
     earlier = (
         CompactionStep.objects.filter(run=merge.run_id, order__lte=merge.order)
         .select_related("first_message", "last_message")
@@ -174,9 +174,9 @@ def _table(title: str, steps: list[CompactionStep], empty: str) -> Table:
             tables.message_range(step),
             cells.number(step.input_tokens),
             cells.number(step.output_tokens),
-            words.call_seconds(step),
+            words.step_seconds(step),
         )
         for step in steps
     ]
-    columns = ("Call", "Outcome", "Messages", "Tokens in", "out", "Time")
+    columns = ("Step", "Outcome", "Messages", "Tokens in", "out", "Time")
     return Table(title=title, columns=columns, rows=rows, empty=empty)

@@ -1,4 +1,4 @@
-"""The bisect tree of a run, drawn: one row a call, moved in by depth, with the messages it read.
+"""The bisect tree of a run, drawn: one row a step, moved in by depth, with the messages it read.
 
 The drawing is SVG made here; colours come from static/compaction/run.css. What it says is also in
 the table of steps below it, and in each row's label.
@@ -17,7 +17,7 @@ from chatapp.admin.parts import Panel
 from chatapp.admin.svg import anchor, drawing, element, title
 from chatapp.models.message import POSITION_STEP
 from compaction.admin import words
-from compaction.admin.run.tree_layout import DEEPEST_LEVEL, MERGE, Node, arrange
+from compaction.admin.run.tree_layout import DEEPEST_LEVEL, Node, arrange
 from compaction.admin.tables import STEPS_SHOWN, shown_steps
 from compaction.models import CompactionRun, CompactionStep
 
@@ -29,6 +29,8 @@ BAR_WIDTH, NARROWEST_BAR = 190, 3
 MODEL_CHARS = 16
 # A tree with more rows scrolls in its frame, so that what stands below stays within reach.
 PAGE_LONG = 64
+# More rows than this are no stops of the tab key: the table of steps below has the same links.
+MOST_TAB_STOPS = 50
 # Columns between the nodes and the bars, with their widths.
 COLUMNS = (("Depth", 48), ("Messages", 122), ("Tokens in → out", 122), ("Time", 58), ("Model", 124))
 # Drawn, not written: every font has them. 12 by 12.
@@ -71,15 +73,15 @@ class _Frame:
 
 
 def tree_panel(run: CompactionRun) -> Panel | None:
-    """Return the drawing of a run's first calls; None before there is one."""
+    """Return the drawing of a run's first steps; None before there is one."""
     steps = shown_steps(run)
     if not steps:
         return None
     shown = steps[:STEPS_SHOWN]
-    note = "Every call in its order; what a halved input became stands below it, moved in."
+    note = "Every step in its order; what a halved input became stands below it, moved in."
     if len(steps) > len(shown):
         note = (
-            f"The first {len(shown):,} of {run.steps.count():,} calls are drawn, in their order; "
+            f"The first {len(shown):,} of {run.steps.count():,} steps are drawn, in their order; "
             "the list of steps has all of them."
         )
     nodes = arrange(shown)
@@ -91,12 +93,13 @@ def tree_panel(run: CompactionRun) -> Panel | None:
             "legend": [_legend(kind) for kind in LEGEND],
         },
     )
-    return Panel(title="Calls as a tree", body=body, note=note)
+    return Panel(title="Steps as a tree", body=body, note=note)
 
 
 def draw(nodes: list[Node]) -> SafeString:
     """Return the drawing of the nodes, each row a link to its step."""
     frame = _frame(nodes)
+    is_stop = sum(1 for node in nodes if node.step) <= MOST_TAB_STOPS
     rows = {id(node): number for number, node in enumerate(nodes)}
     edges = [
         _edge(node, rows[id(node)], node.parent, rows[id(node.parent)], frame)
@@ -106,10 +109,10 @@ def draw(nodes: list[Node]) -> SafeString:
     return drawing(
         _head(frame),
         *edges,
-        *(_row(node, number, frame) for number, node in enumerate(nodes)),
+        *(_row(node, number, frame, is_stop) for number, node in enumerate(nodes)),
         width=frame.width,
         height=HEAD + ROW * len(nodes) + 2,
-        label=f"The {sum(1 for node in nodes if node.step):,} calls of the run as a tree",
+        label=f"The {sum(1 for node in nodes if node.step):,} steps of the run as a tree",
         cls="run-tree" if frame.width <= 1000 else "run-tree run-tree-wide",
         has_links=True,
     )
@@ -127,7 +130,7 @@ def _frame(nodes: list[Node]) -> _Frame:
 
 
 def _head(frame: _Frame) -> SafeString:
-    x, parts = frame.tree_width, [_text("Call", 2, 16, "head")]
+    x, parts = frame.tree_width, [_text("Step", 2, 16, "head")]
     for name, width in COLUMNS:
         parts.append(_text(name, x, 16, "head"))
         x += width
@@ -153,7 +156,7 @@ def _middle(row: int) -> float:
     return HEAD + ROW * row + ROW / 2
 
 
-def _row(node: Node, number: int, frame: _Frame) -> SafeString:
+def _row(node: Node, number: int, frame: _Frame, is_stop: bool) -> SafeString:
     y = HEAD + ROW * number
     kind = words.outcome_kind(node.step) if node.step else "unasked"
     x = frame.indent * node.level + 1
@@ -175,7 +178,7 @@ def _row(node: Node, number: int, frame: _Frame) -> SafeString:
         at += width
     label = label_of(node, node.step)
     url = cells.change_url(CompactionStep, node.step.pk)
-    return anchor(url, title(label), *shapes, label=label)
+    return anchor(url, title(label), *shapes, label=label, is_stop=is_stop)
 
 
 def _text(words_shown: str, x: float, y: float, cls: str) -> SafeString:
@@ -195,13 +198,13 @@ def _values(node: Node, step: CompactionStep) -> tuple[str, ...]:
         f"{step.depth}",
         _range_words(node, step),
         f"{step.input_tokens:,} → {step.output_tokens:,}",
-        words.call_seconds(step),
+        words.step_seconds(step),
         cells.shortened(step.model, MODEL_CHARS) if step.model else "—",
     )
 
 
 def _range_words(node: Node, step: CompactionStep) -> str:
-    if step.kind == MERGE:
+    if step.kind == words.MERGE:
         joined = " + ".join(str(part.order) for part in node.joins)
         return f"joins {joined}" if joined else "two texts"
     if node.first is None:
@@ -215,14 +218,14 @@ def _bar(node: Node, y: float, kind: str, frame: _Frame) -> list[SafeString]:
     if place is None:
         return [track]
     x, width = place
-    is_read = node.step is not None and node.step.kind != MERGE
+    is_read = node.step is not None and node.step.kind != words.MERGE
     bar: Any = f"bar is-{kind}" if is_read else "bar is-joined"
     return [track, element("rect", cls=bar, x=x, y=y + 8, width=width, height=14)]
 
 
 def label_of(node: Node, step: CompactionStep) -> str:
     """Return everything a row says, as one sentence."""
-    if step.kind == MERGE:
+    if step.kind == words.MERGE:
         joined = " and ".join(str(part.order) for part in node.joins)
         read = f"joins the outputs of {joined}" if joined else "joins two texts"
     elif node.first is None:
@@ -234,9 +237,9 @@ def label_of(node: Node, step: CompactionStep) -> str:
         )
     model = f", {cells.shortened(step.model)}" if step.model else ""
     return (
-        f"Call {step.order}, {step.kind}, {words.OUTCOMES[words.outcome_kind(step)]}: {read}, "
+        f"Step {step.order}, {step.kind}, {words.OUTCOMES[words.outcome_kind(step)]}: {read}, "
         f"{step.input_tokens:,} tokens in, {step.output_tokens:,} out, "
-        f"{words.call_seconds(step)}, depth {step.depth}{model}"
+        f"{words.step_seconds(step)}, depth {step.depth}{model}"
     )
 
 

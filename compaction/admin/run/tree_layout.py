@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compaction.admin.words import is_forced
+from compaction.admin.words import MERGE, is_forced
 from compaction.models import CompactionStep
 
 # Deeper than any run goes; a row that says more is drawn here.
 DEEPEST_LEVEL = 40
-MERGE = "merge"
 
 Outcome = CompactionStep.Outcome
 
@@ -39,7 +38,7 @@ class Node:
 
 
 def arrange(steps: Sequence[CompactionStep]) -> list[Node]:
-    """Return the nodes in the order of the calls, which is the tree's order from the top.
+    """Return the nodes in the order of the steps, which is the tree's order from the top.
 
     `steps` are a run's first steps by `order`, with their first and last messages.
     """
@@ -59,7 +58,7 @@ class _Tree:
         self._ready: list[Node] = []
 
     def add(self, step: CompactionStep) -> None:
-        """Put one more call in its place."""
+        """Put one more step in its place."""
         parent = self._parent_of(step)
         node = Node(step=step, parent=parent, level=parent.level + 1 if parent else 0)
         if step.first_message and step.last_message:

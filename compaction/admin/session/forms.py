@@ -17,7 +17,7 @@ from chatapp.models import Session
 from compaction.admin.acting import REFUSALS, may_run, queued
 from compaction.admin.session.standing import situation_for
 from compaction.admin.summary.forms import (
-    INSTRUCTIONS_CHARS,
+    InstructedForm,
     RestoreForm,
     ResummariseForm,
     may_restore,
@@ -55,15 +55,9 @@ def _telling(do: Do) -> Do:
 # --- compact now ----------------------------------------------------------------------------------
 
 
-class CompactForm(forms.Form):
+class CompactForm(InstructedForm):
     """What a run by hand may be told."""
 
-    instructions = forms.CharField(
-        required=False,
-        max_length=INSTRUCTIONS_CHARS,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="What to pay attention to, in your words; may stay empty.",
-    )
     keep_last_n = forms.IntegerField(
         required=False,
         min_value=_KEEP["minimum"],

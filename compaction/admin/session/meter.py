@@ -11,8 +11,9 @@ from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.request_page import request_url
 from chatapp.admin.svg import drawing, element, title
-from compaction.admin.session.patterns import HATCHED, PATTERNS, patterned
+from compaction.admin.session.patterns import HATCHED, patterned
 from compaction.admin.session.standing import Standing
+from compaction.admin.words import SINCE_SUMMARY
 
 WIDTH, HEIGHT, TOP, BAR = 1000, 44, 6, 32
 NAMES = {
@@ -20,7 +21,7 @@ NAMES = {
     "tools": "Tools",
     "summaries": "Summaries",
     "again": "Sent again although covered (pinned, open question)",
-    "kept": "Messages since the last summary",
+    "kept": f"Messages {SINCE_SUMMARY}",
     "free": "Free",
     "reserve": "Kept free for the answer",
     "over": "Beyond the window",
@@ -63,10 +64,9 @@ def meter_panel(standing: Standing) -> Panel:
         "admin/compaction/meter.html",
         {
             "drawing": draw(reading),
-            "patterns": PATTERNS,
             "rows": [_row(name, reading) for name in reading.parts if _is_shown(name, reading)],
             "used": cells.number(sum(standing.parts.values())),
-            "left_out": standing.left_out_tokens,
+            "left_out": cells.number(standing.left_out_tokens) if standing.left_out_tokens else "",
             "next_request": request_url(standing.session),
         },
     )
@@ -87,6 +87,13 @@ def note_on(reading: Reading) -> str:
     return note
 
 
+def name_of(name: str, reading: Reading) -> str:
+    """Return what a part is called; before the first summary, nothing is since it."""
+    return (
+        NAMES[name] if reading.parts["summaries"] else NAMES[name].replace(SINCE_SUMMARY, "so far")
+    )
+
+
 def draw(reading: Reading) -> SafeString:
     """Return the stacked bar; where the parts are larger than the window, its edge is marked."""
     children: list[SafeString] = []
@@ -94,7 +101,7 @@ def draw(reading: Reading) -> SafeString:
     for name, tokens in reading.parts.items():
         width = WIDTH * tokens / reading.whole
         if tokens:
-            said = f"{NAMES[name]}: {_tokens(tokens)}"
+            said = f"{name_of(name, reading)}: {_tokens(tokens)}"
             box = {"x": left, "y": TOP, "width": width, "height": BAR}
             children.append(patterned(name, said, **box))
         left += width
@@ -105,7 +112,9 @@ def draw(reading: Reading) -> SafeString:
         children.append(patterned("over", said, **box))
         line = element("line", x1=edge, x2=edge, y1=0, y2=HEIGHT, cls="meter-edge")
         children.append(element("g", title(f"Here the window ends: {reading.window:,}"), line))
-    shown = (f"{NAMES[name]} {tokens:,}" for name, tokens in reading.parts.items() if tokens)
+    shown = (
+        f"{name_of(name, reading)} {tokens:,}" for name, tokens in reading.parts.items() if tokens
+    )
     label = f"Tokens of the next request in a window of {reading.window:,}: {', '.join(shown)}"
     return drawing(
         HATCHED,
@@ -126,7 +135,7 @@ def _row(name: str, reading: Reading) -> tuple[SafeString, str, str, str]:
     """Return one line of the table: swatch, name, tokens, part of the window."""
     tokens = reading.parts[name]
     share = f"{100 * tokens / reading.window:.1f} %" if reading.window > 0 else "—"
-    return swatch(name), NAMES[name], cells.number(tokens), share
+    return swatch(name), name_of(name, reading), cells.number(tokens), share
 
 
 def swatch(name: str) -> SafeString:

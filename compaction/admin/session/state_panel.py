@@ -34,7 +34,7 @@ def state_panel(standing: Standing) -> Panel:
                 ("Asked again", "yes: it is looked at again" if facts["pending"] else "no"),
                 ("Due", _due_words(situation, due)),
             ],
-            "triggers": [_trigger(rule) for rule in facts["triggers"]],
+            "triggers": [_trigger(situation, rule) for rule in facts["triggers"]],
             "is_enabled": situation.profile.enabled,
         },
     )
@@ -91,9 +91,10 @@ def activity(situation: Situation) -> SafeString | str:
     return said or "Nobody works on it."
 
 
-def _trigger(rule: dict[str, Any]) -> dict[str, Any]:
+def _trigger(situation: Situation, rule: dict[str, Any]) -> dict[str, Any]:
     """Return how far away a trigger is, in words and as a small bar."""
-    name, now, limit = words.rule_words(rule["reason"]), rule["now"], rule["limit"]
+    name = words.rule_words(rule["reason"], has_summary=bool(situation.state.cursor))
+    now, limit = rule["now"], rule["limit"]
     return {
         "name": name,
         "bar": cells.bar(now, limit, f"{name}: {now:,} of {limit:,}"),

@@ -1,4 +1,7 @@
-"""The strip: the whole conversation of a branch from its first to its newest message, drawn."""
+"""The strip: the whole conversation of a branch from its first to its newest message, drawn.
+
+Its links are no stops of the tab key, of which there would be hundreds: the list below has them.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def _segment(stretch: Stretch, url: str, scale: _Scale) -> SafeString:
     label = stretch.label if width >= LABEL_ROOM else ""
     if label:
         shapes += _label(label, left + width / 2)
-    return anchor(url, *shapes, label=stretch.said)
+    return anchor(url, *shapes, label=stretch.said, is_stop=False)
 
 
 def _label(text: str, middle: float) -> list[SafeString]:
@@ -130,14 +133,14 @@ def _pin(standing: Standing, row: Message, scale: _Scale) -> SafeString:
     kind = "Rule" if row.is_rule else "Pinned message"
     said = f"{kind} at position {cells.place(row.position)}, {row.tokens:,} tokens"
     shape = element("path", title(said), d=f"M{x:.1f} {PIN_TOP}l5 5-5 5-5-5z", cls="strip-pin")
-    return anchor(place_on(standing.page, row.position), shape, label=said)
+    return anchor(place_on(standing.page, row.position), shape, label=said, is_stop=False)
 
 
 def _placeholder(standing: Standing, row: Message, scale: _Scale) -> SafeString:
     x = scale.x(row.position // POSITION_STEP * POSITION_STEP)
     said = f"Placeholder of a summary at position {cells.place(row.position)}"
     shape = element("path", title(said), d=f"M{x:.1f} {MARK_TOP}l4 8h-8z", cls="strip-placeholder")
-    return anchor(place_on(standing.page, row.position), shape, label=said)
+    return anchor(place_on(standing.page, row.position), shape, label=said, is_stop=False)
 
 
 def _fork(position: int, said: str, scale: _Scale) -> SafeString:
@@ -172,15 +175,16 @@ def _item(standing: Standing, stretch: Stretch, url: str) -> dict[str, Any]:
     return {"said": stretch.said, "url": url, "messages": messages if messages != url else ""}
 
 
-def _marks_listed(standing: Standing) -> list[str]:
-    """Return sentences about the marks: how many there are, as far as they are drawn."""
-    found = []
+def _marks_listed(standing: Standing) -> list[dict[str, Any]]:
+    """Return the marks by kind: a sentence how many there are, and a link to each of them."""
+    found: list[dict[str, Any]] = []
     for name, rows in (("pinned message", standing.pinned), ("placeholder", standing.placeholders)):
         shown = rows[-MARKS_DRAWN:]
         if shown:
-            places = ", ".join(cells.place(row.position) for row in shown[-20:])
             count = f"The newest {MARKS_DRAWN}" if len(rows) > MARKS_DRAWN else f"{len(shown)}"
-            more = " (the newest)" if len(shown) > 20 else ""
             plural = "" if len(shown) == 1 else "s"
-            found.append(f"{count} {name}{plural}, at {places}{more}.")
+            links = [
+                (place_on(standing.page, row.position), cells.place(row.position)) for row in shown
+            ]
+            found.append({"said": f"{count} {name}{plural}", "links": links})
     return found

@@ -68,7 +68,7 @@ def _side(
 ) -> dict[str, Any]:
     return {
         "label": label,
-        "summary": cells.row_link(summary),
+        "summary": cells.row_link(summary, f"Summary {cells.short_id(summary.pk)}"),
         "made": when(summary.created_at),
         "status": words.summary_status(summary),
         "text": marked(changes, is_old=is_old),
@@ -131,7 +131,7 @@ def _figures(summary: SessionSummary) -> dict[str, str]:
         "Target tokens": cells.number(summary.target_summary_tokens),
         "Profile": str(summary.profile or "—"),
         "Prompt version": summary.prompt_version or "—",
-        "Cost": f"{summary.cost:.4f}",
+        "Cost": words.money(summary.cost),
         "Took": words.seconds(summary.run) if summary.run else "—",
         "Reason": words.reason_words(summary.reason),
         "Instructions": cells.shortened(summary.instructions, 2000) or "—",

@@ -20,8 +20,8 @@ Status = SessionSummary.Status
 INSTRUCTIONS_CHARS = 4000
 
 
-class ResummariseForm(forms.Form):
-    """What the new version should pay attention to, and which profile makes it."""
+class InstructedForm(forms.Form):
+    """What a run should pay attention to."""
 
     instructions = forms.CharField(
         required=False,
@@ -29,6 +29,11 @@ class ResummariseForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="What to pay attention to, in your words; may stay empty.",
     )
+
+
+class ResummariseForm(InstructedForm):
+    """What the new version should pay attention to, and which profile makes it."""
+
     profile = forms.ModelChoiceField(
         queryset=CompactionProfile.objects.none(),
         required=False,

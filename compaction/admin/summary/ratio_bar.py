@@ -46,7 +46,7 @@ def made_by(summary: SessionSummary) -> str:
         parts.append(f"prompts of {summary.prompt_version}")
     if summary.run is not None:
         parts.append(words.seconds(summary.run))
-    parts.append(f"cost {summary.cost:.4f}")
+    parts.append(f"cost {words.money(summary.cost)}" if summary.cost else "no price")
     return ", ".join(parts) + "."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.utils.html import format_html
 
 from chatapp.admin import cells
 from compaction.admin import words
@@ -33,9 +34,9 @@ class SummaryCells:
         """Return the exact rule in words."""
         return words.reason_words(summary.reason)
 
-    @admin.display(description="Trigger")
+    @admin.display(description="Started by")
     def started_by(self, summary: SessionSummary) -> str:
-        """Return document 002's trigger in words."""
+        """Return who or what started it: document 002's trigger in words."""
         return words.trigger_words(summary.trigger)
 
     @admin.display(description="Messages")
@@ -51,12 +52,20 @@ class SummaryCells:
     @admin.display(description="Ratio", ordering="compression_ratio")
     def ratio(self, summary: SessionSummary) -> str:
         """Return the summary's size as a part of its input."""
-        return words.percent(summary.compression_ratio)
+        ratio = words.percent(summary.compression_ratio)
+        if not summary.truncated:
+            return ratio
+        return format_html("{} {}", ratio, words.truncated_words(True))
 
     @admin.display(description="Truncated")
     def was_truncated(self, summary: SessionSummary) -> str:
         """Return whether text had to be left out of it."""
         return words.truncated_words(summary.truncated)
+
+    @admin.display(description="Cost")
+    def cost_shown(self, summary: SessionSummary) -> str:
+        """Return what its run's calls cost."""
+        return words.money(summary.cost)
 
     @admin.display(description="Summary")
     def summary_size(self, summary: SessionSummary) -> str:
@@ -110,6 +119,11 @@ class SummaryCells:
     def instructions_text(self, summary: SessionSummary) -> str:
         """Return what the operator asked for."""
         return cells.stored_text(summary.instructions)
+
+    @admin.display(description="Target tokens")
+    def target_tokens(self, summary: SessionSummary) -> str:
+        """Return how long the profile asked it to be."""
+        return cells.number(summary.target_summary_tokens)
 
     @admin.display(description="Prompt")
     def prompt_text(self, summary: SessionSummary) -> str:

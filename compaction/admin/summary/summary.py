@@ -14,7 +14,6 @@ from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, Day, one_row
 from chatapp.admin.page_forms import PageForm
 from chatapp.admin.parts import Link, Panel, Section, Table
@@ -27,27 +26,25 @@ from compaction.admin.summary.ratio_bar import ratio_panel
 from compaction.admin.summary.shown import SummaryCells
 from compaction.admin.summary.versions import default_comparison, version_tables
 from compaction.admin.tables import source_table
+from compaction.admin.wide_list import WideList
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.services.restore import restore_summary
 from compaction.services.resummarize import resummarize
 
 
 @admin.register(SessionSummary)
-class SessionSummaryAdmin(SummaryCells, ReadOnlyAdmin):
+class SessionSummaryAdmin(SummaryCells, WideList):
     """One stored result of a compaction; it may be made again or taken back, never edited."""
 
     list_display = (
         "short_id",
+        "created_at",
         "in_session",
         "standing",
         "why",
         "sources",
         "token_change",
         "ratio",
-        "was_truncated",
-        "started_by",
-        "model",
-        "created_at",
     )
     list_select_related = ("session",)
     list_filter = (
@@ -69,13 +66,11 @@ class SessionSummaryAdmin(SummaryCells, ReadOnlyAdmin):
     list_only = (
         "status",
         "reason",
-        "trigger",
         "message_count",
         "tokens_before",
         "tokens_after",
         "compression_ratio",
         "truncated",
-        "model",
         "created_at",
         "session__title",
     )
@@ -100,7 +95,7 @@ class SessionSummaryAdmin(SummaryCells, ReadOnlyAdmin):
                 "ratio",
                 "was_truncated",
                 "summary_size",
-                "cost",
+                "cost_shown",
                 "took",
             ),
         ),
@@ -119,7 +114,7 @@ class SessionSummaryAdmin(SummaryCells, ReadOnlyAdmin):
             fields=(
                 "model",
                 "temperature",
-                "target_summary_tokens",
+                "target_tokens",
                 "keep_last_n",
                 "prompt_version",
                 "prompt_text",
@@ -183,7 +178,7 @@ class SessionSummaryAdmin(SummaryCells, ReadOnlyAdmin):
         return compare_page(request, pair, self.admin_site.each_context(request))
 
     def links_for(self, request: HttpRequest, obj: SessionSummary) -> list[Link]:
-        """Return the ways to session, run and calls, and the comparison that is asked for most."""
+        """Return the ways to session, run and steps, and the comparison that is asked for most."""
         links = [Link(label="Session", url=cells.change_url(Session, obj.session_id))]
         if obj.run_id:
             url = cells.list_url(CompactionStep, run__id__exact=obj.run_id)
