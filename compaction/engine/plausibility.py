@@ -15,7 +15,8 @@ from compaction.engine.types import SummaryRequest
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
 _NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)
 _SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
-_TAG = re.compile(r"</?(?:conversation|previous-summary|part)\b[^>\n]{0,40}>", re.IGNORECASE)
+# A fence of ours with its mark (serialize.fenced): quoting one without it is nobody's fault (B53).
+_FENCE = re.compile(r"</?(?:conversation|previous-summary|part|instructions) id=[0-9a-f]{8}>")
 _SENTENCE_END = re.compile(r"[.!?。！？]+\s+|[。！？]+|\n+")
 # What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.
 _IDENTIFIER = re.compile(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
@@ -46,7 +47,7 @@ def implausible(text: str, request: SummaryRequest) -> str:
 def _is_echo(text: str) -> bool:
     lines = [line for line in text.splitlines() if line.strip()]
     tagged = [line for line in lines if _NUMBERED.match(line) or _SPEAKER.match(line)]
-    return bool(_TAG.search(text)) or (len(tagged) > 1 and len(tagged) >= SHARE_ECHOED * len(lines))
+    return bool(_FENCE.search(text)) or (len(tagged) > 1 and len(tagged) >= SHARE_ECHOED * len(lines))
 
 
 def _repeated_share(text: str) -> float:
