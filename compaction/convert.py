@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from django.db import connection
 from django.db.models import QuerySet
 
 from chatapp.models import Message
@@ -30,10 +32,21 @@ def to_item(message: Message) -> Item:
 def read_items(rows: QuerySet[Message]) -> list[Item]:
     """Return the rows of a query as the engine sees them.
 
-    Only the columns that an Item has are read and no model instance is made: with thousands of rows
-    that is half of the time and most of the memory.
+    Only the columns that an Item has are read, and they stay as the database gives them: no model
+    instance, no UUID object for an id that only comes back in links, no look at JSON that is NULL.
+    With thousands of rows that is most of the time and of the memory.
     """
-    return [_item(*columns) for columns in rows.values_list(*_COLUMNS)]
+    select, parameters = rows.values_list(*_COLUMNS).query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute(select, parameters)
+        return [
+            _item(pk, role, text, position, tokens, _parsed(calls), call_id, name, _parsed(parts))
+            for pk, role, text, position, tokens, calls, call_id, name, parts in cursor
+        ]
+
+
+def _parsed(column: str | None) -> Any:
+    return None if column is None else json.loads(column)
 
 
 def _item(

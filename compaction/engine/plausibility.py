@@ -47,7 +47,9 @@ def implausible(text: str, request: SummaryRequest) -> str:
 def _is_echo(text: str) -> bool:
     lines = [line for line in text.splitlines() if line.strip()]
     tagged = [line for line in lines if _NUMBERED.match(line) or _SPEAKER.match(line)]
-    return bool(_FENCE.search(text)) or (len(tagged) > 1 and len(tagged) >= SHARE_ECHOED * len(lines))
+    return bool(_FENCE.search(text)) or (
+        len(tagged) > 1 and len(tagged) >= SHARE_ECHOED * len(lines)
+    )
 
 
 def _repeated_share(text: str) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import chain
 
 from compaction.engine.serialize import fenced, transcript
 from compaction.engine.types import SummaryRequest
@@ -76,13 +78,28 @@ def main_language(text: str) -> str:
 
 
 def spoken_text(request: SummaryRequest) -> str:
-    """Return what people and models wrote, which decides the language: no output of tools.
+    """Return the start of what people and models wrote, which decides the language.
+
+    It holds no output of tools.
 
     Where tools alone have spoken, their output decides.
     """
-    said = [item.text for item in request.items if item.role != "tool"]
-    texts = [text for text in (*request.texts, request.previous, *said) if text.strip()]
-    return "\n".join(texts or [item.text for item in request.items])
+    said = (item.text for item in request.items if item.role != "tool")
+    texts = chain(request.texts, [request.previous], said)
+    spoken = _start(text for text in texts if text.strip())
+    return spoken or _start(item.text for item in request.items)
+
+
+def _start(texts: Iterable[str]) -> str:
+    """Return the texts joined, up to where nobody looks any more."""
+    found: list[str] = []
+    characters = 0
+    for text in texts:
+        if characters > _SAMPLE_CHARS:
+            break
+        found.append(text)
+        characters += len(text)
+    return "\n".join(found)
 
 
 def system_prompt(kind: str, *, target_tokens: int, language: str, previous: bool) -> str:

@@ -57,13 +57,15 @@ def store_summary(
         ends = _hold_positions(run, outcome)
         passed = path_messages(
             situation.branch, after=state.cursor, through=ends.last.position
-        ).order_by()
+        )
+        # Links are checked below: what was passed is what was received, and the rules between.
+        rules = passed.filter(pinned=True, role=Message.Role.SYSTEM)
         _claim_state(
             lease,
             cursor=state.cursor,
             changes={
                 "cursor": ends.last.position,
-                "covered_messages": state.covered_messages + passed.count(),
+                "covered_messages": state.covered_messages + len(outcome.items) + rules.count(),
                 "covered_tokens": ends.last.tokens_through,
                 "last_consolidated_at": timezone.now(),
                 "failures": 0,
@@ -131,15 +133,16 @@ def _hold_positions(run: CompactionRun, outcome: Outcome) -> _Ends:
     locked before states, here and in the transcript, so that two workers never wait for each other.
     """
     lock_branches(run.session_id)
-    first, last = outcome.items[0], outcome.items[-1]
+    ends = outcome.items[0].id, outcome.items[-1].id
+    first, last = (Message._meta.pk.to_python(end) for end in ends)
     found = Message.objects.only("position", "tokens_through", "created_at")
-    rows = found.in_bulk([first.id, last.id])
-    if last.id not in rows or rows[last.id].position != last.position or first.id not in rows:
+    rows = found.in_bulk([first, last])
+    if not {first, last} <= rows.keys() or rows[last].position != outcome.items[-1].position:
         raise LostRaceError(
             "The session's positions were renumbered while the summary was being written; "
             "nothing was stored."
         )
-    return _Ends(first=rows[first.id], last=rows[last.id])
+    return _Ends(first=rows[first], last=rows[last])
 
 
 def _claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
@@ -204,7 +207,7 @@ def _write(
         profile=run.profile,
         **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
     )
-    link_sources(summary, sources, received=[item.position for item in outcome.items])
+    link_sources(summary, sources, received=(item.id for item in outcome.items))
     _write_placeholder(situation, summary, metadata)
     return summary
 
