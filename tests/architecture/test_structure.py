@@ -146,3 +146,9 @@ def test_the_migrations_are_complete(db):
     from django.core.management import call_command
 
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+def test_every_picture_of_the_readme_is_there():
+    named = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert len(named) == 3
+    assert [name for name in named if not (ROOT / name).is_file()] == []
