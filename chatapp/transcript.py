@@ -7,8 +7,6 @@ increments under the branch's row lock, so two writers never get one position.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -18,10 +16,11 @@ from django.db.models import F, Min, OuterRef, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
-from chatapp.drafts import Draft, KeyReusedError, SessionDeletedError, TranscriptError
+from chatapp.drafts import Draft, SessionDeletedError, TranscriptError
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.models import Branch, Message, Session
 from chatapp.models.message import POSITION_STEP
+from chatapp.repeats import digest_of, stored_under
 from chatapp.selectors import counter_of, group_of, path_q
 from chatapp.wire import REPLACED, Cleaner, fields_of
 
@@ -80,8 +79,8 @@ def append(
     counter = counter_of(branch.session)
     rows = [_row(branch, draft, counter) for draft in drafts]
     if client_key:
-        digest = _digest(drafts)
-        earlier = _stored_under(branch.session_id, client_key, digest)
+        digest = digest_of(drafts)
+        earlier = stored_under(branch.session_id, client_key, digest)
         if earlier:
             return earlier
         for index, row in enumerate(rows):
@@ -91,7 +90,7 @@ def append(
         with transaction.atomic():
             _place_at_end(branch, rows)
     except IntegrityError:
-        if client_key and (earlier := _stored_under(branch.session_id, client_key, digest)):
+        if client_key and (earlier := stored_under(branch.session_id, client_key, digest)):
             return earlier
         if not Branch.objects.filter(pk=branch.pk).exists():
             raise SessionDeletedError from None
@@ -168,25 +167,6 @@ def _add_to_sums(branch: Branch, *, places: int, messages: int, tokens: int) -> 
     if found is None:
         raise SessionDeletedError
     branch.head_position, branch.message_count, branch.token_total = found
-
-
-def _digest(drafts: Sequence[Draft]) -> str:
-    text = json.dumps([dict(draft.wire) for draft in drafts], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def _stored_under(session_id: UUID, client_key: str, digest: str) -> list[Message]:
-    rows = list(
-        Message.objects.filter(session_id=session_id, client_key=client_key).order_by(
-            "client_index"
-        )
-    )
-    if rows and rows[0].metadata.get("request_digest") != digest:
-        raise KeyReusedError(
-            "This Idempotency-Key was used for other messages of the session. "
-            "Send the same body again, or a new key with the new one."
-        )
-    return rows
 
 
 def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:

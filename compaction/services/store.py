@@ -55,9 +55,7 @@ def store_summary(
     state = situation.state
     with transaction.atomic():
         ends = _hold_positions(run, outcome)
-        passed = path_messages(
-            situation.branch, after=state.cursor, through=ends.last.position
-        )
+        passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
         # Links are checked below: what was passed is what was received, and the rules between.
         rules = passed.filter(pinned=True, role=Message.Role.SYSTEM)
         _claim_state(
