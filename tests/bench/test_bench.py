@@ -15,7 +15,8 @@ def test_every_theme_measures_something(theme):
     rows = list(run([theme], TINY))
 
     assert rows
-    assert all(row.value > 0 and row.unit for row in rows)
+    # A process's own clock ticks every 10 ms: the tiny sizes may take less than that.
+    assert all(row.unit and (row.value > 0 or row.unit == "CPU ms") for row in rows)
 
 
 @pytest.mark.django_db(transaction=True)
