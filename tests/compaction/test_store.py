@@ -292,7 +292,7 @@ def test_renumbering_moves_cursor_and_coverage(session):
     before = sent(session)
     last = SessionSummary.objects.get().last_message
     with transaction.atomic():
-        transcript._renumber(session)
+        transcript.renumber(session)
     last.refresh_from_db()
     summary = SessionSummary.objects.get()
     assert state(session).cursor == summary.covers_through == last.position

@@ -1,0 +1,32 @@
+"""The only code that writes messages: create, append, insert between, fork, pin, delete.
+
+Every write is one short transaction whose cost does not grow with the session. `tokens` is counted
+once, before the transaction; `tokens_through`, `message_count` and `token_total` are kept by
+increments under the branch's row lock, so two writers never get one position.
+"""
+
+from chatapp.transcript.appending import append
+from chatapp.transcript.branching import activate, fork
+from chatapp.transcript.inserting import (
+    insert_between,
+    message_inserted,
+    positions_changed,
+    renumber,
+)
+from chatapp.transcript.locking import lock_branches
+from chatapp.transcript.pinning import set_pinned
+from chatapp.transcript.sessions import create_session, delete_session
+
+__all__ = [
+    "activate",
+    "append",
+    "create_session",
+    "delete_session",
+    "fork",
+    "insert_between",
+    "lock_branches",
+    "message_inserted",
+    "positions_changed",
+    "renumber",
+    "set_pinned",
+]
