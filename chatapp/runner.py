@@ -20,11 +20,11 @@ from django.db import connections
 
 from chatapp.conf import chatapp_settings
 from chatapp.drafts import TranscriptError
+from chatapp.turn_lease import TurnInProgressError
 from chatapp.turns import (
     BegunTurn,
     NothingToAnswerError,
     TurnFailedError,
-    TurnInProgressError,
     finish_turn,
 )
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import IntegrityError, connection
-from django.db.models import Q
-from django.utils import timezone
+from django.db import IntegrityError
 
 from chatapp.conf import chatapp_settings
+from chatapp.connections import release_connection
 from chatapp.context import Context, Emit, TurnOutcome, context_backend, silent, tell
 from chatapp.drafts import Draft, SessionDeletedError
 from chatapp.llm.errors import ErrorKind, ModelError
@@ -29,17 +26,11 @@ from chatapp.models import Message, Session
 from chatapp.outgoing import request_of
 from chatapp.selectors import active_branch
 from chatapp.transcript import append
+from chatapp.turn_lease import TurnLease
 
 MAX_RECOVERIES = 8
-LEASE_SLACK_SECONDS = 30
-# A lease that was taken this short ago still has more than a turn's whole budget left.
-FRESH_LEASE_SECONDS = LEASE_SLACK_SECONDS / 3
 # The finish reason of an answer that broke off; what had come of it is stored.
 INTERRUPTED = "interrupted"
-
-
-class TurnInProgressError(Exception):
-    """Another turn of this session is running."""
 
 
 class NothingToAnswerError(Exception):
@@ -73,52 +64,6 @@ class TurnResult:
     stored: list[Message]
     answer: Message
     context: Context
-
-
-class TurnLease:
-    """The right to run a session's turn: taken by a conditional UPDATE, given back or expiring."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._owner = uuid.uuid4()
-        self._renewed = 0.0
-
-    def take(self) -> None:
-        """Take the lease; raise TurnInProgressError when another turn holds it."""
-        taken = Session.objects.filter(
-            Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=timezone.now()),
-            pk=self._session.pk,
-        ).update(turn_owner=self._owner, turn_expires_at=_lease_end())
-        if not taken:
-            raise TurnInProgressError(
-                "A turn of this session is running. Wait for its answer, then send the next one."
-            )
-        self._renewed = time.monotonic()
-
-    def renew(self) -> None:
-        """Start the lease's time again; raise TurnInProgressError when another turn has it now."""
-        held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner).update(
-            turn_expires_at=_lease_end()
-        )
-        if not held:
-            raise TurnInProgressError("Another turn of this session was started meanwhile.")
-        self._renewed = time.monotonic()
-
-    def keep(self) -> None:
-        """Renew the lease unless it is so fresh that it outlasts the turn's time budget anyway."""
-        if time.monotonic() - self._renewed > FRESH_LEASE_SECONDS:
-            self.renew()
-
-    def give_back(self) -> None:
-        """Free the session, if this lease still holds it."""
-        Session.objects.filter(pk=self._session.pk, turn_owner=self._owner).update(
-            turn_owner=None, turn_expires_at=None
-        )
-
-
-def _lease_end() -> datetime:
-    seconds = chatapp_settings.turn_seconds + LEASE_SLACK_SECONDS
-    return timezone.now() + timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,15 +172,6 @@ def call_model(turn: Turn, context: Context, deadline: float) -> Reply:
         raise NothingToAnswerError("There is no user message to answer. Send one with the turn.")
     release_connection()
     return get_model(turn.session.model).connect().complete(request, turn.emit)
-
-
-def release_connection() -> None:
-    """Close this thread's database connection, so that waiting for a model holds none.
-
-    Inside a transaction (tests, callers with their own) it stays open.
-    """
-    if not connection.in_atomic_block:
-        connection.close()
 
 
 def _recover(turn: Turn, error: ModelError, attempt: int) -> Context | None:

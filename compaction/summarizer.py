@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chatapp.connections import release_connection
 from chatapp.llm.errors import ModelError
 from chatapp.llm.messages import ModelRequest
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Session
-from chatapp.turns import release_connection
 from chatapp.wire import Cleaner
 from compaction.engine.extractive import ExtractiveSummarizer
 from compaction.engine.profile import Profile

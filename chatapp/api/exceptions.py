@@ -15,7 +15,8 @@ from rest_framework.views import exception_handler
 
 from chatapp.drafts import KeyReusedError, TranscriptError
 from chatapp.llm.models import UnknownModelError
-from chatapp.turns import NothingToAnswerError, TurnFailedError, TurnInProgressError
+from chatapp.turn_lease import TurnInProgressError
+from chatapp.turns import NothingToAnswerError, TurnFailedError
 from chatapp.wire import InvalidMessageError
 
 PROBLEM_TYPE = "application/problem+json"

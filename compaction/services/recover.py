@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from time import monotonic, sleep
 
+from chatapp.connections import release_connection
 from chatapp.context import Emit, Recovery
 from chatapp.llm.errors import ModelError
 from chatapp.models import Branch, Session
-from chatapp.turns import release_connection
 from compaction.conf import compaction_settings
 from compaction.models import CompactionRun
 from compaction.services.compact import compact_branch

@@ -13,7 +13,8 @@ from chatapp import transcript
 from chatapp.drafts import Draft, SessionDeletedError
 from chatapp.importing import import_file
 from chatapp.models import Message, Session
-from chatapp.turns import Turn, TurnInProgressError, run_turn
+from chatapp.turn_lease import TurnInProgressError
+from chatapp.turns import Turn, run_turn
 from tests.chatapp.test_transcript import PLACEHOLDER, check_all_sums
 from tests.factories import SessionFactory, store, talk
 

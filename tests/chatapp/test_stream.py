@@ -16,7 +16,8 @@ from chatapp import runner
 from chatapp.drafts import Draft
 from chatapp.models import Message, Session
 from chatapp.transcript import append
-from chatapp.turns import Turn, TurnLease, begin_turn
+from chatapp.turn_lease import TurnLease
+from chatapp.turns import Turn, begin_turn
 from tests.factories import SessionFactory, call
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -14,12 +14,11 @@ from chatapp.llm import client
 from chatapp.llm.errors import ErrorKind
 from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message, Session
+from chatapp.turn_lease import TurnInProgressError, TurnLease
 from chatapp.turns import (
     NothingToAnswerError,
     Turn,
     TurnFailedError,
-    TurnInProgressError,
-    TurnLease,
     begin_turn,
     run_turn,
 )
