@@ -66,6 +66,7 @@ class ChatappSettings:
     request_threads: int = 64
     stream_threads: int = 32
     heartbeat_seconds: int = 15
+    overflow_wordings: tuple[str, ...] = ()
 
 
 chatapp_settings: LazySettings[ChatappSettings] = LazySettings("CHATAPP", ChatappSettings)

@@ -275,6 +275,7 @@ CHATAPP = {
     "REQUEST_THREADS": env.int("REQUEST_THREADS", default=64),
     "STREAM_THREADS": env.int("STREAM_THREADS", default=32),
     "HEARTBEAT_SECONDS": env.int("HEARTBEAT_SECONDS", default=15),
+    "OVERFLOW_WORDINGS": tuple(env.list("OVERFLOW_WORDINGS", default=[])),
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = max(MAX_BODY_BYTES, MAX_IMPORT_BYTES)
 

@@ -11,6 +11,8 @@ from django.utils import timezone
 class Branch(models.Model):
     """A parent branch up to `fork_position`, then its own messages.
 
+    A replay repeats the messages of the branch it `replaces` from a point on, at the same
+    positions, with tool results shortened; the old branch stays as it was.
     `message_count` and `token_total` are sums along the whole path, the parent's part included, so
     that a trigger reads two numbers however old the session is. Placeholders count in neither.
     """
@@ -31,6 +33,9 @@ class Branch(models.Model):
     )
     fork_position = models.BigIntegerField(null=True, blank=True)
     kind = models.CharField(max_length=6, choices=Kind.choices, default=Kind.ROOT)
+    replaces = models.ForeignKey(
+        "self", on_delete=models.CASCADE, null=True, blank=True, related_name="replays"
+    )
     head_position = models.BigIntegerField(default=0)
     message_count = models.PositiveIntegerField(default=0)
     token_total = models.BigIntegerField(default=0)

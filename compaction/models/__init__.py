@@ -1,9 +1,10 @@
-"""Stored compaction: profiles, runs and their steps, summaries and their links, branch state."""
+"""Stored compaction: profiles, runs, their steps, ladders, summaries, their links, branch state."""
 
 from compaction.models.figures import DailyFigures
 from compaction.models.link import SessionSummaryMessage
 from compaction.models.profile import CompactionProfile
 from compaction.models.run import CompactionRun, CompactionStep
+from compaction.models.rung import RecoveryRung
 from compaction.models.state import CompactionState
 from compaction.models.summary import SessionSummary
 
@@ -13,6 +14,7 @@ __all__ = [
     "CompactionState",
     "CompactionStep",
     "DailyFigures",
+    "RecoveryRung",
     "SessionSummary",
     "SessionSummaryMessage",
 ]

@@ -1,0 +1,111 @@
+"""The ladder: in which order a refused request is made smaller; a state machine without I/O.
+
+Document 004, section 1 (compact, cut tool results once, give up), on top of document 002, 1.4
+(halve what is sent). Mended where OpenClaw errs (spec/pi_openclaw.md B3, D24): a compaction counts
+only if it freed tokens, nothing is counted anew inside a turn, and every rung sends less than the
+one before, so no request is sent twice.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass, replace
+
+# How many groups of the history are sent, rung after rung (document 002, 1.4).
+HALVINGS = (20, 10, 5, 2, 1)
+
+_FAILED_COMPACTION = re.compile(
+    r"summari[sz]ation failed|auto-?compaction|compaction failed", re.IGNORECASE
+)
+
+
+class Move(enum.Enum):
+    """What to try next."""
+
+    COMPACT = "compact"
+    TRUNCATE = "truncate"
+    HALVE = "halve"
+    GIVE_UP = "give_up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderRules:
+    """Which rungs there are; `max_compactions` 0 leaves compaction out."""
+
+    max_compactions: int = 3
+    truncate: bool = True
+    halve: bool = True
+
+    @property
+    def max_model_calls(self) -> int:
+        """The most requests of one turn: the first one and one a rung."""
+        halvings = len(HALVINGS) if self.halve else 0
+        return 1 + self.max_compactions + int(self.truncate) + halvings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footing:
+    """What the next move depends on besides the moves so far.
+
+    `oversized`: tool results are too large, alone or together. `groups`: how many groups of history
+    the refused request held. `compaction_failed`: the error speaks of a failed compaction.
+    """
+
+    oversized: bool = False
+    groups: int = 0
+    compaction_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """How far one turn has climbed. `next` says what to try, `after_…` what came of it."""
+
+    rules: LadderRules = LadderRules()
+    compactions: int = 0
+    compaction_is_useless: bool = False
+    truncated: bool = False
+    groups: int | None = None
+
+    def next(self, footing: Footing) -> Move:
+        """Return what to try now. A request that was halved once is only halved further."""
+        if self.groups is None:
+            if self._may_compact and not footing.compaction_failed:
+                return Move.COMPACT
+            if self.rules.truncate and not self.truncated and footing.oversized:
+                return Move.TRUNCATE
+        return Move.GIVE_UP if self.halved(footing) is None else Move.HALVE
+
+    @property
+    def _may_compact(self) -> bool:
+        return not self.compaction_is_useless and self.compactions < self.rules.max_compactions
+
+    def halved(self, footing: Footing) -> int | None:
+        """Return how many groups a halved request holds; None when it cannot be halved further."""
+        if not self.rules.halve:
+            return None
+        now = footing.groups if self.groups is None else min(self.groups, footing.groups)
+        return next((count for count in HALVINGS if count < now), None)
+
+    def after_compaction(self, freed: int) -> Ladder:
+        """Return the ladder after a compaction freed that many tokens; 0 also when it failed.
+
+        One that was no use is not tried again before the tool results have been cut.
+        """
+        if freed > 0:
+            return replace(self, compactions=self.compactions + 1)
+        return replace(self, compaction_is_useless=True)
+
+    def after_truncation(self, characters: int) -> Ladder:
+        """Return the ladder after tool results were cut by that many characters; once a turn."""
+        useless = self.compaction_is_useless and characters == 0
+        return replace(self, truncated=True, compaction_is_useless=useless)
+
+    def after_halving(self, groups: int) -> Ladder:
+        """Return the ladder after a request with that many groups."""
+        return replace(self, groups=groups)
+
+
+def speaks_of_failed_compaction(error: str) -> bool:
+    """Whether a server's error says that it failed to compact by itself (B3, step 4a)."""
+    return bool(_FAILED_COMPACTION.search(error))
