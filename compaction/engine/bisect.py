@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from compaction.engine.boundaries import split_point
 from compaction.engine.estimate import is_clearly_too_large
 from compaction.engine.extractive import ExtractiveSummarizer
+from compaction.engine.parameters import Profile
 from compaction.engine.plausibility import implausible
-from compaction.engine.profile import Profile
 from compaction.engine.protocols import (
     Clock,
     Summarizer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compaction.engine.boundaries import split_point
-from compaction.engine.profile import Profile
+from compaction.engine.parameters import Profile
 from compaction.engine.types import Item
 
 # How much larger than the summariser's room an input must be before its call is saved.

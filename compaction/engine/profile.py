@@ -1,24 +1,12 @@
-"""Profile: the named parameters of a compaction, their presets, and what is wrong with a value.
-
-Names are those of the source documents. Where a document's default is a fault, the comment says
-what is right instead.
-"""
+"""Presets, and what is wrong with a parameter's value; the parameters are in parameters.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
-# What the groups of the parameters are about, in the order in which they are shown.
-GROUPS = {
-    "when": "When to compact",
-    "cut": "What stays verbatim",
-    "summariser": "Who summarises, and how long",
-    "bisect": "Inputs that are too large",
-    "recovery": "After a refused request",
-    "sending": "What is sent",
-}
+from compaction.engine.parameters import GROUPS, Profile
 
 
 class ProfileError(ValueError):
@@ -27,167 +15,6 @@ class ProfileError(ValueError):
     def __init__(self, errors: Mapping[str, str]) -> None:
         self.errors = dict(errors)
         super().__init__("; ".join(f"{name}: {text}" for name, text in self.errors.items()))
-
-
-def _parameter(default: Any, text: str, *, unit: str = "", group: str = "", **limits: Any) -> Any:
-    return field(default=default, metadata={"help": text, "unit": unit, "group": group, **limits})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """All parameters with the defaults of preset `bisect` (document 002; spec 1.1)."""
-
-    enabled: bool = _parameter(
-        True, "Compaction as a whole; off means that everything is sent.", group="when"
-    )
-    message_limit: int = _parameter(
-        40,
-        "Compact when this many messages came since the last summary; 0 switches the rule off.",
-        unit="messages",
-        group="when",
-        minimum=0,
-        maximum=100_000,
-    )
-    max_context_tokens: int = _parameter(
-        6000,
-        "Compact when this many tokens came since the last summary; 0 switches the rule off.",
-        unit="tokens",
-        group="when",
-        minimum=0,
-        maximum=100_000_000,
-    )
-    window_trigger: bool = _parameter(
-        False, "Compact when the next request would not leave the reserve free.", group="when"
-    )
-    reserve_tokens: int = _parameter(
-        0,
-        "Part of the window kept free for the answer; the model's own maximum counts if larger.",
-        unit="tokens",
-        group="when",
-        minimum=0,
-        maximum=100_000_000,
-    )
-    cooldown_seconds: int = _parameter(
-        60,
-        "Shortest time between two compactions by count or tokens; overflow and window ignore it.",
-        unit="seconds",
-        group="when",
-        minimum=0,
-        maximum=86_400,
-    )
-    cut: str = _parameter(
-        "last_n",
-        "What stays verbatim: the last N messages, or the most recent tokens.",
-        group="cut",
-        choices=("last_n", "recent_tokens"),
-    )
-    keep_last_n: int = _parameter(
-        6,
-        "Messages that stay verbatim; more where a tool call would lose its results.",
-        unit="messages",
-        group="cut",
-        minimum=0,
-        maximum=10_000,
-    )
-    keep_recent_tokens: int = _parameter(
-        20_000,
-        "Tokens that stay verbatim, counted from the newest message.",
-        unit="tokens",
-        group="cut",
-        minimum=1,
-        maximum=100_000_000,
-    )
-    summariser: str = _parameter(
-        "model",
-        "Who summarises: a language model, or chosen sentences without one.",
-        group="summariser",
-        choices=("model", "extractive"),
-    )
-    summary_model: str = _parameter(
-        "", "Alias of the summarising model, or the session's own.", group="summariser"
-    )
-    target_summary_tokens: int = _parameter(
-        700,
-        "Size asked of a summary.",
-        unit="tokens",
-        group="summariser",
-        minimum=16,
-        maximum=100_000,
-    )
-    merge_target_tokens: int = _parameter(
-        0,
-        "Size asked of a merged summary; 0 means the same as a summary's.",
-        unit="tokens",
-        group="summariser",
-        minimum=0,
-        maximum=100_000,
-    )
-    temperature: float | None = _parameter(
-        0.2,
-        "Temperature of the summarising calls; none sends no temperature.",
-        group="summariser",
-        minimum=0.0,
-        maximum=2.0,
-    )
-    bisect_enabled: bool = _parameter(
-        True, "Halve an input that is too large and merge the two summaries.", group="bisect"
-    )
-    bisect_max_depth: int = _parameter(
-        6, "How often an input may be halved.", unit="levels", group="bisect", minimum=0, maximum=20
-    )
-    bisect_min_messages: int = _parameter(
-        # The document allows 1, with which a merge halves itself without end (1.12 D18).
-        4,
-        "Inputs of this many messages or fewer are not halved.",
-        unit="messages",
-        group="bisect",
-        minimum=2,
-        maximum=1000,
-    )
-    planned_split: bool = _parameter(
-        False, "Halve at once what clearly exceeds the summariser's known window.", group="bisect"
-    )
-    max_model_calls: int = _parameter(
-        200, "Most model calls of one run.", unit="calls", group="bisect", minimum=1, maximum=1000
-    )
-    fallback: str = _parameter(
-        "extractive",
-        "When no halving is left: chosen sentences first, or the plain head of the text.",
-        group="bisect",
-        choices=("extractive", "truncate"),
-    )
-    retry_on_context_overflow: bool = _parameter(
-        True,
-        "After a refused request, compact everything but the question and try once more.",
-        group="recovery",
-    )
-    summary_limit: int = _parameter(
-        2,
-        "How many of the newest summaries are sent, oldest first.",
-        unit="summaries",
-        group="sending",
-        minimum=1,
-        maximum=20,
-    )
-    history_limit: int = _parameter(
-        # The document's 20 would hide messages that no summary covers yet (1.12 D4).
-        0,
-        "Most messages sent behind the summaries, the newest; 0 sends all. Older ones that no "
-        "summary covers yet are then not sent.",
-        unit="messages",
-        group="sending",
-        minimum=0,
-        maximum=100_000,
-    )
-
-    @property
-    def merge_target(self) -> int:
-        """Tokens asked of a merge."""
-        return self.merge_target_tokens or self.target_summary_tokens
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return every parameter."""
-        return asdict(self)
 
 
 PRESETS: dict[str, Profile] = {"bisect": Profile()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compaction.engine.profile import Profile
+from compaction.engine.parameters import Profile
 from compaction.engine.types import Decision
 
 

@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from chatapp.llm.models import UnknownModelError, get_model
 from compaction.conf import compaction_settings
-from compaction.engine.profile import PRESETS, Profile, ProfileError, build, from_environment
+from compaction.engine.parameters import Profile
+from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 
 
 class CompactionProfile(models.Model):

@@ -11,7 +11,8 @@ from django.db.models import Max
 
 from chatapp.models import Branch, Session
 from compaction.conf import compaction_settings
-from compaction.engine.profile import PRESETS, Profile, ProfileError, build
+from compaction.engine.parameters import Profile
+from compaction.engine.profile import PRESETS, ProfileError, build
 from compaction.models import CompactionProfile, CompactionState
 from compaction.services.errors import CompactionError, StaleProfileError
 from compaction.services.leases import ensure_state

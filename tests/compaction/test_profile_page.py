@@ -15,7 +15,8 @@ from django.urls import reverse
 
 from chatapp.models import Branch, Session
 from compaction.admin.profile.values import differences
-from compaction.engine.profile import GROUPS, Profile, parameter_groups
+from compaction.engine.parameters import GROUPS, Profile
+from compaction.engine.profile import parameter_groups
 from compaction.models import CompactionProfile, CompactionRun, CompactionState
 from compaction.services.profiles import (
     assign_profile,

@@ -11,7 +11,7 @@ from compaction.engine.bisect import (
     forced_truncation,
 )
 from compaction.engine.estimate import estimate_calls
-from compaction.engine.profile import Profile
+from compaction.engine.parameters import Profile
 from compaction.engine.protocols import SummarizerError, SummarizerOverflow
 from compaction.engine.types import Item, SummaryAnswer, SummaryRequest
 from tests.fakes.summarizers import Refusing, Scripted, Sized, WordCounter, plain

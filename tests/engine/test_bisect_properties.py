@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from compaction.engine.bisect import BisectSummary, SummaryFailed
 from compaction.engine.boundaries import answered_calls
 from compaction.engine.estimate import estimate_calls
-from compaction.engine.profile import Profile
+from compaction.engine.parameters import Profile
 from compaction.engine.types import Item, ToolCall
 from tests.engine.strategies import conversations
 from tests.fakes.summarizers import Refusing, Sized, WordCounter, shaped

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compaction.engine.profile import Profile
+from compaction.engine.parameters import Profile
 from compaction.engine.triggers import Facts, decide, distances
 
 QUIET = Facts(messages=0, tokens=0, request_tokens=0, usable=None)

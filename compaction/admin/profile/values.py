@@ -9,7 +9,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from chatapp.admin import cells
-from compaction.engine.profile import ENVIRONMENT, PRESETS, Profile, ProfileError
+from compaction.engine.parameters import Profile
+from compaction.engine.profile import ENVIRONMENT, PRESETS, ProfileError
 from compaction.models import CompactionProfile
 
 OWN_MODEL_WORDS = "the session's own"

@@ -23,7 +23,7 @@ from compaction.admin.summary.forms import (
     may_restore,
     taken_back,
 )
-from compaction.engine.profile import Profile
+from compaction.engine.parameters import Profile
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.selectors import summaries_of
 from compaction.services.errors import CompactionError

@@ -1,0 +1,242 @@
+"""Profile: every parameter of a compaction, with its default, its limits and what it is about.
+
+Names are those of the source documents. Where a document's default is a fault, the comment says
+what is right instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# What the groups of the parameters are about, in the order in which they are shown.
+GROUPS = {
+    "when": "When to compact",
+    "cut": "What stays verbatim",
+    "summariser": "Who summarises, and how long",
+    "bisect": "Inputs that are too large",
+    "recovery": "After a refused request",
+    "results": "Tool results",
+    "sending": "What is sent",
+}
+
+
+def _parameter(default: Any, text: str, *, unit: str = "", group: str = "", **limits: Any) -> Any:
+    return field(default=default, metadata={"help": text, "unit": unit, "group": group, **limits})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """All parameters with the defaults of preset `bisect` (document 002; spec 1.1)."""
+
+    enabled: bool = _parameter(
+        True, "Compaction as a whole; off means that everything is sent.", group="when"
+    )
+    message_limit: int = _parameter(
+        40,
+        "Compact when this many messages came since the last summary; 0 switches the rule off.",
+        unit="messages",
+        group="when",
+        minimum=0,
+        maximum=100_000,
+    )
+    max_context_tokens: int = _parameter(
+        6000,
+        "Compact when this many tokens came since the last summary; 0 switches the rule off.",
+        unit="tokens",
+        group="when",
+        minimum=0,
+        maximum=100_000_000,
+    )
+    window_trigger: bool = _parameter(
+        False, "Compact when the next request would not leave the reserve free.", group="when"
+    )
+    reserve_tokens: int = _parameter(
+        0,
+        "Part of the window kept free for the answer; the model's own maximum counts if larger.",
+        unit="tokens",
+        group="when",
+        minimum=0,
+        maximum=100_000_000,
+    )
+    cooldown_seconds: int = _parameter(
+        60,
+        "Shortest time between two compactions by count or tokens; overflow and window ignore it.",
+        unit="seconds",
+        group="when",
+        minimum=0,
+        maximum=86_400,
+    )
+    cut: str = _parameter(
+        "last_n",
+        "What stays verbatim: the last N messages, or the most recent tokens.",
+        group="cut",
+        choices=("last_n", "recent_tokens"),
+    )
+    keep_last_n: int = _parameter(
+        6,
+        "Messages that stay verbatim; more where a tool call would lose its results.",
+        unit="messages",
+        group="cut",
+        minimum=0,
+        maximum=10_000,
+    )
+    keep_recent_tokens: int = _parameter(
+        20_000,
+        "Tokens that stay verbatim, counted from the newest message.",
+        unit="tokens",
+        group="cut",
+        minimum=1,
+        maximum=100_000_000,
+    )
+    summariser: str = _parameter(
+        "model",
+        "Who summarises: a language model, or chosen sentences without one.",
+        group="summariser",
+        choices=("model", "extractive"),
+    )
+    summary_model: str = _parameter(
+        "", "Alias of the summarising model, or the session's own.", group="summariser"
+    )
+    target_summary_tokens: int = _parameter(
+        700,
+        "Size asked of a summary.",
+        unit="tokens",
+        group="summariser",
+        minimum=16,
+        maximum=100_000,
+    )
+    merge_target_tokens: int = _parameter(
+        0,
+        "Size asked of a merged summary; 0 means the same as a summary's.",
+        unit="tokens",
+        group="summariser",
+        minimum=0,
+        maximum=100_000,
+    )
+    temperature: float | None = _parameter(
+        0.2,
+        "Temperature of the summarising calls; none sends no temperature.",
+        group="summariser",
+        minimum=0.0,
+        maximum=2.0,
+    )
+    bisect_enabled: bool = _parameter(
+        True, "Halve an input that is too large and merge the two summaries.", group="bisect"
+    )
+    bisect_max_depth: int = _parameter(
+        6, "How often an input may be halved.", unit="levels", group="bisect", minimum=0, maximum=20
+    )
+    bisect_min_messages: int = _parameter(
+        # The document allows 1, with which a merge halves itself without end (1.12 D18).
+        4,
+        "Inputs of this many messages or fewer are not halved.",
+        unit="messages",
+        group="bisect",
+        minimum=2,
+        maximum=1000,
+    )
+    planned_split: bool = _parameter(
+        False, "Halve at once what clearly exceeds the summariser's known window.", group="bisect"
+    )
+    max_model_calls: int = _parameter(
+        200, "Most model calls of one run.", unit="calls", group="bisect", minimum=1, maximum=1000
+    )
+    fallback: str = _parameter(
+        "extractive",
+        "When no halving is left: chosen sentences first, or the plain head of the text.",
+        group="bisect",
+        choices=("extractive", "truncate"),
+    )
+    retry_on_context_overflow: bool = _parameter(
+        True,
+        "After a request that was refused as too large, climb the ladder: compact everything but "
+        "the question, cut tool results, send fewer messages.",
+        group="recovery",
+    )
+    max_overflow_compaction_attempts: int = _parameter(
+        3,
+        "Compactions of one turn after refusals; only those that free tokens count.",
+        unit="compactions",
+        group="recovery",
+        minimum=0,
+        maximum=10,
+    )
+    truncate_tool_results: bool = _parameter(
+        True,
+        "Then cut oversized tool results, once a turn, in a new branch; the old one stays.",
+        group="recovery",
+    )
+    halve_history: bool = _parameter(
+        True, "Then send only the newest 20, 10, 5, 2 groups of messages, or 1.", group="recovery"
+    )
+    max_tool_result_context_share: float = _parameter(
+        0.3,
+        "Part of the window that one tool result, or all together after a refusal, may take.",
+        group="results",
+        minimum=0.01,
+        maximum=1.0,
+    )
+    hard_max_tool_result_chars: int = _parameter(
+        400_000,
+        "Most characters of a tool result, however large the window is.",
+        unit="characters",
+        group="results",
+        minimum=100,
+        maximum=100_000_000,
+    )
+    min_keep_chars: int = _parameter(
+        2000,
+        "Characters that stay of a tool result in any case, unless the window is smaller.",
+        unit="characters",
+        group="results",
+        minimum=0,
+        maximum=1_000_000,
+    )
+    limit_tool_results: bool = _parameter(
+        True,
+        "In every request, cut a tool result that alone exceeds its share; what is stored stays.",
+        group="results",
+    )
+    precheck_margin: float = _parameter(
+        0.0,
+        "Before sending, shorten a request whose counted tokens times this leave no room for the "
+        "answer; 0 sends it and waits for the refusal.",
+        group="recovery",
+        minimum=0.0,
+        maximum=3.0,
+    )
+    rendering: str = _parameter(
+        "system",
+        "How a summary is sent: a system message of its own, merged into the system prompt, or a "
+        "user message with tags.",
+        group="sending",
+        choices=("system", "merged_system", "user_tags"),
+    )
+    summary_limit: int = _parameter(
+        2,
+        "How many of the newest summaries are sent, oldest first.",
+        unit="summaries",
+        group="sending",
+        minimum=1,
+        maximum=20,
+    )
+    history_limit: int = _parameter(
+        # The document's 20 would hide messages that no summary covers yet (1.12 D4).
+        0,
+        "Most messages sent behind the summaries, the newest; 0 sends all. Older ones that no "
+        "summary covers yet are then not sent.",
+        unit="messages",
+        group="sending",
+        minimum=0,
+        maximum=100_000,
+    )
+
+    @property
+    def merge_target(self) -> int:
+        """Tokens asked of a merge."""
+        return self.merge_target_tokens or self.target_summary_tokens
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every parameter."""
+        return asdict(self)
