@@ -1,0 +1,240 @@
+"""Cutting tool results that are too long: how long they may be, which are cut, and where.
+
+One set of pure functions for every scope: in a request, in a replayed branch, and before storing
+(document 004, sections 3 to 5; spec/pi_openclaw.md B2 to B6, B15). Lengths are characters, as
+Python counts them, so a cut never splits one.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+CHARS_PER_TOKEN = 4
+# Where a line ends in the last fifth of what may stay, the cut falls there.
+LINE_SHARE = 0.8
+# A result's end is kept, too, when it looks as if it said how things went (B15.2).
+TAIL_LOOKED_AT_CHARS = 2000
+TAIL_SHARE = 0.3
+LONGEST_TAIL_CHARS = 4000
+_TELLING_END = re.compile(
+    r"error|exception|failed|fatal|traceback|panic|stack trace|errno|exit code"
+    r"|\btotal\b|\bsummary\b|\bresult\b|\bcomplete|\bfinished\b|\bdone\b|\}\s*\Z",
+    re.IGNORECASE,
+)
+# What stands for a notice that would be longer than what may stay.
+SHORT_NOTICE = "[truncated]"
+
+# marker(characters gone, characters there were) -> the notice
+Marker = Callable[[int, int], str]
+
+
+def sent_marker(gone: int, total: int) -> str:
+    """Return the notice of a result that was cut to fit the window."""
+    return (
+        f"[This tool result was truncated to fit the context window: {gone:,} of its {total:,} "
+        "characters are left out. Ask for a smaller part (a range of lines, a filter, a narrower "
+        "search) to see them.]"
+    )
+
+
+def stored_marker(gone: int, total: int) -> str:
+    """Return the notice of a result that was cut before it was stored."""
+    return (
+        f"[This tool result was truncated when it was stored: {gone:,} of its {total:,} characters "
+        "are kept apart. Run the tool again for one part of it (offset and limit, one section) to "
+        "read on.]"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultLimits:
+    """How long a tool result may be; document 004's values are the defaults.
+
+    `share` is the part of the window that one result may take.
+    """
+
+    share: float = 0.3
+    hard_max_chars: int = 400_000
+    min_keep_chars: int = 2_000
+
+    def max_chars(self, window_tokens: int) -> int:
+        """Return the longest result in characters; document 004, section 3."""
+        return min(math.floor(window_tokens * self.share) * CHARS_PER_TOKEN, self.hard_max_chars)
+
+    def min_keep(self, window_tokens: int) -> int:
+        """Return what stays of a result in any case; nothing where the window is too small for it.
+
+        With a floor above the limit, a small window would never get its request small (E8).
+        """
+        fits = self.max_chars(window_tokens) > self.min_keep_chars
+        return self.min_keep_chars if fits else 0
+
+
+# --- which results, and how much of each ----------------------------------------------------------
+
+
+def is_oversized(sizes: Sequence[int], *, single: int, together: int) -> bool:
+    """Whether a result is longer than `single`, or several are longer than `together` (B15.1)."""
+    return max(sizes, default=0) > single or (len(sizes) > 1 and sum(sizes) > together)
+
+
+def allot(sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0) -> dict[int, int]:
+    """Return {index: characters it may have} for the results that have to be cut.
+
+    First those above `single`; then, while all together exceed `together`, the newest are reduced
+    (B15.1), none below `min_keep` (B21: each keeps its beginning), so the older ones may follow.
+    """
+    targets = [min(size, single) for size in sizes]
+    over = sum(targets) - together if len(targets) > 1 else 0
+    for index in range(len(targets) - 1, -1, -1):
+        spare = max(0, min(over, targets[index] - min_keep))
+        targets[index] -= spare
+        over -= spare
+    return {
+        index: target
+        for index, (size, target) in enumerate(zip(sizes, targets, strict=True))
+        if target < size
+    }
+
+
+# --- cutting --------------------------------------------------------------------------------------
+
+
+def cut_blocks(
+    texts: Sequence[str],
+    limit: int,
+    *,
+    min_keep: int = 0,
+    marker: Marker = sent_marker,
+    keep_ends: bool = True,
+) -> tuple[str, ...]:
+    """Return the text blocks of one result, sharing `limit` characters in proportion (B4).
+
+    `min_keep` is shared the same way. A result within the limit comes back as it is.
+    """
+    total = sum(map(len, texts))
+    if total <= limit:
+        return tuple(texts)
+    return tuple(
+        cut_text(
+            text,
+            limit * len(text) // total,
+            min_keep=min_keep * len(text) // total,
+            marker=marker,
+            keep_end=keep_ends,
+        )
+        for text in texts
+    )
+
+
+def store_blocks(texts: Sequence[str], limit: int, *, min_keep: int = 0) -> tuple[str, ...]:
+    """Return the blocks as they are stored: the guard at storing has its own notice (B6)."""
+    return cut_blocks(texts, limit, min_keep=min_keep, marker=stored_marker, keep_ends=False)
+
+
+def cut_text(
+    text: str,
+    limit: int,
+    *,
+    min_keep: int = 0,
+    marker: Marker = sent_marker,
+    keep_end: bool = True,
+) -> str:
+    """Return the text with at most `limit` characters, and a notice of what is gone.
+
+    At least `min_keep` characters of it stay, even if that is more than the limit; the outcome is
+    never longer than the text. The cut falls on a line's end where one is near. An end that tells
+    how things went stays, too, with the notice before it.
+    """
+    if len(text) <= limit:
+        return text
+    total = len(text)
+    room = len(_framed(marker(total, total)))
+    budget = max(min_keep, limit - room)
+    if budget <= 0:
+        return _least(text, limit)
+    tail = _telling_end(text, budget) if keep_end and budget > 2 * min_keep else ""
+    budget -= len(tail) + (2 if tail else 0)
+    head = text[: _line_end(text, budget, min_keep)]
+    notice = _framed(marker(total - len(head) - len(tail), total))
+    cut = f"{head}{notice}\n\n{tail}" if tail else f"{head}{notice}"
+    return cut if len(cut) < total else text
+
+
+def _framed(notice: str) -> str:
+    return f"\n\n{notice}"
+
+
+def _least(text: str, limit: int) -> str:
+    """Return what fits where the notice alone would not: the head and one word about the rest."""
+    kept = limit - len(SHORT_NOTICE)
+    return text[:kept] + SHORT_NOTICE if kept > 0 else text[: max(0, limit)]
+
+
+def _line_end(text: str, budget: int, min_keep: int) -> int:
+    """Return where to cut: at the last line's end near the budget, or right at it.
+
+    Where that would leave less than `min_keep`, the next line's end counts, if it is near.
+    """
+    newline = text.rfind("\n", 0, budget + 1)
+    cut = newline if newline > LINE_SHARE * budget else budget
+    if cut < min_keep:
+        further = text.find("\n", min_keep, min_keep + math.ceil(min_keep * (1 - LINE_SHARE)))
+        cut = further if further >= 0 else min_keep
+    # The two halves of a Windows line end stay together.
+    return cut - 1 if cut > 0 and text[cut - 1 : cut + 1] == "\r\n" else cut
+
+
+def _telling_end(text: str, budget: int) -> str:
+    """Return the end of a text that says how things went, from a line's start on; else nothing."""
+    if not _TELLING_END.search(text[-TAIL_LOOKED_AT_CHARS:]):
+        return ""
+    size = min(math.floor(budget * TAIL_SHARE), LONGEST_TAIL_CHARS)
+    tail = text[len(text) - size :] if size > 0 else ""
+    newline = tail.find("\n", 0, math.ceil(len(tail) * (1 - LINE_SHARE)))
+    return tail[newline + 1 :]
+
+
+# --- before sending -------------------------------------------------------------------------------
+
+# Part of a window that is never reserved for the answer, or nothing could be sent (B15.3).
+LEAST_PROMPT_TOKENS = 8000
+# Cutting alone is tried when it frees this much more than is needed.
+SPARE_CHARS = 2048
+SPARE_FACTOR = 1.5
+
+
+class Route(enum.Enum):
+    """What makes a request fit, before it is sent."""
+
+    FITS = "fits"
+    COMPACT = "compact"
+    TRUNCATE = "truncate"
+    COMPACT_THEN_TRUNCATE = "compact_then_truncate"
+
+
+def effective_reserve(window: int, reserve: int) -> int:
+    """Return the tokens kept free for the answer; a small window keeps half for the request."""
+    return min(reserve, max(0, window - min(LEAST_PROMPT_TOKENS, max(1, window // 2))))
+
+
+def precheck(
+    *, tokens: int, window: int, reserve: int, reducible_chars: int, margin: float = 1.2
+) -> Route:
+    """Return what to do before a request of `tokens` is sent (spec/pi_openclaw.md B15.3).
+
+    `reducible_chars` is what tool results would lose if they were cut.
+    """
+    over = math.ceil(margin * tokens) - (window - effective_reserve(window, reserve))
+    if over <= 0:
+        return Route.FITS
+    if reducible_chars <= 0:
+        return Route.COMPACT
+    needed = CHARS_PER_TOKEN * over
+    if reducible_chars >= max(needed + SPARE_CHARS, SPARE_FACTOR * needed):
+        return Route.TRUNCATE
+    return Route.COMPACT_THEN_TRUNCATE

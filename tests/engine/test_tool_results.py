@@ -1,0 +1,327 @@
+"""Cutting tool results (document 004, sections 3 to 5; spec/pi_openclaw.md B2, B4, B6, B15)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction.engine.tool_results import (
+    ResultLimits,
+    Route,
+    allot,
+    cut_blocks,
+    cut_text,
+    effective_reserve,
+    is_oversized,
+    precheck,
+    sent_marker,
+    store_blocks,
+    stored_marker,
+)
+
+LINE = "a line of words\n"
+
+
+@pytest.mark.parametrize(
+    ("window", "characters"),
+    [
+        (0, 0),
+        (100, 120),
+        (1_000, 1_200),
+        (8_000, 9_600),
+        (16_000, 19_200),
+        (128_000, 153_600),
+        (200_000, 240_000),
+        (333_333, 399_996),
+        (333_334, 400_000),
+        (1_000_000, 400_000),
+        (2_000_000, 400_000),
+    ],
+)
+def test_a_result_may_take_three_tenths_of_the_window_up_to_a_cap(window, characters):
+    assert ResultLimits().max_chars(window) == characters
+
+
+def test_the_values_are_settings():
+    limits = ResultLimits(share=0.5, hard_max_chars=16_000)
+    assert limits.max_chars(4_000) == 8_000
+    assert limits.max_chars(128_000) == 16_000
+
+
+@pytest.mark.parametrize(
+    ("window", "kept"), [(1_000, 0), (1_600, 0), (2_000, 2_000), (128_000, 2_000)]
+)
+def test_a_floor_holds_only_where_the_limit_is_above_it(window, kept):
+    assert ResultLimits().min_keep(window) == kept
+
+
+# --- cut_text ------------------------------------------------------------------------------------
+
+
+def test_a_text_within_the_limit_is_the_same_object():
+    text = "x" * 500
+    assert cut_text(text, 500) is text
+
+
+def test_a_cut_text_is_as_long_as_allowed_and_says_how_much_is_gone():
+    cut = cut_text("x" * 10_000, 5_000, min_keep=2_000)
+    assert len(cut) <= 5_000
+    kept = cut.count("x" * 100) * 100
+    assert 4_500 < kept < 5_000
+    assert "truncated" in cut
+    assert "10,000" in cut
+
+
+def test_the_number_in_the_notice_is_what_is_gone():
+    cut = cut_text("y" * 10_000, 4_000)
+    head = cut[: cut.index("\n\n[")]
+    assert f"{10_000 - len(head):,} of its 10,000 characters" in cut
+
+
+def test_the_minimum_wins_over_the_limit():
+    cut = cut_text("x" * 50_000, 100, min_keep=2_000)
+    assert cut.startswith("x" * 2_000)
+    assert len(cut) < 2_400
+
+
+def test_a_cut_never_makes_a_text_longer():
+    # The original returns 2 217 characters for these 2 050.
+    text = "x" * 2_050
+    assert cut_text(text, 2_040, min_keep=2_000) == text
+
+
+def test_the_cut_falls_on_a_line_end_in_the_last_fifth():
+    text = "x" * 900 + "\n" + "y" * 2_000
+    room = len("\n\n" + sent_marker(len(text), len(text)))
+    head = cut_text(text, 1_000 + room).split("\n\n[")[0]
+    assert head == "x" * 900
+
+
+def test_a_line_end_before_the_last_fifth_is_passed_by():
+    text = "x" * 500 + "\n" + "y" * 3_000
+    room = len("\n\n" + sent_marker(len(text), len(text)))
+    head = cut_text(text, 1_000 + room).split("\n\n[")[0]
+    assert len(head) == 1_000
+
+
+def test_a_line_end_right_at_the_budget_counts():
+    text = "x" * 1_000 + "\n" + "y" * 2_000
+    room = len("\n\n" + sent_marker(len(text), len(text)))
+    assert cut_text(text, 1_000 + room).split("\n\n[")[0] == "x" * 1_000
+
+
+def test_the_minimum_is_kept_up_to_the_next_line_end():
+    cut = cut_text(LINE * 600, 2_000, min_keep=2_000)
+    head = cut.split("\n\n[")[0]
+    assert head.endswith("a line of words")
+    assert 2_000 <= len(head) <= 2_000 + len(LINE)
+
+
+def test_a_windows_line_end_is_not_parted():
+    for limit in range(300, 330):
+        head = cut_text("ab\r\n" * 400, limit).split("\n\n[")[0]
+        assert not head.endswith("\r")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Traceback (most recent call last):\nValueError: no",
+        "process ended with exit code 3",
+        '{"a": 1}',
+        "12 passed, total 14 s",
+        "all done",
+    ],
+)
+def test_an_end_that_tells_how_things_went_is_kept(end):
+    cut = cut_text(LINE * 2_000 + end, 6_000, min_keep=2_000)
+    assert cut.endswith(end)
+    assert cut.startswith(LINE * 100)
+    assert "truncated" in cut
+    assert len(cut) <= 6_000
+
+
+def test_an_end_that_tells_nothing_is_not_kept():
+    cut = cut_text(LINE * 2_000, 6_000, min_keep=2_000)
+    assert cut.endswith("]")
+
+
+def test_an_end_is_not_kept_where_little_may_stay():
+    cut = cut_text(LINE * 2_000 + "fatal", 4_000, min_keep=2_000)
+    assert not cut.endswith("fatal")
+
+
+def test_a_limit_below_the_notice_still_says_that_something_is_gone():
+    cut = cut_text("x" * 5_000, 60)
+    assert cut == "x" * 49 + "[truncated]"
+
+
+def test_chinese_text_is_cut_between_characters():
+    cut = cut_text("你好世界" * 2_000, 3_000)
+    assert cut.startswith("你好世界" * 500)
+    assert len(cut) <= 3_000
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def test_blocks_share_the_limit_in_proportion():
+    first, second = cut_blocks(["x" * 6_000, "y" * 2_000], 4_000)
+    assert 2_700 < len(first) <= 3_000
+    assert 700 < len(second) <= 1_000
+
+
+def test_many_middling_blocks_really_shrink():
+    # The original leaves all ten as they are and reports them as cut.
+    cut = cut_blocks(["x" * 1_900] * 10, 4_000, min_keep=2_000)
+    assert sum(map(len, cut)) < 6_000
+
+
+def test_blocks_within_the_limit_and_empty_ones_stay():
+    assert cut_blocks(["", "x" * 10, ""], 10) == ("", "x" * 10, "")
+    assert cut_blocks([], 10) == ()
+    assert cut_blocks(["", "x" * 1_000], 300)[0] == ""
+
+
+def test_the_guard_at_storing_has_a_notice_of_its_own_and_keeps_no_end():
+    (cut,) = store_blocks([LINE * 2_000 + "fatal"], 6_000, min_keep=2_000)
+    assert cut.endswith(stored_marker(0, 0)[-40:])
+    assert "stored" in cut
+    assert sent_marker(1, 2) != stored_marker(1, 2)
+    assert len(cut) <= 6_000
+
+
+# --- which results --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "oversized"),
+    [
+        ([], False),
+        ([40_000], False),
+        ([40_001], True),
+        ([18_600] * 3, True),
+        ([20_000, 20_000], False),
+        ([20_000, 20_001], True),
+    ],
+)
+def test_results_are_too_large_alone_or_together(sizes, oversized):
+    assert is_oversized(sizes, single=40_000, together=40_000) is oversized
+
+
+def test_the_newest_is_reduced_first():
+    assert allot([24_000, 18_200], single=40_000, together=40_000) == {1: 16_000}
+
+
+def test_one_huge_and_two_middling_results_are_cut_in_one_go():
+    found = allot([500_000, 18_600, 18_600], single=40_000, together=40_000, min_keep=2_000)
+    assert found == {0: 36_000, 1: 2_000, 2: 2_000}
+
+
+def test_three_results_of_one_turn_each_keep_their_beginning():
+    found = allot([8_990] * 3, single=9_600, together=9_600, min_keep=2_000)
+    assert found == {0: 5_600, 1: 2_000, 2: 2_000}
+
+
+def test_a_single_result_is_measured_alone():
+    assert allot([30_000], single=40_000, together=10_000) == {}
+
+
+def test_nothing_is_cut_where_all_fits():
+    assert allot([100, 200, 300], single=1_000, together=600) == {}
+
+
+def test_a_tiny_window_gets_small():
+    limits = ResultLimits()
+    single = limits.max_chars(100)
+    found = allot([500_000], single=single, together=single, min_keep=limits.min_keep(100))
+    cut = cut_text("x" * 500_000, found[0], min_keep=limits.min_keep(100))
+    assert len(cut) < 2_000
+
+
+def test_a_second_look_at_a_small_window_finds_nothing():
+    # The original finds its own 2 217 characters too long again, without end (B5).
+    limits = ResultLimits()
+    single = limits.max_chars(1_000)
+    cut = cut_text("x" * 5_000, single, min_keep=limits.min_keep(1_000))
+    assert not is_oversized([len(cut)], single=single, together=single)
+
+
+# --- before sending -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("window", "reserve", "effective"),
+    [(16_000, 20_000, 8_000), (32_000, 20_000, 20_000), (128_000, 4_096, 4_096), (1, 5, 0)],
+)
+def test_a_small_window_keeps_room_for_the_request(window, reserve, effective):
+    assert effective_reserve(window, reserve) == effective
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reducible", "route"),
+    [
+        # 10 000 tokens with a margin of 1.2 are exactly what a window of 32 000 leaves.
+        (10_000, 0, Route.FITS),
+        (10_001, 0, Route.COMPACT),
+        # 2 000 too many: 8 000 characters and half as many again.
+        (11_666, 12_000, Route.TRUNCATE),
+        (11_666, 11_999, Route.COMPACT_THEN_TRUNCATE),
+        # 2 too many: 8 characters and a reserve.
+        (10_001, 2_055, Route.COMPACT_THEN_TRUNCATE),
+        (10_001, 2_056, Route.TRUNCATE),
+    ],
+)
+def test_the_way_to_a_request_that_fits(tokens, reducible, route):
+    found = precheck(tokens=tokens, window=32_000, reserve=20_000, reducible_chars=reducible)
+    assert found is route
+
+
+# --- properties -----------------------------------------------------------------------------------
+
+texts = st.text(alphabet="ab \r\n你😀}", max_size=400).flatmap(
+    lambda part: st.integers(1, 40).map(lambda times: part * times)
+)
+
+
+@given(text=texts, limit=st.integers(0, 6_000), keep=st.integers(0, 1_000), end=st.booleans())
+def test_a_cut_is_shorter_or_nothing_changed(text, limit, keep, end):
+    cut = cut_text(text, limit, min_keep=keep, keep_end=end)
+    assert (cut == text) or len(cut) < len(text)
+    if keep == 0:
+        assert len(cut) <= max(limit, 0) or cut == text
+        assert len(cut) <= limit or len(text) <= limit
+
+
+@given(text=texts, limit=st.integers(300, 6_000))
+def test_a_cut_text_is_not_cut_again(text, limit):
+    cut = cut_text(text, limit)
+    assert cut_text(cut, limit) == cut
+
+
+@given(text=texts, limit=st.integers(0, 6_000), keep=st.integers(0, 1_000))
+def test_what_stays_is_the_beginning(text, limit, keep):
+    cut = cut_text(text, limit, min_keep=keep, keep_end=False)
+    head = cut.split("\n\n[This tool result")[0].removesuffix("[truncated]")
+    assert text.startswith(head)
+    if cut != text:
+        assert len(head) >= min(keep, len(text)) - 1
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50_000), max_size=8),
+    single=st.integers(1, 40_000),
+    together=st.integers(1, 40_000),
+    keep=st.integers(0, 3_000),
+)
+def test_together_they_have_what_they_may_where_the_minimum_allows_it(
+    sizes, single, together, keep
+):
+    found = allot(sizes, single=single, together=together, min_keep=keep)
+    after = [found.get(index, size) for index, size in enumerate(sizes)]
+    assert all(target < sizes[index] for index, target in found.items())
+    assert all(size <= single for size in after)
+    if len(sizes) > 1:
+        least = sum(min(size, keep, single) for size in sizes)
+        assert sum(after) <= max(together, least)
