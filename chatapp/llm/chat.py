@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,12 +10,13 @@ from typing import Any
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.messages import ModelRequest, OnEvent, Reply
 from chatapp.llm.models import ModelConfig
+from chatapp.llm.streams import follow, plain
 from chatapp.wire import text_of
 
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the keyword arguments of `chat.completions.create`."""
-    arguments: dict[str, Any] = {"model": config.name, "messages": list(request.messages)}
+    arguments: dict[str, Any] = {"model": config.name, "messages": _messages(request)}
     if request.tools:
         arguments["tools"] = list(request.tools)
     if request.max_output:
@@ -30,9 +30,27 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     return arguments
 
 
+def _messages(request: ModelRequest) -> list[dict[str, Any]]:
+    """Return the messages without what only the Responses API takes back."""
+    return [
+        {key: value for key, value in message.items() if key != "reasoning_items"}
+        for message in request.messages
+    ]
+
+
+def message_at(request: ModelRequest, index: int) -> int | None:
+    """Return which of the request's messages `messages[index]` is; None where there is none."""
+    return index if 0 <= index < len(request.messages) else None
+
+
+def send(client: Any, arguments: dict[str, Any]) -> Any:
+    """Return what the SDK answers: a completion, or a stream of chunks."""
+    return client.chat.completions.create(**arguments)
+
+
 def reply_of(completion: Any) -> Reply:
     """Return the Reply of a finished completion; raise ModelError for a body that is none."""
-    body = _plain(completion)
+    body = plain(completion)
     if body.get("error"):
         raise from_body(body, status=200)
     choices = body.get("choices") or []
@@ -57,13 +75,6 @@ def reply_of(completion: Any) -> Reply:
 def _usage(body: dict[str, Any]) -> dict[str, Any] | None:
     usage = body.get("usage")
     return usage if isinstance(usage, dict) else None
-
-
-def _plain(answer: Any) -> dict[str, Any]:
-    if isinstance(answer, dict):
-        return answer
-    # Servers send fields of other types than the SDK's models say; that is no news to anybody.
-    return answer.to_dict(warnings=False) if hasattr(answer, "to_dict") else {}
 
 
 class _Calls:
@@ -132,29 +143,8 @@ def read_stream(
     on_event: OnEvent,
     as_model_error: Callable[[Exception], ModelError],
 ) -> Reply:
-    """Return the Reply of a stream, telling `on_event` of every piece.
-
-    `as_model_error` reads the exceptions of whatever the chunks come through. A failure half-way
-    raises ModelError with `partial`: the Reply as far as it had come.
-    """
-    stream = _Stream(on_event)
-    try:
-        for chunk in chunks:
-            stream.take(_plain(chunk))
-            if request.cancelled():
-                raise ModelError(ErrorKind.CANCELLED)
-            if request.deadline is not None and time.monotonic() > request.deadline:
-                raise ModelError(ErrorKind.TIMEOUT, "The answer took longer than a turn may.")
-        if not stream.ended:
-            raise ModelError(ErrorKind.UNAVAILABLE, "The stream ended without an answer's end.")
-    except ModelError as error:
-        error.partial = stream.reply("interrupted")
-        raise
-    except Exception as error:
-        failure = as_model_error(error)
-        failure.partial = stream.reply("interrupted")
-        raise failure from error
-    return stream.reply(stream.finish_reason or "stop")
+    """Return the Reply of a stream, telling `on_event` of every piece; see streams.follow."""
+    return follow(_Stream(on_event), chunks, request, as_model_error)
 
 
 class _Stream:
@@ -168,6 +158,7 @@ class _Stream:
         self._usage: dict[str, Any] | None = None
         self._id = self._model = self._refusal = ""
         self.finish_reason = ""
+        self.closed = False  # usage may come after the reason
 
     @property
     def ended(self) -> bool:

@@ -13,6 +13,11 @@ class ModelRequest:
 
     `cancelled` is asked between pieces of a stream and between retries. `places` are those of
     context.Context, for a model that quotes; servers never see them.
+
+    `messages` are in chat form whichever wire carries them. The rest is for the Responses wire:
+    `stores` allows the server to keep the answer; `previous_response_id` names a kept one that
+    holds the first `held` messages, which are not sent again; `plain_text` sends contents as texts
+    for servers that refuse typed parts.
     """
 
     messages: Sequence[dict[str, Any]]
@@ -23,11 +28,20 @@ class ModelRequest:
     stream: bool = False
     deadline: float | None = None
     cancelled: Callable[[], bool] = field(default=lambda: False)
+    api: str = "chat"
+    previous_response_id: str = ""
+    held: int = 0
+    stores: bool = False
+    plain_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One answer. `usage` is the server's own, in Chat Completions form, or None."""
+    """One answer. `usage` is the server's own, in Chat Completions form, or None.
+
+    `reasoning_items` are the Responses API's, as they came: an assistant message takes them back
+    under the key of that name.
+    """
 
     text: str | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()
@@ -37,6 +51,7 @@ class Reply:
     usage: dict[str, Any] | None = None
     response_id: str = ""
     model: str = ""
+    reasoning_items: tuple[dict[str, Any], ...] = ()
 
 
 # Called with ("delta", {"text": …}) and ("tool_call", {"index": …, "id": …, "name": …, …}).

@@ -3,10 +3,15 @@
 Rules are tried in order and the first whose `when` matches answers (the language of the cases'
 `llm_script`). What was asked is kept in `calls`, so a test can look at every request.
 
+It plays both wires: POST /v1/chat/completions and POST /v1/responses.
+
 when:  purpose (chat, summary, merge), call (n-th call of that purpose, from 1), est_tokens_gt,
-       cjk_tokens_gt, system_count_gt, system_not_first, contains
+       cjk_tokens_gt, system_count_gt, system_not_first, contains, api (chat, responses),
+       has_previous_response
 reply: text | echo_markers (+ prefix) | chunks | tool_calls | error {status, body, headers};
-       finish_reason, usage, reasoning, delay_s, fail_after (chunks), raw (a body as it is)
+       finish_reason, usage, reasoning, delay_s, fail_after (chunks), stream_error (then),
+       raw (a body as it is), events (a stream as it is);
+       only Responses: failed (the error of a failed response), encrypted (reasoning), refusal
 """
 
 from __future__ import annotations
@@ -16,12 +21,16 @@ import math
 import re
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import ModuleType
 from typing import Any
 
 from compaction.engine.prompts import CHUNK_TITLE, MERGE_TITLE
+from tests.fakes import chat_wire, responses_wire
 
+_WIRES = {"chat": chat_wire, "responses": responses_wire}
 CJK = re.compile(r"[\u3400-\u9fff]")
 ECHO_AND_ANSWER = [
     {
@@ -41,15 +50,23 @@ class Call:
     body: dict[str, Any]
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    api: str = "chat"
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        return self.body["messages"]
+        """What was sent in chat form, whichever wire carried it."""
+        return messages_of(self.body)
 
     @property
     def text(self) -> str:
         """All texts of the request in one."""
         return "\n".join(text_of(message) for message in self.messages)
+
+
+def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    if "input" in body:
+        return responses_wire.messages_of(body["input"])
+    return body["messages"]
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -70,7 +87,8 @@ def estimate(messages: list[dict[str, Any]]) -> int:
 
 
 def purpose_of(body: dict[str, Any]) -> str:
-    first = text_of(body["messages"][0]) if body["messages"] else ""
+    messages = messages_of(body)
+    first = text_of(messages[0]) if messages else ""
     if first.startswith(CHUNK_TITLE):
         return "summary"
     return "merge" if first.startswith(MERGE_TITLE) else "chat"
@@ -129,7 +147,8 @@ class ModelServer:
         return {"default": entry | changes}
 
     def answer(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[Call, dict[str, Any]]:
-        call = Call(purpose=purpose_of(body), body=body, headers=headers)
+        api = "responses" if "input" in body else "chat"
+        call = Call(purpose=purpose_of(body), body=body, headers=headers, api=api)
         with self.called:
             self.calls.append(call)
             number = len(self.of(call.purpose))
@@ -150,6 +169,8 @@ def matches(when: dict[str, Any], call: Call, number: int) -> bool:
         "system_count_gt": lambda value: len(systems) > value,
         "system_not_first": lambda value: (systems != list(range(len(systems)))) == value,
         "contains": lambda value: value in call.text,
+        "api": lambda value: call.api == value,
+        "has_previous_response": lambda value: bool(call.body.get("previous_response_id")) == value,
     }
     return all(tests[name](value) for name, value in when.items())
 
@@ -163,6 +184,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path != ("/v1/responses" if "input" in body else "/v1/chat/completions"):
+            self._send(404, {"error": {"message": f"no such path for this body: {self.path}"}}, {})
+            return
         call, reply = self.player.answer(body, dict(self.headers))
         time.sleep(reply.get("delay_s", 0))
         try:
@@ -175,12 +199,17 @@ class _Handler(BaseHTTPRequestHandler):
             error = reply["error"]
             call.status = error["status"]
             self._send(error["status"], error.get("body"), error.get("headers", {}))
-        elif "raw" in reply:
+            return
+        if "raw" in reply:
             self._send(200, reply["raw"], {})
-        elif call.body.get("stream"):
-            self._stream(call, reply)
+            return
+        wire = _WIRES[call.api]
+        number, model = len(self.player.calls), call.body["model"]
+        body = wire.body_of(number, model, self._message(call, reply), reply)
+        if call.body.get("stream"):
+            self._stream(wire, reply.get("events") or wire.events_of(body, reply), reply)
         else:
-            self._send(200, self._completion(call, reply), {})
+            self._send(200, body, {})
 
     def _message(self, call: Call, reply: dict[str, Any]) -> dict[str, Any]:
         if "echo_markers" in reply:
@@ -197,27 +226,6 @@ class _Handler(BaseHTTPRequestHandler):
             message["reasoning_content"] = reply["reasoning"]
         return message
 
-    def _finish(self, reply: dict[str, Any]) -> str:
-        return reply.get("finish_reason") or ("tool_calls" if reply.get("tool_calls") else "stop")
-
-    def _completion(self, call: Call, reply: dict[str, Any]) -> dict[str, Any]:
-        completion = {
-            "id": f"chatcmpl-{len(self.player.calls)}",
-            "object": "chat.completion",
-            "created": 0,
-            "model": call.body["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "message": self._message(call, reply),
-                    "finish_reason": self._finish(reply),
-                }
-            ],
-        }
-        if "usage" in reply:
-            completion["usage"] = reply["usage"]
-        return completion
-
     def _send(self, status: int, body: Any, headers: dict[str, str]) -> None:
         text = body if isinstance(body, str) else ("" if body is None else json.dumps(body))
         self.send_response(status)
@@ -228,52 +236,29 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _stream(self, call: Call, reply: dict[str, Any]) -> None:
+    def _stream(
+        self, wire: ModuleType, events: Iterable[dict[str, Any] | str], reply: dict[str, Any]
+    ) -> None:
+        """Send the events, as far as the script lets the stream get."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
-        message = self._message(call, reply)
-        pieces = reply.get("chunks") or ([message["content"]] if message["content"] else [])
-        for number, piece in enumerate(pieces):
-            if reply.get("fail_after") == number:
-                self.close_connection = True
-                if reply.get("stream_error"):
-                    self._event({"error": reply["stream_error"]})
-                return
-            self._event(self._chunk(call, {"content": piece}))
-            time.sleep(reply.get("chunk_delay_s", 0))
-        for delta in reply.get("deltas") or []:
-            self._event(self._chunk(call, delta))
-        for index, tool_call in enumerate(message.get("tool_calls") or []):
-            self._event(self._chunk(call, {"tool_calls": [{"index": index, **tool_call}]}))
-        self._event(self._chunk(call, {}, self._finish(reply)))
-        if "usage" in reply:
-            self._event(
-                {
-                    "id": "x",
-                    "object": "chat.completion.chunk",
-                    "created": 0,
-                    "model": "m",
-                    "choices": [],
-                    "usage": reply["usage"],
-                }
-            )
-        self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
+        texts = 0
+        for event in events:
+            is_text = isinstance(event, dict) and wire.is_text(event)
+            if is_text and reply.get("fail_after") == texts:
+                if reply.get("stream_error"):
+                    self._event(wire.error_event(reply["stream_error"]))
+                return
+            self._event(event)
+            if is_text:
+                texts += 1
+                time.sleep(reply.get("chunk_delay_s", 0))
 
-    def _chunk(
-        self, call: Call, delta: dict[str, Any], finish: str | None = None
-    ) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return {
-            "id": "chunk",
-            "object": "chat.completion.chunk",
-            "created": 0,
-            "model": call.body["model"],
-            "choices": [choice],
-        }
-
-    def _event(self, body: dict[str, Any]) -> None:
-        self.wfile.write(f"data: {json.dumps(body)}\n\n".encode())
+    def _event(self, body: dict[str, Any] | str) -> None:
+        """Send an event: a body, or a line as it is."""
+        line = body if isinstance(body, str) else json.dumps(body)
+        self.wfile.write(f"data: {line}\n\n".encode())
         self.wfile.flush()
