@@ -14,6 +14,10 @@ from chatapp.llm.streams import follow, plain
 from chatapp.wire import text_of
 
 
+# Stands for what is no text where a server takes texts only.
+IMAGE_NOT_SENT = "[image not sent]"
+
+
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the keyword arguments of `chat.completions.create`."""
     arguments: dict[str, Any] = {"model": config.name, "messages": _messages(request)}
@@ -31,11 +35,20 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
 
 
 def _messages(request: ModelRequest) -> list[dict[str, Any]]:
-    """Return the messages without what only the Responses API takes back."""
-    return [
+    """Return the messages without what only the Responses API takes back; plain where asked for."""
+    messages = [
         {key: value for key, value in message.items() if key != "reasoning_items"}
         for message in request.messages
     ]
+    return list(map(_plain_text, messages)) if request.plain_text else messages
+
+
+def _plain_text(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose content is a text: for servers that take no parts."""
+    if not isinstance(message.get("content"), list):
+        return message
+    texts = [part.get("text") or IMAGE_NOT_SENT for part in message["content"]]
+    return {**message, "content": "\n".join(texts)}
 
 
 def message_at(request: ModelRequest, index: int) -> int | None:

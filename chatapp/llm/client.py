@@ -6,23 +6,29 @@ Retries are ours: the SDK would multiply its own with its time-out (spec/stack.m
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import threading
 import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
 from chatapp.conf import chatapp_settings
-from chatapp.llm import chat
-from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
 from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.models import ModelConfig
 from chatapp.llm.watchdog import Line
+from chatapp.llm.wires import wire_of
 
 MAX_ATTEMPTS = 4
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 20.0
+# A server may ask for longer, up to the time of the turn; without one, this is the end of patience.
+LONGEST_ASKED_WAIT_SECONDS = 60.0
 CANCEL_CHECK_SECONDS = 0.5
 
 
@@ -45,6 +51,7 @@ class OpenAIModel:
                 wait = _wait_before(attempt, error)
                 if not _may_retry(error, attempt, wait, request):
                     raise
+                on_event("retry", _retry_news(error, attempt, wait))
             _pause(wait, request)
             attempt += 1
 
@@ -55,7 +62,10 @@ class OpenAIModel:
         )
         with line.cut_after(_left(request) if request.stream else timeout):
             try:
-                return self._ask(client.with_options(timeout=timeout), request, on_event)
+                reply = self._ask(client.with_options(timeout=timeout), request, on_event)
+                if (hidden := silent_overflow(reply, self.config.context_window)) is not None:
+                    raise hidden
+                return reply
             except Exception as error:
                 failure = as_model_error(error)
                 if line.is_cut:  # whatever the SDK makes of a connection that was cut
@@ -67,14 +77,25 @@ class OpenAIModel:
                 raise failure from error
 
     def _ask(self, client: Any, request: ModelRequest, on_event: OnEvent) -> Reply:
-        answer = client.chat.completions.create(**chat.arguments_of(self.config, request))
+        wire = wire_of(request)
+        answer = wire.send(client, wire.arguments_of(self.config, request))
         if not request.stream:
-            return chat.reply_of(answer)
+            return wire.reply_of(answer)
         with answer:
             if "json" in answer.response.headers.get("content-type", ""):
                 # The server took no notice of `stream`: an error, or the answer in one piece.
-                return chat.reply_of(json.loads(answer.response.read()))
-            return chat.read_stream(answer, request, on_event, as_model_error)
+                return wire.reply_of(json.loads(answer.response.read()))
+            return wire.read_stream(answer, request, on_event, as_model_error)
+
+
+def _retry_news(error: ModelError, attempt: int, wait: float) -> dict[str, Any]:
+    """Return what is told of a request that will be sent again."""
+    return {
+        "code": error.kind.value,
+        "text": f"{error.sentence} It is asked again in {wait:.1f} seconds.",
+        "attempt": attempt,
+        "wait_seconds": round(wait, 3),
+    }
 
 
 def _pause(seconds: float, request: ModelRequest) -> None:
@@ -99,11 +120,14 @@ def _timeout(request: ModelRequest) -> float:
 
 
 def _wait_before(attempt: int, error: ModelError) -> float:
-    if error.retry_after is not None:
-        return error.retry_after
-    return float(
-        min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
-    )
+    """Return the seconds to wait: longer each time, and never less than the server asks for.
+
+    Chance keeps those who were refused together from coming back together.
+    """
+    longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+    if error.retry_after is None:
+        return float(longest * random.uniform(0.5, 1))
+    return float(error.retry_after + FIRST_WAIT_SECONDS * random.uniform(0, 1))
 
 
 def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelRequest) -> bool:
@@ -111,9 +135,10 @@ def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelReque
         error.partial and (error.partial.text or error.partial.tool_calls)
     ):
         return False
-    if attempt >= MAX_ATTEMPTS or request.cancelled() or error.code == "insufficient_quota":
+    if attempt >= MAX_ATTEMPTS or request.cancelled():
         return False
-    return request.deadline is None or time.monotonic() + wait < request.deadline
+    left = _left(request)
+    return wait < (LONGEST_ASKED_WAIT_SECONDS if left is None else left)
 
 
 @lru_cache(maxsize=64)
@@ -144,24 +169,35 @@ def as_model_error(error: Exception) -> ModelError:
     if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
         return ModelError(ErrorKind.TIMEOUT, str(error))
     if isinstance(error, openai.APIStatusError):
-        body = error.body if error.body is not None else error.response.text
+        # The SDK's text quotes the body, which may quote the conversation, so it is not used.
         return from_body(
-            body or str(error),
+            {} if error.body is None else error.body,  # JSON's null; without a body it is ""
             status=error.status_code,
-            fallback=str(error),
-            retry_after=_retry_after(error.response.headers.get("retry-after")),
+            fallback=f"HTTP status {error.status_code}",
+            retry_after=_retry_after(error.response.headers),
         )
+    if isinstance(error, openai.APIResponseValidationError):
+        return ModelError(ErrorKind.BAD_ANSWER, str(error))
     if isinstance(error, openai.APIConnectionError):
         return ModelError(ErrorKind.UNAVAILABLE, str(error))
     if isinstance(error, openai.APIError):
-        return from_body(error.body or str(error), status=200, fallback=str(error))
+        return from_body(error.body or str(error), status=200, fallback=error.message)
     if isinstance(error, ValueError | TypeError | LookupError | AttributeError):
         return ModelError(ErrorKind.BAD_ANSWER, f"{type(error).__name__}: {error}")
     return ModelError(ErrorKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
 
 
-def _retry_after(value: str | None) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server asks to wait: in milliseconds, seconds or as a date."""
     try:
-        return min(60.0, max(0.0, float(value))) if value else None
-    except ValueError:
+        if value := headers.get("retry-after-ms"):
+            seconds = float(value) / 1000
+        elif not (value := headers.get("retry-after")):
+            return None
+        elif value.strip()[:1].isalpha():
+            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        else:
+            seconds = float(value)
+    except (ValueError, TypeError):
         return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

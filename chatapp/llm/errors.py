@@ -1,50 +1,50 @@
 """What an error of a model server means for the turn: one classifier for every path.
 
-Structured fields are looked at first (status, code, type), then the error's text; the
-conversation never is. `spec/model_errors.md` has the servers and their wordings.
+Errors with a status, errors under status 200, errors inside a stream and answers that hide one all
+become a ModelError here. Bodies are read in error_bodies.py, judged in classifier.py, their numbers
+found in error_numbers.py; wordings.py has the servers' words (spec/model_errors.md).
 """
 
 from __future__ import annotations
 
-import enum
-import re
-from collections.abc import Mapping
 from typing import Any
 
+from chatapp.llm.classifier import classify
+from chatapp.llm.error_bodies import read
+from chatapp.llm.error_kinds import REACTIONS, SENTENCES, ErrorKind, Reaction
+from chatapp.llm.error_numbers import numbers_of
+from chatapp.llm.messages import Reply
 from chatapp.wire import Cleaner
 
+__all__ = [
+    "ErrorKind",
+    "ModelError",
+    "Reaction",
+    "classify",
+    "exceeds_window",
+    "from_body",
+    "silent_overflow",
+    "truncates_silently",
+]
 
-class ErrorKind(enum.Enum):
-    """The reactions differ, so the kinds do."""
-
-    CONTEXT_OVERFLOW = "context_overflow"
-    RATE_LIMITED = "rate_limited"
-    UNAVAILABLE = "unavailable"
-    TIMEOUT = "timeout"
-    AUTHENTICATION = "authentication"
-    NOT_CONFIGURED = "not_configured"
-    REJECTED = "rejected"
-    CANCELLED = "cancelled"
-    BAD_ANSWER = "bad_answer"
-
-
-_RETRIED = {ErrorKind.RATE_LIMITED, ErrorKind.UNAVAILABLE, ErrorKind.TIMEOUT}
-
-_SENTENCES = {
-    ErrorKind.CONTEXT_OVERFLOW: "The request is larger than the model's context window.",
-    ErrorKind.RATE_LIMITED: "The model server asks to slow down. Try again in a while.",
-    ErrorKind.UNAVAILABLE: "The model server cannot be reached or is overloaded. Try again later.",
-    ErrorKind.TIMEOUT: "The model server did not answer in time. Try again later.",
-    ErrorKind.AUTHENTICATION: "The model server refused the key. Check OPENAI_API_KEY.",
-    ErrorKind.NOT_CONFIGURED: "No key for the model server is set. Set OPENAI_API_KEY.",
-    ErrorKind.REJECTED: "The model server refused the request.",
-    ErrorKind.CANCELLED: "The turn was cancelled.",
-    ErrorKind.BAD_ANSWER: "The model server's answer cannot be read.",
-}
+MAX_DETAIL_CHARS = 2000
+# An answer of nothing is an overflow when the prompt left less than this part of the window.
+FULL_SHARE = 0.99
+# A server that reports less than this share of our count left something out. Tokenizers differ
+# from our count by less than that, and below the difference a request is too small to tell.
+TRUNCATED_SHARE = 0.6
+SMALLEST_MISSING_TOKENS = 1000
+_CUT_AT_WINDOW = {"model_length", "model_context_window_exceeded"}
+_NORMAL_ENDS = {"stop", "tool_calls", "function_call", "end_turn"}
 
 
 class ModelError(Exception):
-    """A model call failed. `detail` is the server's own text, `partial` what had arrived."""
+    """A model call failed. `detail` is the server's own text, `partial` what had arrived.
+
+    `observed` and `allowed` are what the error names, or None: tokens for an overflow or a rate
+    limit, output tokens for an output limit, messages, characters or bytes for limits on those.
+    `message_index` is the place in the request's list of the message that is too long.
+    """
 
     def __init__(
         self,
@@ -54,117 +54,121 @@ class ModelError(Exception):
         status: int | None = None,
         code: str = "",
         retry_after: float | None = None,
+        observed: int | None = None,
+        allowed: int | None = None,
+        message_index: int | None = None,
     ) -> None:
         self.kind = kind
         # Stored and shown later, so it must be text that can be.
-        self.detail = Cleaner().text(detail)[:2000]
+        self.detail = Cleaner().text(detail)[:MAX_DETAIL_CHARS]
         self.status = status
         self.code = Cleaner().text(code)
         self.retry_after = retry_after
+        self.observed = observed
+        self.allowed = allowed
+        self.message_index = message_index
         self.partial: Any = None
         super().__init__(f"{self.sentence} {self.detail}".strip())
 
     @property
     def sentence(self) -> str:
-        """What happened and what to do, for people; without the server's text."""
-        return _SENTENCES[self.kind]
+        """What happened, what it means and what to do, for people; without the server's text."""
+        return SENTENCES[self.kind]
+
+    @property
+    def reaction(self) -> Reaction:
+        """What can be done about it."""
+        return REACTIONS.get(self.kind, Reaction.REPORT)
 
     @property
     def is_overflow(self) -> bool:
-        """Whether sending less would help."""
-        return self.kind is ErrorKind.CONTEXT_OVERFLOW
+        """Whether sending less of the conversation would help."""
+        return self.reaction is Reaction.LADDER
 
     @property
     def is_temporary(self) -> bool:
         """Whether waiting and sending the same again may help."""
-        return self.kind in _RETRIED
-
-
-_OVERFLOW_CODES = {
-    "context_length_exceeded",
-    "exceed_context_size_error",
-    "model_max_prompt_tokens_exceeded",
-    "context_window_exceeded",
-    "contextwindowexceedederror",
-}
-_OVERFLOW_PHRASES = re.compile(
-    "|".join(
-        (
-            r"context_length_exceeded",
-            r"maximum context length",
-            r"exceeds? (?:the )?(?:available |model'?s? )?context (?:window|size|length|limit)",
-            r"context (?:window|length|size).{0,60}exceed",
-            r"exceed.{0,60}context (?:window|length|size|limit)",
-            r"longer than the model'?s context length",
-            r"prompt is too long",
-            r"input is too long",
-            r"input token count.{0,40}exceeds",
-            r"maximum prompt length is",
-            r"maximum allowed input length",
-            r"exceeds the maximum allowed length",
-            r"too large for model with",
-            r"exceeded max(?:imum)? context length",
-            r"exceeded model token limit",
-            r"token limit exceeded",
-            r"reduce the length of the messages",
-            r"inputs?`? tokens \+ `?max_new_tokens`? must be",
-            r"too long to fit into the model",
-            r"tokens to keep from the initial prompt",
-            r"when context the overflows",
-            r"exceed model maximum",
-            r"exceed the configured limit",
-            r"must be less than max_seq_len",
-            r"range of input length should be",
-            r"max_tokens must be at least 1, got -\d+",
-            r"上下文.{0,20}(?:超|过长)",
-        )
-    ),
-    re.IGNORECASE | re.DOTALL,
-)
-_RATE_PHRASES = re.compile(
-    r"rate.?limit|per.minute|tokens? per (?:min|day)|\btpm\b|\brpm\b|too many requests|throttl"
-    r"|quota|resource_exhausted",
-    re.IGNORECASE,
-)
-
-
-def classify(*, status: int | None, code: Any, kind: Any, message: str) -> ErrorKind:
-    """Return what a server's error means.
-
-    `code` and `kind` are the error body's `code` and `type`; servers send numbers there too.
-    """
-    names = {str(value).lower() for value in (code, kind) if value}
-    if status == 429 or names & {"rate_limit_exceeded", "insufficient_quota", "rate_limit_error"}:
-        return ErrorKind.RATE_LIMITED
-    if status in (401, 403) or "invalid_api_key" in names:
-        return ErrorKind.AUTHENTICATION
-    if names & _OVERFLOW_CODES:
-        return ErrorKind.CONTEXT_OVERFLOW
-    if status is None or status in (200, 400, 413, 422, 500):
-        rate = _RATE_PHRASES.search(" ".join([*names, message]))
-        if not rate and _OVERFLOW_PHRASES.search(message):
-            return ErrorKind.CONTEXT_OVERFLOW
-        if rate and status != 500:
-            return ErrorKind.RATE_LIMITED
-    if status is not None and (status >= 500 or status in (408, 409, 425)):
-        return ErrorKind.UNAVAILABLE
-    return ErrorKind.REJECTED
+        return self.reaction is Reaction.WAIT
 
 
 def from_body(
     body: Any, *, status: int | None, fallback: str = "", retry_after: float | None = None
 ) -> ModelError:
-    """Return the ModelError for an error body: an object with code, type, message, or a text."""
-    if isinstance(body, list) and body:  # Gemini's compatible interface sends a list of one
-        body = body[0]
-    error = body.get("error", body) if isinstance(body, Mapping) else body
-    if isinstance(error, Mapping):
-        message = str(error.get("message") or fallback)
-        code, kind = error.get("code"), error.get("type")
-        param = error.get("status")
-        found = classify(status=status, code=code or param, kind=kind, message=message)
-        name = str(code or kind or "")
-    else:
-        message = str(error or fallback)
-        found, name = classify(status=status, code=None, kind=None, message=message), ""
-    return ModelError(found, message, status=status, code=name[:100], retry_after=retry_after)
+    """Return the ModelError for an error body: an object with code, type, message, or a text.
+
+    `fallback` is told to people where the body says nothing; it is not judged. `retry_after` are
+    the seconds of the answer's header, which count more than those of the text.
+    """
+    said = read(body, status=status)
+    kind = classify(said)
+    numbers = numbers_of(kind, said)
+    return ModelError(
+        kind,
+        said.text or fallback,
+        status=status,
+        code=said.code[:100],
+        retry_after=said.retry_after if retry_after is None else retry_after,
+        observed=numbers.observed,
+        allowed=numbers.allowed,
+        message_index=numbers.message_index,
+    )
+
+
+def silent_overflow(reply: Reply, window: int) -> ModelError | None:
+    """Return the overflow that an answer of nothing hides, or None.
+
+    Such an answer says that the window ended it, or was cut at once by a prompt that fills the
+    window, or follows a prompt that is larger than the window. An answer with text or calls is
+    never one, and `window` 0 is one nobody knows (spec/pi_openclaw.md C1).
+    """
+    if reply.text or reply.tool_calls or reply.refusal:
+        return None
+    prompt = _reported(reply, "prompt_tokens")
+    cut_at_once = (
+        reply.finish_reason == "length"
+        and not reply.reasoning
+        and not _reported(reply, "completion_tokens")
+        and window > 0
+        and (prompt or 0) >= FULL_SHARE * window
+    )
+    at_window = reply.finish_reason in _CUT_AT_WINDOW
+    if not (at_window or cut_at_once or exceeds_window(reply, window)):
+        return None
+    error = ModelError(
+        ErrorKind.CONTEXT_OVERFLOW,
+        "The server answered with nothing, because the request fills its window.",
+        status=200,
+        code=reply.finish_reason,
+        observed=prompt,
+    )
+    error.partial = reply
+    return error
+
+
+def exceeds_window(reply: Reply, window: int) -> bool:
+    """Whether a finished answer reports a prompt larger than the window.
+
+    Cached tokens are a part of `prompt_tokens` and are not added. An answer that was cut off is no
+    sign, and `window` 0 is one nobody knows.
+    """
+    prompt = _reported(reply, "prompt_tokens")
+    if prompt is None or window <= 0 or reply.finish_reason not in _NORMAL_ENDS:
+        return False
+    return prompt > window
+
+
+def truncates_silently(reported: int | None, counted: int) -> bool:
+    """Whether a server seems to have left out a part of a request without saying so.
+
+    True where it reports less than 0.6 of our own count and at least 1 000 tokens are missing, so
+    never for small requests. No report, or 0, says nothing.
+    """
+    if not reported or reported < 0:
+        return False
+    missing = counted - reported
+    return reported < TRUNCATED_SHARE * counted and missing >= SMALLEST_MISSING_TOKENS
+
+
+def _reported(reply: Reply, key: str) -> int | None:
+    value = (reply.usage or {}).get(key)
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -38,7 +38,9 @@ class ModelConfig:
     """One entry of CHATAPP["MODELS"]. Window and limits are tokens.
 
     `single_leading_system`: the server accepts exactly one system message, so the prompt and the
-    summaries are merged into one.
+    summaries are merged into one. `keeps_responses`: the server keeps its answers, and a session
+    over the Responses API may go on from the last one instead of sending everything again.
+    `tokens_per_count`: how many of its tokens one of ours is, as far as it taught (lessons.py).
     """
 
     alias: str
@@ -51,6 +53,13 @@ class ModelConfig:
     single_leading_system: bool = False
     api_key: str = field(default="", repr=False)
     base_url: str = ""
+    keeps_responses: bool = False
+    tokens_per_count: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """What counted tokens are multiplied with to be compared with the window; at least 1."""
+        return max(1.0, self.tokens_per_count)
 
     @property
     def is_embedded(self) -> bool:

@@ -172,7 +172,7 @@ def test_a_refused_key_is_not_tried_again(ask, status):
 def test_an_exhausted_quota_is_not_waited_for(ask):
     body = {"error": {"message": "quota", "code": "insufficient_quota"}}
     error, server, _ = ask({"error": {"status": 429, "body": body}})
-    assert (error.kind, len(server.calls)) == (ErrorKind.RATE_LIMITED, 1)
+    assert (error.kind, len(server.calls)) == (ErrorKind.QUOTA, 1)
 
 
 def test_a_server_that_does_not_answer_is_a_timeout_within_the_time_of_the_turn(ask):
