@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, cast
+from uuid import UUID
 
 from django.core.checks import CheckMessage
 from django.core.signals import setting_changed
 from django.utils.functional import LazyObject, empty
 from django.utils.module_loading import import_string
 
+from chatapp.blocks import texts_of, with_texts
 from chatapp.conf import chatapp_settings
+from chatapp.lessons import taught
 from chatapp.llm.errors import ModelError
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.llm.tokens import TokenCounter
 from chatapp.models import Message, Session
 from chatapp.pairing import strict_with_sources
 from chatapp.selectors import path_messages
-from chatapp.wire import text_of
+from chatapp.wire import REASONING_ITEMS, text_of
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +54,7 @@ class Account:
     window: int = 0
     counter: str = ""
     exact: bool = False
+    tokens_per_count: float = 1.0
 
     @property
     def used(self) -> int:
@@ -57,9 +62,14 @@ class Account:
         return self.system + self.tools + self.summaries + self.kept + self.pending
 
     @property
+    def room(self) -> int:
+        """Tokens that the request leaves of the window, as the server counts; below 0: too many."""
+        return self.window - math.ceil(self.used * max(1.0, self.tokens_per_count))
+
+    @property
     def free(self) -> int:
         """Tokens that are left in the window besides the reserve; never below 0."""
-        return max(0, self.window - self.reserve - self.used)
+        return max(0, self.room - self.reserve)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the account for the API."""
@@ -71,23 +81,36 @@ class Context:
     """What one request sends. `facts` is the backend's own news about how it came about.
 
     `places` says for each message where it stands in the conversation; empty for what is no stored
-    message. It never goes on the wire.
+    message. It never goes on the wire. `model` is the model that it was put together for.
     """
 
     messages: tuple[dict[str, Any], ...]
     account: Account
     places: tuple[str, ...] = ()
-    previous_response_id: str | None = None
     run_id: str | None = None
+    model: ModelConfig | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def asks_something(self) -> bool:
+        """Whether a stored user message is among them: a summary alone asks nothing."""
+        places = self.places or [True] * len(self.messages)
+        return any(
+            message["role"] == "user" and place
+            for message, place in zip(self.messages, places, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The answer to an overflow: `context` to try again with, or a sentence for the user."""
+    """The answer to an overflow: `context` to try again with, or a sentence for the user.
+
+    `memory` is the backend's own: it comes back with the next overflow of the same turn.
+    """
 
     context: Context | None = None
     error: str = ""
+    memory: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,49 +124,94 @@ class TurnOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPart:
-    """The pieces of a request before they are put together; tokens are what was stored."""
+    """The pieces of a request before they are put together; tokens are what was stored.
+
+    `summary_role` is `system` or `user`; with `merge_system` prompt and summaries are one message.
+    `shortened` maps the ids of kept messages to what is sent in their place.
+    """
 
     system: Sequence[Message] = ()
     summaries: Sequence[str] = ()
     summary_tokens: int = 0
+    summary_role: str = "system"
+    merge_system: bool = False
     kept: Sequence[Message] = ()
+    shortened: Mapping[UUID, Shortened] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortened:
+    """Content that is sent in place of a message's own, about how many tokens it has."""
+
+    content: Any
+    tokens: int
 
 
 def assemble(
-    session: Session, part: HistoryPart, *, reserve: int | None = None, run_id: str | None = None
+    session: Session,
+    part: HistoryPart,
+    *,
+    model: ModelConfig | None = None,
+    reserve: int | None = None,
+    run_id: str | None = None,
 ) -> Context:
     """Return the Context: system prompt, opening system messages, summaries, kept messages.
 
     The system prompt stays verbatim and first. A model with `single_leading_system` gets prompt
     and summaries as one message, in that order (B07).
     """
-    model = get_model(session.model)
-    prompts = [session.system_prompt] if session.system_prompt else []
-    front: list[dict[str, Any]] = [{"role": "system", "content": text} for text in prompts]
-    front += [row.wire() for row in part.system]
-    front += [{"role": "system", "content": text} for text in part.summaries]
-    if model.single_leading_system and len(front) > 1:
-        front = [{"role": "system", "content": "\n\n".join(text_of(m["content"]) for m in front)}]
+    model = model or taught(get_model(session.model))
+    front = _front(session, part, model)
     pending_from = _pending_from(part.kept)
     known = [""] * len(front) + [row.place for row in part.kept]
-    sent = strict_with_sources([*front, *(row.wire() for row in part.kept)])
+    sent = strict_with_sources([*front, *(_sent(row, session, part) for row in part.kept)])
+    tokens = [_tokens(row, part) for row in part.kept]
     return Context(
         messages=tuple(message for message, _ in sent),
         places=tuple("" if source is None else known[source] for _, source in sent),
         run_id=run_id,
+        model=model,
         account=Account(
             system=text_tokens(model, session.system_prompt)
             + sum(row.tokens for row in part.system),
             tools=tools_tokens(model, session.tools),
             summaries=part.summary_tokens,
-            kept=sum(row.tokens for row in part.kept[:pending_from]),
-            pending=sum(row.tokens for row in part.kept[pending_from:]),
+            kept=sum(tokens[:pending_from]),
+            pending=sum(tokens[pending_from:]),
             reserve=model.max_output if reserve is None else max(reserve, model.max_output),
             window=model.context_window,
             counter=model.counter.name,
             exact=model.counter.exact,
+            tokens_per_count=model.tokens_per_count,
         ),
     )
+
+
+def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[dict[str, Any]]:
+    """Return what stands before the conversation: prompt, rules, summaries."""
+    prompts = [session.system_prompt] if session.system_prompt else []
+    front: list[dict[str, Any]] = [{"role": "system", "content": text} for text in prompts]
+    front += [row.wire() for row in part.system]
+    summaries = [{"role": part.summary_role, "content": text} for text in part.summaries]
+    if part.summary_role == "system":
+        front, summaries = [*front, *summaries], []
+    if (model.single_leading_system or part.merge_system) and len(front) > 1:
+        front = [{"role": "system", "content": "\n\n".join(text_of(m["content"]) for m in front)}]
+    return [*front, *summaries]
+
+
+def _sent(row: Message, session: Session, part: HistoryPart) -> dict[str, Any]:
+    """Return a kept message as it is sent."""
+    wire = row.wire()
+    if row.pk in part.shortened:
+        wire["content"] = part.shortened[row.pk].content
+    if session.api == Session.Api.RESPONSES and REASONING_ITEMS in row.metadata:
+        wire[REASONING_ITEMS] = row.metadata[REASONING_ITEMS]
+    return wire
+
+
+def _tokens(row: Message, part: HistoryPart) -> int:
+    return part.shortened[row.pk].tokens if row.pk in part.shortened else row.tokens
 
 
 def _pending_from(kept: Sequence[Message]) -> int:
@@ -193,14 +261,33 @@ class BaseContextBackend:
         )
 
     def recover(
-        self, session: Session, error: ModelError, attempt: int, *, emit: Emit = silent
+        self,
+        session: Session,
+        error: ModelError,
+        previous: Recovery | None,
+        *,
+        refused: Context,
+        emit: Emit = silent,
     ) -> Recovery:
-        """Answer a context overflow: a smaller Context to try, or a readable sentence."""
+        """Answer a context overflow: a smaller Context to try, or a readable sentence.
+
+        `previous` is what it returned last in this turn, `refused` the Context that was too large.
+        """
         return Recovery(
             error=f"The conversation is larger than the model's context window "
             f"({get_model(session.model).context_window:,} tokens). "
             "Start a new session, or use a model with a larger window."
         )
+
+    def to_store(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a tool's message as it is to be stored; what it loses is kept beside it."""
+        return message
+
+    def shorten(self, message: dict[str, Any], limit: int) -> dict[str, Any]:
+        """Return a tool's message with at most `limit` characters of text, and a word about it."""
+        texts = texts_of(message.get("content"))
+        content = with_texts(message.get("content"), [text[:limit] for text in texts])
+        return {**message, "content": content}
 
     def message_stored(self, session: Session, message: Message) -> None:
         """Hear of a message that was stored outside a turn, or of an answer; after the commit."""

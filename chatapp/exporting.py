@@ -7,8 +7,10 @@ from typing import Any
 
 from chatapp.formats.export import to_openai_chat_json, to_openai_chat_jsonl
 from chatapp.formats.records import Conversation, ImportedMessage
-from chatapp.models import Session
+from chatapp.models import Message, Session
+from chatapp.originals import whole_content
 from chatapp.selectors import path_messages
+from chatapp.wire import CUT_FROM
 
 
 def conversation_of(session: Session) -> Conversation:
@@ -21,7 +23,7 @@ def conversation_of(session: Session) -> Conversation:
             ImportedMessage(
                 key=key,
                 parent=parent,
-                wire=row.wire() | row.metadata.get("extra", {}),
+                wire=_whole(row) | row.metadata.get("extra", {}),
                 reasoning=row.reasoning,
                 created_at=row.created_at,
             )
@@ -35,6 +37,11 @@ def conversation_of(session: Session) -> Conversation:
         tools=tuple(session.tools),
         messages=tuple(messages),
     )
+
+
+def _whole(row: Message) -> dict[str, Any]:
+    """Return a row as it came in: what was cut of a tool result is in the file."""
+    return row.wire() | {"content": whole_content(row)} if CUT_FROM in row.metadata else row.wire()
 
 
 def export_json(session: Session) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any
 
 MISSING_RESULT = "[No result of this tool call was recorded.]"
 _ORPHAN = "[Result of a tool call that is not part of this request{name}]\n"
+_RESULT = "[Result of a tool call]\n"
+_CALL = "[Called the tool {name} with {arguments}]"
 _LATE_SYSTEM = "[System note]\n"
 
 # (index of the assistant message, index of the call in it)
@@ -121,6 +123,25 @@ def _orphan(message: Mapping[str, Any]) -> dict[str, Any]:
         "role": "user",
         "content": _prefixed(_ORPHAN.format(name=name), message.get("content")),
     }
+
+
+def flattened(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return strict messages with calls and results as plain text, one for one.
+
+    For servers that refuse even what is paired: nothing is lost, and nothing is left to pair.
+    """
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            out.append({"role": "user", "content": _prefixed(_RESULT, message.get("content"))})
+        elif _calls(message):
+            functions = [call["function"] for call in _calls(message)]
+            said = [str(message["content"])] if message.get("content") else []
+            asked = [_CALL.format(**function) for function in functions]
+            out.append({"role": "assistant", "content": "\n".join([*said, *asked])})
+        else:
+            out.append(dict(message))
+    return out
 
 
 def _prefixed(prefix: str, content: Any) -> Any:

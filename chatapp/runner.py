@@ -18,15 +18,11 @@ from typing import Any
 
 from django.db import connections
 
+from chatapp.answering import NothingToAnswerError
 from chatapp.conf import chatapp_settings
 from chatapp.drafts import TranscriptError
 from chatapp.turn_lease import TurnInProgressError
-from chatapp.turns import (
-    BegunTurn,
-    NothingToAnswerError,
-    TurnFailedError,
-    finish_turn,
-)
+from chatapp.turns import BegunTurn, TurnFailedError, finish_turn
 
 logger = logging.getLogger(__name__)
 

@@ -251,6 +251,7 @@ _openai = {
     "API_KEY": env.str("OPENAI_API_KEY", default=""),
     "BASE_URL": env.str("OPENAI_BASE_URL", default=""),
     "SINGLE_LEADING_SYSTEM": env.bool("OPENAI_SINGLE_LEADING_SYSTEM", default=False),
+    "KEEPS_RESPONSES": env.bool("OPENAI_KEEPS_RESPONSES", default=False),
     "PRICES": {
         "INPUT": env.float("OPENAI_PRICE_INPUT", default=0.0),
         "CACHED": env.float("OPENAI_PRICE_CACHED", default=0.0),
@@ -290,6 +291,7 @@ COMPACTION = {
     "QUEUED_RUN_SECONDS": env.int("COMPACTION_QUEUED_RUN_SECONDS", default=120),
     "BACKOFF_SECONDS": env.int("COMPACTION_BACKOFF_SECONDS", default=60),
     "MAX_RUN_ATTEMPTS": env.int("COMPACTION_MAX_RUN_ATTEMPTS", default=3),
+    "STORED_RESULT_CHARS": env.int("COMPACTION_STORED_RESULT_CHARS", default=400_000),
     # Variables of document 002 keep their names; what is set overrides the preset `bisect`.
     "ENVIRONMENT": {
         name: env.str(name)

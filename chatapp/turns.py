@@ -9,32 +9,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError
 
+from chatapp.answering import Asking, NoAnswerError, Question
 from chatapp.conf import chatapp_settings
-from chatapp.connections import release_connection
 from chatapp.context import Context, Emit, TurnOutcome, context_backend, silent, tell
 from chatapp.drafts import Draft, SessionDeletedError
-from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.errors import ModelError
 from chatapp.llm.messages import Reply
 from chatapp.llm.models import get_model
 from chatapp.models import Message, Session
-from chatapp.outgoing import request_of
 from chatapp.selectors import active_branch
-from chatapp.transcript import append
+from chatapp.transcript import REPLAY_OF, append
 from chatapp.turn_lease import TurnLease
 
-MAX_RECOVERIES = 8
 # The finish reason of an answer that broke off; what had come of it is stored.
 INTERRUPTED = "interrupted"
-
-
-class NothingToAnswerError(Exception):
-    """The request would hold no user message, so no model was asked."""
 
 
 class TurnFailedError(Exception):
@@ -93,11 +87,22 @@ def begin_turn(turn: Turn) -> BegunTurn:
     lease = TurnLease(turn.session)
     lease.take()
     try:
-        stored = append(active_branch(turn.session), turn.drafts, client_key=turn.client_key)
+        stored = _store_drafts(turn)
     except BaseException:
         lease.give_back()
         raise
     return BegunTurn(turn=turn, lease=lease, stored=stored)
+
+
+def _store_drafts(turn: Turn) -> list[Message]:
+    """Store what came in; the session then knows the branch that it was stored in."""
+    if not turn.drafts:
+        turn.session.refresh_from_db(fields=["active_branch"])
+        return []
+    stored = append(active_branch(turn.session), turn.drafts, client_key=turn.client_key)
+    if stored[0].branch_id != turn.session.active_branch_id:
+        turn.session.refresh_from_db(fields=["active_branch"])
+    return stored
 
 
 def finish_turn(begun: BegunTurn) -> TurnResult:
@@ -126,82 +131,59 @@ def finish_turn(begun: BegunTurn) -> TurnResult:
 
 def _answer_after(message: Message) -> Message | None:
     """Return the answer that an earlier turn with the same key got, if it got a whole one."""
-    following = Message.objects.filter(
-        branch_id=message.branch_id, position__gt=message.position, kind=Message.Kind.MESSAGE
-    ).exclude(finish_reason=INTERRUPTED)
-    found = following.order_by("position").first()
-    return found if found is not None and found.role == Message.Role.ASSISTANT else None
+    current: Message | None = message
+    while current is not None:
+        following = Message.objects.filter(
+            branch_id=current.branch_id, position__gt=current.position, kind=Message.Kind.MESSAGE
+        ).exclude(finish_reason=INTERRUPTED)
+        found = following.order_by("position").first()
+        if found is not None:
+            return found if found.role == Message.Role.ASSISTANT else None
+        # The turn may have replayed the branch before it got its answer.
+        current = Message.objects.filter(
+            session_id=message.session_id,
+            position=message.position,
+            **{f"metadata__{REPLAY_OF}": str(current.pk)},
+        ).first()
+    return None
 
 
 def _answer(begun: BegunTurn) -> TurnResult:
     deadline = time.monotonic() + chatapp_settings.turn_seconds
     turn, stored, session = begun.turn, begun.stored, begun.turn.session
     context = context_backend.prepare(session, [m.wire() for m in stored], emit=turn.emit)
-    run_id = context.run_id
-    attempt = 0
-    while True:
-        # A compaction may have taken long; nobody else's turn may start before this one ends.
-        begun.lease.keep()
-        try:
-            reply = call_model(turn, context, deadline)
-            break
-        except ModelError as error:
-            attempt += 1
-            recovered = _recover(turn, error, attempt)
-            if recovered is None:
-                raise _failed(turn, error) from error
-            context = recovered
-            run_id = context.run_id or run_id
-    answer = _store(session, reply)
-    outcome = TurnOutcome(message_id=str(answer.pk), usage=reply.usage)
+    question = Question(
+        session=session,
+        stream=turn.stream,
+        emit=turn.emit,
+        cancelled=turn.cancelled,
+        deadline=deadline,
+        keep_lease=begun.lease.keep,
+    )
+    try:
+        answered = Asking(question=question, context=context).answer()
+    except NoAnswerError as failure:
+        raise _failed(turn, failure) from failure
+    answer = _store(session, answered.reply, metadata=answered.metadata)
+    outcome = TurnOutcome(message_id=str(answer.pk), usage=answered.reply.usage)
     tell(context_backend.turn_finished, session, outcome)
     tell(context_backend.message_stored, session, answer)
-    return TurnResult(stored=stored, answer=answer, context=replace(context, run_id=run_id))
+    return TurnResult(stored=stored, answer=answer, context=answered.context)
 
 
-def call_model(turn: Turn, context: Context, deadline: float) -> Reply:
-    """Return the model's reply to a context; no database connection is held meanwhile."""
-    request = request_of(
-        turn.session,
-        context,
-        stream=turn.stream,
-        deadline=deadline,
-        cancelled=turn.cancelled.is_set,
-    )
-    if not any(message["role"] == "user" for message in context.messages):
-        raise NothingToAnswerError("There is no user message to answer. Send one with the turn.")
-    release_connection()
-    return get_model(turn.session.model).connect().complete(request, turn.emit)
-
-
-def _recover(turn: Turn, error: ModelError, attempt: int) -> Context | None:
-    """Return a smaller context after an overflow; None when the turn has to end."""
-    if not error.is_overflow or turn.cancelled.is_set() or attempt > MAX_RECOVERIES:
-        return None
-    recovery = context_backend.recover(turn.session, error, attempt, emit=turn.emit)
-    if recovery.context is None:
-        raise _failed(turn, error, recovery.error) from error
-    return recovery.context  # type: ignore[no-any-return]
-
-
-def _failed(turn: Turn, error: ModelError, sentence: str = "") -> TurnFailedError:
+def _failed(turn: Turn, failure: NoAnswerError) -> TurnFailedError:
     """Store what had been streamed, tell the backend, and return the error to raise."""
-    partial: Reply | None = error.partial
+    partial: Reply | None = failure.error.partial
     message = _store(turn.session, partial, whole=False) if partial and partial.text else None
-    failure = TurnFailedError(sentence or _sentence(error), error)
     message_id = str(message.pk) if message else None
     outcome = TurnOutcome(message_id=message_id, usage=None, error=str(failure))
     tell(context_backend.turn_finished, turn.session, outcome)
-    return failure
+    return TurnFailedError(str(failure), failure.error)
 
 
-def _sentence(error: ModelError) -> str:
-    if error.kind in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER) and error.detail:
-        return f"{error.sentence} It says: {error.detail[:500]}"
-    return error.sentence
-
-
-def _store(session: Session, reply: Reply, *, whole: bool = True) -> Message:
+def _store(
+    session: Session, reply: Reply, *, whole: bool = True, metadata: dict[str, Any] | None = None
+) -> Message:
     """Store a reply as the assistant's message. Calls of a broken-off answer are not kept."""
     wire: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.tool_calls and whole:
@@ -215,6 +197,6 @@ def _store(session: Session, reply: Reply, *, whole: bool = True) -> Message:
         usage=reply.usage,
         finish_reason=reply.finish_reason if whole else INTERRUPTED,
         response_id=reply.response_id,
-        metadata={"model": reply.model} if reply.model else {},
+        metadata=({"model": reply.model} if reply.model else {}) | (metadata or {}),
     )
     return append(active_branch(session), [draft])[0]

@@ -14,7 +14,9 @@ from chatapp.models import Message, Session
 from compaction.models import CompactionRun
 from compaction.services.compact import check_branch, compact_branch
 from compaction.services.describe import context_facts, run_summary
+from compaction.services.guard import cut_for_sending, guarded
 from compaction.services.leases import ensure_state
+from compaction.services.precheck import foreseen, sendable
 from compaction.services.recover import recover_overflow
 from compaction.services.situation import situation_of
 
@@ -31,9 +33,9 @@ class CompactionBackend(BaseContextBackend):
         request goes out as it is (rule 6).
         """
         situation = situation_of(session, state=ensure_state(session.branch))
-        decision = situation.compacts_now
+        decision = situation.compacts_now or foreseen(situation)
         if decision is None:
-            return situation.context()
+            return sendable(situation)
         emit("compaction", {"phase": "started", "reason": decision.reason})
         run = compact_branch(
             session=session,
@@ -42,19 +44,35 @@ class CompactionBackend(BaseContextBackend):
             reason=decision.reason,
         )
         emit("compaction", {"phase": "finished", **run_summary(run)})
-        return situation_of(session).context(run_id=str(run.pk))
+        return sendable(situation_of(session), run_id=str(run.pk))
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""
         situation = situation_of(session)
-        context = situation.context()
-        return replace(context, facts=context_facts(situation))
+        facts = context_facts(situation)
+        if facts["compacts_first"] is None and (decision := foreseen(situation)):
+            facts["compacts_first"] = decision.reason
+        return replace(sendable(situation), facts=facts)
 
     def recover(
-        self, session: Session, error: ModelError, attempt: int, *, emit: Emit = silent
+        self,
+        session: Session,
+        error: ModelError,
+        previous: Recovery | None,
+        *,
+        refused: Context,
+        emit: Emit = silent,
     ) -> Recovery:
-        """Answer an overflow with a full compaction and one retry."""
-        return recover_overflow(session, error, attempt, emit=emit)
+        """Answer an overflow with the next rung of the ladder."""
+        return recover_overflow(session, error, previous, refused=refused, emit=emit)
+
+    def to_store(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a tool's message with the text that the guard at storing leaves of it."""
+        return guarded(message)
+
+    def shorten(self, message: dict[str, Any], limit: int) -> dict[str, Any]:
+        """Return a tool's message cut for sending, with a word about what is gone."""
+        return cut_for_sending(message, limit)
 
     def message_stored(self, session: Session, message: Message) -> None:
         """Queue a run where a trigger is due."""

@@ -23,6 +23,7 @@ class CompactionSettings:
     queued_run_seconds: int = 120
     backoff_seconds: int = 60
     max_run_attempts: int = 3
+    stored_result_chars: int = 400_000
     environment: Mapping[str, str] = field(default_factory=dict)
 
 

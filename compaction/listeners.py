@@ -1,4 +1,4 @@
-"""What this app hears from the transcript: positions that moved, messages put between others."""
+"""What this app hears from the transcript: moves, insertions, replays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from django.db.models import F
 from django.dispatch import receiver
 
 from chatapp.models import Branch, Message, Session
-from chatapp.transcript import message_inserted, positions_changed, set_pinned
+from chatapp.transcript import (
+    Replay,
+    branch_replayed,
+    message_inserted,
+    positions_changed,
+    set_pinned,
+)
 from compaction.models import CompactionState, SessionSummary
+from compaction.services.replays import follow_replay
 
 
 @receiver(positions_changed, dispatch_uid="compaction.listeners")
@@ -42,3 +49,9 @@ def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) ->
     )
     if covered:
         set_pinned(message, True)
+
+
+@receiver(branch_replayed, dispatch_uid="compaction.listeners")
+def take_over(*, replay: Replay, **kwargs: Any) -> None:
+    """Let the state and the summaries follow a branch that was replayed."""
+    follow_replay(replay)

@@ -22,11 +22,15 @@ def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
     A summary made on an ancestor counts as long as it covers nothing behind the fork.
     """
+    rows = active_summaries_of(branch).filter(kind=SessionSummary.Kind.COMPACTION)
+    return rows.order_by("-covers_through", "-created_at")
+
+
+def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
+    """Return the active summaries of every kind that hold on the branch's path."""
     return SessionSummary.objects.filter(
-        _covered_by(segments(branch)),
-        status=SessionSummary.Status.ACTIVE,
-        kind=SessionSummary.Kind.COMPACTION,
-    ).order_by("-covers_through", "-created_at")
+        _covered_by(segments(branch)), status=SessionSummary.Status.ACTIVE
+    )
 
 
 def _covered_by(stretches: Sequence[Segment]) -> Q:

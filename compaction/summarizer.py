@@ -5,16 +5,20 @@ A summariser's answer is never stored as a message (1.12 D5): this module writes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 from chatapp.connections import release_connection
-from chatapp.llm.errors import ModelError
+from chatapp.lessons import taught
+from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.messages import ModelRequest
 from chatapp.llm.models import ModelConfig, get_model
+from chatapp.llm.tokens import count_message
 from chatapp.models import Session
 from chatapp.wire import Cleaner
 from compaction.engine.extractive import ExtractiveSummarizer
-from compaction.engine.profile import Profile
+from compaction.engine.parameters import Profile
 from compaction.engine.prompts import instruction_of, messages_for
 from compaction.engine.protocols import Summarizer, SummarizerError, SummarizerOverflow
 from compaction.engine.types import SummaryAnswer, SummaryRequest
@@ -49,19 +53,21 @@ class ModelSummarizer:
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the model's answer, unjudged; raise SummarizerOverflow or SummarizerError."""
+        messages = messages_for(request)
+        room = self._room_beside(messages, request.target_tokens)
         release_connection()
         try:
             reply = self._model.connect().complete(
                 ModelRequest(
-                    messages=messages_for(request),
-                    max_output=self._room(request.target_tokens),
+                    messages=messages,
+                    max_output=room,
                     temperature=self._temperature,
                     deadline=self._deadline,
                     cancelled=self._asked_to_stop,
                 )
             )
         except ModelError as error:
-            if error.is_overflow:
+            if error.is_overflow or error.kind is ErrorKind.BODY_TOO_LARGE:
                 raise SummarizerOverflow(storable(str(error))) from error
             raise SummarizerError(storable(str(error))) from error
         usage = reply.usage or {}
@@ -72,7 +78,7 @@ class ModelSummarizer:
             finish_reason=reply.finish_reason,
             has_tool_calls=bool(reply.tool_calls),
             input_tokens=usage.get("prompt_tokens")
-            or sum(count(message["content"]) for message in messages_for(request)),
+            or sum(count(message["content"]) for message in messages),
             output_tokens=usage.get("completion_tokens") or count(text),
             model=storable(reply.model) or self._model.name,
             cost=self._model.cost(reply.usage),
@@ -90,6 +96,24 @@ class ModelSummarizer:
             return None
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
+    def _room_beside(self, messages: list[dict[str, Any]], target_tokens: int) -> int:
+        """Return the answer's room, so that input and answer fit the window together (B33).
+
+        Raises SummarizerOverflow where not even half of the size asked for is left: a server would
+        refuse the input, or cut the answer off.
+        """
+        wanted, window = self._room(target_tokens), self._model.context_window
+        if window <= 0:
+            return wanted
+        tokens = sum(count_message(message, self._model.counter) for message in messages)
+        left = window - math.ceil(tokens * self._model.scale)
+        if left < min(wanted, target_tokens // 2):
+            raise SummarizerOverflow(
+                f"The input has about {tokens:,} tokens; with room for an answer that is more than "
+                f"the summarising model's window of {window:,}. It was not sent."
+            )
+        return min(wanted, left)
+
     def _room(self, target_tokens: int) -> int:
         wanted = max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS)
         limits = [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]
@@ -104,8 +128,8 @@ def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
 
 
 def summarising_model(session: Session, profile: Profile) -> ModelConfig:
-    """Return the model that a profile's summaries are written with."""
-    return get_model(profile.summary_model or session.model)
+    """Return the model that writes a profile's summaries, with what its server taught."""
+    return taught(get_model(profile.summary_model or session.model))
 
 
 def summariser_name(session: Session, profile: Profile) -> str:

@@ -56,6 +56,11 @@ def talk(turns: int, *, words: int = 30, marker: int | None = None) -> list[dict
     return wires
 
 
+def user(text: str) -> dict:
+    """Return a user's message."""
+    return {"role": "user", "content": text}
+
+
 def call(name: str, call_id: str, arguments: str = "{}") -> dict:
     """Return an assistant message that calls one tool."""
     function = {"name": name, "arguments": arguments}

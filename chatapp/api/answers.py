@@ -21,14 +21,19 @@ class AccountSerializer(serializers.Serializer[Any]):
     window = serializers.IntegerField()
     counter = serializers.CharField()
     exact = serializers.BooleanField()
+    tokens_per_count = serializers.FloatField()
     used = serializers.IntegerField()
     free = serializers.IntegerField()
 
 
 class ContextSerializer(serializers.Serializer[Any]):
-    """Exactly what the next request would send, with the token account and the backend's news."""
+    """Exactly what the next request would send, with the token account and the backend's news.
 
-    messages = serializers.ListField(child=serializers.DictField())
+    `messages` on the chat wire, `input` on the Responses wire.
+    """
+
+    messages = serializers.ListField(child=serializers.DictField(), required=False)
+    input = serializers.ListField(child=serializers.DictField(), required=False)
     account = AccountSerializer()
     facts = serializers.DictField()
 

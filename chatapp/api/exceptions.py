@@ -13,10 +13,11 @@ from rest_framework import exceptions, renderers, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from chatapp.answering import NothingToAnswerError
 from chatapp.drafts import KeyReusedError, TranscriptError
 from chatapp.llm.models import UnknownModelError
 from chatapp.turn_lease import TurnInProgressError
-from chatapp.turns import NothingToAnswerError, TurnFailedError
+from chatapp.turns import TurnFailedError
 from chatapp.wire import InvalidMessageError
 
 PROBLEM_TYPE = "application/problem+json"

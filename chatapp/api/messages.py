@@ -26,6 +26,7 @@ from chatapp.api.serializers import (
 )
 from chatapp.context import context_backend, tell
 from chatapp.models import Branch, Message, Session
+from chatapp.originals import whole_content
 from chatapp.selectors import active_branch, path_q
 
 _VERBOSITY = {
@@ -117,10 +118,19 @@ class MessageList(SessionView):
 class MessageDetail(APIView):
     """One message: GET reads it; PATCH pins or unpins it, and nothing else."""
 
-    @extend_schema(responses=MessageSerializer)
+    @extend_schema(
+        responses=MessageSerializer,
+        parameters=[
+            OpenApiParameter("whole", bool, description="A cut tool result as it came in.")
+        ],
+    )
     def get(self, request: Request, message_id: UUID) -> Response:
-        """Return the message."""
-        return Response(MessageSerializer(message_of(request.user, message_id)).data)
+        """Return the message; with `whole=true` a cut tool result has its whole content."""
+        message = message_of(request.user, message_id)
+        body = dict(MessageSerializer(message).data)
+        if request.query_params.get("whole") == "true":
+            body["content"] = whole_content(message)
+        return Response(body)
 
     @extend_schema(request=PinSerializer, responses=MessageSerializer)
     def patch(self, request: Request, message_id: UUID) -> Response:

@@ -83,14 +83,6 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
         """Refuse what no database stores."""
         return _storable(value)
 
-    def validate_api(self, value: str) -> str:
-        """Refuse the wire format that is not built yet."""
-        if value == Session.Api.RESPONSES:
-            raise serializers.ValidationError(
-                "The Responses interface cannot be used yet. Use chat, or leave `api` out."
-            )
-        return value
-
     def validate_tools(self, value: list[Any]) -> Any:
         """Each tool is an object with a type, as the model server wants it."""
         for number, tool in enumerate(value):

@@ -20,6 +20,8 @@ from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.serializers import TurnSerializer
 from chatapp.api.stream import stream_turn, turn_json
 from chatapp.context import context_backend, silent
+from chatapp.llm.response_items import items_of
+from chatapp.models import Session
 from chatapp.runner import Event, EventQueue
 from chatapp.turns import Turn, begin_turn, finish_turn
 
@@ -72,18 +74,23 @@ class ContextView(SessionView):
 
     @extend_schema(
         responses=ContextSerializer,
-        parameters=[OpenApiParameter("wire", str, enum=["chat"])],
+        parameters=[
+            OpenApiParameter(
+                "wire",
+                str,
+                enum=list(Session.Api.values),
+                description="The wire format to show; without it, the session's own.",
+            )
+        ],
     )
     def get(self, request: Request, session_id: str) -> Response:
         """Return the messages, byte for byte, and where their tokens go."""
-        wire = request.query_params.get("wire", "chat")
-        if wire != "chat":
-            raise ValidationError({"wire": ["Only chat can be shown here."]})
-        context = context_backend.preview(self.get_session())
-        return Response(
-            {
-                "messages": context.messages,
-                "account": context.account.as_dict(),
-                "facts": context.facts,
-            }
-        )
+        session = self.get_session()
+        wire = request.query_params.get("wire", session.api)
+        if wire not in Session.Api.values:
+            raise ValidationError({"wire": [f"One of {', '.join(Session.Api.values)}."]})
+        context = context_backend.preview(session)
+        sent = {"messages": context.messages}
+        if wire == Session.Api.RESPONSES:
+            sent = {"input": items_of(context.messages)}
+        return Response(sent | {"account": context.account.as_dict(), "facts": context.facts})

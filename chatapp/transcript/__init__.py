@@ -1,4 +1,5 @@
-"""The only code that writes messages: create, append, insert between, fork, pin, delete.
+"""The only code that writes messages: create, append, insert between, fork, replay, pin,
+delete.
 
 Every write is one short transaction whose cost does not grow with the session. `tokens` is counted
 once, before the transaction; `tokens_through`, `message_count` and `token_total` are kept by
@@ -15,18 +16,30 @@ from chatapp.transcript.inserting import (
 )
 from chatapp.transcript.locking import lock_branches
 from chatapp.transcript.pinning import set_pinned
+from chatapp.transcript.replaying import (
+    REPLAY_OF,
+    Replay,
+    branch_replayed,
+    point_placeholder,
+    replay,
+)
 from chatapp.transcript.sessions import create_session, delete_session
 
 __all__ = [
+    "REPLAY_OF",
+    "Replay",
     "activate",
     "append",
+    "branch_replayed",
     "create_session",
     "delete_session",
     "fork",
     "insert_between",
     "lock_branches",
     "message_inserted",
+    "point_placeholder",
     "positions_changed",
     "renumber",
+    "replay",
     "set_pinned",
 ]

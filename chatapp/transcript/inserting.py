@@ -10,7 +10,7 @@ from chatapp.drafts import Draft, TranscriptError
 from chatapp.models import Branch, Message, Session
 from chatapp.models.message import POSITION_STEP
 from chatapp.selectors import counter_of, path_q
-from chatapp.transcript.appending import row_of
+from chatapp.transcript.appending import row_of, store_originals
 from chatapp.transcript.locking import lock_branches
 
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
@@ -47,6 +47,7 @@ def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
         row.position = (after + before) // 2
         row.tokens_through = through + row.tokens
         row.save(force_insert=True)
+        store_originals([row])
         # append() goes on behind placeholders too, or two rows would meet.
         Branch.objects.filter(pk=branch.pk, head_position__lt=row.position).update(
             head_position=row.position

@@ -13,6 +13,8 @@ REASONS = {
     "token_limit": "Token limit reached",
     "window": "Window nearly full",
     "overflow_retry": "Request was too large",
+    "overflow_again": "Request was still too large",
+    "precheck": "Request would have been too large",
     "manual": "By hand",
     "resummarize": "Re-summarised",
 }
@@ -35,6 +37,21 @@ OUTCOME_MEANINGS = {
     "error": "no usable answer",
     "forced": "made here without a model call, with parts left out",
 }
+# The rungs of a ladder: what was tried.
+MOVES = {
+    "compact": "Compaction",
+    "truncate": "Tool results cut",
+    "halve": "Fewer messages sent",
+    "give_up": "Gave up",
+}
+MOVE_MEANINGS = {
+    "compact": "What was said so far is sent as a summary; nothing stored is lost.",
+    "truncate": "The conversation goes on in a new branch with shortened tool results; the old "
+    "branch is stored as it was.",
+    "halve": "Only the newest messages were sent, in this turn alone; nothing stored changed.",
+    "give_up": "Nothing was left to try: the user was told what to do.",
+}
+RUNG_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = "interrupted"
 # The kind of a step that joins two texts.
 MERGE = "merge"
@@ -72,10 +89,19 @@ def trigger_words(trigger: str) -> str:
 
 
 def run_status(run: CompactionRun) -> SafeString:
+    """Return how a run stands, as a badge."""
+    return cells.badge(status_words(run), status_tone(run))
+
+
+def status_words(run: CompactionRun) -> str:
     """Return how a run stands; a failed one whose worker stopped reads Interrupted."""
     interrupted = run.status == CompactionRun.Status.FAILED and run.error_code == INTERRUPTED
-    label = "Interrupted" if interrupted else run.get_status_display()
-    return cells.badge(label, _TONES.get(run.status, ""))
+    return "Interrupted" if interrupted else str(run.get_status_display())
+
+
+def status_tone(run: CompactionRun) -> str:
+    """Return the tone of a run's badge."""
+    return _TONES.get(run.status, "")
 
 
 def summary_status(summary: SessionSummary) -> SafeString:

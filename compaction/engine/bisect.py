@@ -258,7 +258,15 @@ class BisectSummary:
         return part
 
     def _shortened(self, request: SummaryRequest, depth: int, parent: int | None) -> str:
-        """Return a text made without the model: chosen sentences, or the head of everything."""
+        """Return a text made without the model: chosen sentences, or the head of everything.
+
+        Two texts that have the size asked for together are joined as they are: nothing is lost.
+        """
+        joined = "\n\n".join(request.texts)
+        if joined and self.counter.count(joined) <= request.target_tokens:
+            made = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
+            self._record_made(request, made, depth=depth, parent=parent)
+            return joined
         if self.profile.fallback == "extractive":
             chosen = ExtractiveSummarizer(counter=self.counter).summarize(request)
             if chosen.text.strip():

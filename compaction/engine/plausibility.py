@@ -9,6 +9,7 @@ line.
 from __future__ import annotations
 
 import re
+import zlib
 
 from compaction.engine.types import SummaryRequest
 
@@ -27,6 +28,10 @@ SHORTEST_SENTENCE = 16
 FEWEST_SENTENCES = 4
 FEWEST_IDENTIFIERS = 3
 SHARE_INVENTED = 0.5
+# Prose shrinks to a third when it is packed, lists and tables to a tenth; a few words said over and
+# over, without a full stop, to a hundredth.
+SHARE_PACKED = 0.04
+SHORTEST_PACKED_CHARS = 1000
 
 
 def implausible(text: str, request: SummaryRequest) -> str:
@@ -54,6 +59,10 @@ def _is_echo(text: str) -> bool:
 
 def _repeated_share(text: str) -> float:
     """Return the part of the text, in characters, whose sentences stood there before."""
+    if len(text) >= SHORTEST_PACKED_CHARS:
+        data = text.encode("utf-8", "replace")
+        if len(zlib.compress(data)) < SHARE_PACKED * len(data):
+            return 1.0
     sentences = [one.strip().lower() for one in _SENTENCE_END.split(text)]
     sentences = [one for one in sentences if len(one) >= SHORTEST_SENTENCE]
     if len(sentences) < FEWEST_SENTENCES:

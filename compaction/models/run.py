@@ -49,6 +49,8 @@ class CompactionRun(models.Model):
     )
     instructions = models.TextField(blank=True)
     keep_last_n = models.PositiveIntegerField(null=True, blank=True)
+    # Tool results were read up to so many characters; NULL: whole. The step's page cuts the same.
+    result_chars = models.PositiveIntegerField(null=True, blank=True)
     replaces = models.ForeignKey(
         "compaction.SessionSummary",
         on_delete=models.SET_NULL,

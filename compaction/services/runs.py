@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
 LONGEST_BACKOFF_SECONDS = 3600
 INSERT_ATTEMPTS = 3
+# Reasons of runs after a refusal: what was said so far; then tool results that were not seen, too.
+OVERFLOW, OVERFLOW_AGAIN = "overflow_retry", "overflow_again"
 
 
 def request_run(

@@ -6,31 +6,33 @@ Everything is read from the cursor on (DESIGN.md, rule 8).
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from django.utils import timezone
 
-from chatapp.context import Context, HistoryPart, assemble, text_tokens, tools_tokens
+from chatapp.context import Context, text_tokens, tools_tokens
+from chatapp.lessons import taught
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
+from compaction.engine.boundaries import groups
 from compaction.engine.cuts import keep_last, keep_recent_tokens
-from compaction.engine.profile import Profile
-from compaction.engine.rendering import as_system_text
+from compaction.engine.parameters import Profile
+from compaction.engine.rendering import as_sent_text
 from compaction.engine.triggers import Facts, decide
 from compaction.engine.types import Decision, Item, Plan
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.selectors import (
-    anchor_before,
     bare_placeholders,
-    is_final_answer,
     newest_summaries,
 )
 from compaction.services.leases import state_of
 from compaction.services.profiles import parameters_of, profile_of
+from compaction.services.sending import PLAIN, Cut, context_of, kept_of
 
 
 @lru_cache(maxsize=64)
@@ -71,8 +73,8 @@ class Situation:
 
     @cached_property
     def model(self) -> ModelConfig:
-        """The session's model."""
-        return get_model(self.session.model)
+        """The session's model, with what its server taught."""
+        return taught(get_model(self.session.model))
 
     @cached_property
     def summaries(self) -> list[SessionSummary]:
@@ -113,7 +115,7 @@ class Situation:
     def sent_summary_tokens(self) -> int:
         """Tokens of the summaries with the frame that each one is sent in."""
         count = len(self.summaries or self.old_placeholders)
-        return self.summary_tokens + count * text_tokens(self.model, as_system_text(""))
+        return self.summary_tokens + count * text_tokens(self.model, as_sent_text(""))
 
     @cached_property
     def rows(self) -> list[Message]:
@@ -126,7 +128,7 @@ class Situation:
         return list(path_messages(self.branch, after=self.state.cursor - 1))
 
     @property
-    def _last_covered(self) -> Message | None:
+    def last_covered(self) -> Message | None:
         """The last summarised message, where the cursor stands at one."""
         found = self._from_cursor[:1]
         return found[0] if found and found[0].position == self.state.cursor else None
@@ -154,7 +156,7 @@ class Situation:
         return Facts(
             messages=max(0, self.branch.message_count - state.covered_messages),
             tokens=tokens,
-            request_tokens=fixed + tokens,
+            request_tokens=math.ceil(self.model.scale * (fixed + tokens)),
             usable=window - self.reserve if window > 0 else None,
             seconds_since=(timezone.now() - since).total_seconds() if since else None,
         )
@@ -182,7 +184,7 @@ class Situation:
     @property
     def compacts_now(self) -> Decision | None:
         """Why a request would be preceded by a compaction; None where it goes out as it is."""
-        return self._unless_prevented(self.decision)
+        return self.unless_prevented(self.decision)
 
     @property
     def compacts_next(self) -> Decision | None:
@@ -191,9 +193,10 @@ class Situation:
         The message's own tokens are not known yet: a long one may trip a limit that is near.
         """
         facts = replace(self.facts, messages=self.facts.messages + 1)
-        return self._unless_prevented(decide(self.profile, facts))
+        return self.unless_prevented(decide(self.profile, facts))
 
-    def _unless_prevented(self, decision: Decision | None) -> Decision | None:
+    def unless_prevented(self, decision: Decision | None) -> Decision | None:
+        """Return the decision, or None while another run works or nothing can be summarised."""
         if decision is None or self.backs_off or self.state.is_consolidating:
             return None
         return decision if self.plan().summarise else None
@@ -204,12 +207,13 @@ class Situation:
         until = self.state.backoff_until
         return until is not None and until > timezone.now()
 
-    def plan(self, *, keep_last_n: int | None = None) -> Plan:
+    def plan(self, *, keep_last_n: int | None = None, whole: bool = False) -> Plan:
         """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut.
 
-        An unanswered question is kept on top of that. Once tools have worked on it, it may be
-        summarised, or a long turn could never be compacted; it is sent verbatim all the same
-        (see `kept`).
+        What the model has not answered yet is kept on top of that: the open question, or the tool
+        results at the end with their calls. Earlier steps of a long turn may be summarised; its
+        question is sent verbatim all the same (see sending.kept_of). With `whole`, unseen results
+        are summarised too, because nothing else makes the request smaller.
         """
         items, question = self._before_question()
         if keep_last_n is None and self.profile.cut == "recent_tokens":
@@ -218,6 +222,10 @@ class Situation:
         else:
             count = self.profile.keep_last_n if keep_last_n is None else keep_last_n
             plan = keep_last(items, count)
+        unseen = 0 if whole or question else _unseen_results(items)
+        if len(plan.keep) < unseen:
+            cut = len(items) - unseen
+            plan = Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
         return Plan(summarise=plan.summarise, keep=(*plan.keep, *question))
 
     def _largest_tail(self) -> int:
@@ -225,7 +233,9 @@ class Situation:
         facts = self.facts
         if facts.usable is None:
             return self.profile.keep_recent_tokens
-        return max(0, facts.usable - self._fixed_tokens)
+        summary = self.profile.target_summary_tokens + text_tokens(self.model, as_sent_text(""))
+        usable = math.floor(facts.usable / self.model.scale)
+        return max(0, usable - self._fixed_tokens - min(summary, usable // 4))
 
     def _before_question(self) -> tuple[list[Item], list[Item]]:
         """Return the items up to the unanswered question, and the question (B08)."""
@@ -235,54 +245,31 @@ class Situation:
             index -= 1
         return items[:index], items[index:]
 
-    def kept(self) -> tuple[list[Message], list[Message]]:
+    def kept(self, *, groups: int | None = None) -> tuple[list[Message], list[Message]]:
         """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
-        cursor = self.state.cursor
-        rows = [row for row in self.rows if not row.is_rule]
-        limit = self.profile.history_limit
-        if limit and len(rows) > limit:
-            rows = _newest(rows, limit)
-        earlier = [row for row in self.pinned if not row.is_rule]
-        if cursor and not _answers_earlier(rows):
-            question = anchor_before(self.branch, cursor, last=self._last_covered)
-            if question is not None and question not in earlier:
-                earlier = sorted([*earlier, question], key=lambda row: row.position)
-        rules = [row for row in [*self.pinned, *self.rows] if row.is_rule]
-        return rules, [*earlier, *rows]
+        return kept_of(self, groups=groups)
 
-    def context(self, *, run_id: str | None = None) -> Context:
-        """Return what the next request sends."""
-        rules, kept = self.kept()
-        part = HistoryPart(
-            system=rules,
-            summaries=[as_system_text(text) for text in self.summary_texts],
-            summary_tokens=self.sent_summary_tokens,
-            kept=kept,
-        )
-        return assemble(self.session, part, reserve=self.reserve, run_id=run_id)
+    def context(self, *, run_id: str | None = None, cut: Cut = PLAIN) -> Context:
+        """Return what the next request sends; `cut` says what more is left out of it."""
+        context = self._plain_context if cut == PLAIN else context_of(self, cut=cut)
+        return replace(context, run_id=run_id)
+
+    @cached_property
+    def _plain_context(self) -> Context:
+        return context_of(self)
 
 
-def _answers_earlier(rows: list[Message]) -> bool:
-    """Whether the turn that was covered in part has its final answer among these rows.
+def _unseen_results(items: list[Item]) -> int:
+    """Return how many items at the end the model has not answered: question, call and results.
 
-    Rows that are added later do not change it, unless they are that answer: so the next request
-    starts as the one before (B40).
+    A question further up is sent verbatim in any case; one right before them saves nothing.
     """
-    for row in rows:
-        if row.role == Message.Role.USER:
-            return False
-        if is_final_answer(row):
-            return True
-    return False
-
-
-def _newest(rows: list[Message], limit: int) -> list[Message]:
-    """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
-    starts = [i for i, row in enumerate(rows) if row.role == Message.Role.USER]
-    fitting = [start for start in starts if len(rows) - start <= limit]
-    if fitting:
-        return rows[fitting[0] :]
-    return rows[starts[-1] :] if starts else rows
+    if not items or items[-1].role != "tool":
+        return 0
+    start = len(items) - len(groups(items)[-1].items)
+    while start > 0 and items[start - 1].role == "user":
+        start -= 1
+    return len(items) - start
 
 
 def situation_of(

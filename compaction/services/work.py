@@ -16,6 +16,7 @@ from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
 from compaction.convert import read_items
 from compaction.engine.bisect import BisectSummary, SummaryFailed
+from compaction.engine.inputs import limited_results
 from compaction.engine.protocols import Summarizer
 from compaction.engine.types import Item, Outcome, Step
 from compaction.engine.validation import does_not_shrink
@@ -24,9 +25,12 @@ from compaction.selectors import summaries_of
 from compaction.services import runs
 from compaction.services.errors import LostRaceError, OutOfTimeError, RunCancelledError
 from compaction.services.leases import Lease
+from compaction.services.precheck import REASON
+from compaction.services.runs import OVERFLOW_AGAIN
+from compaction.services.sending import limits_of
 from compaction.services.situation import Situation, situation_of
 from compaction.services.store import Sizes, store_new_version, store_summary
-from compaction.summarizer import prompt_of, summarizer_for
+from compaction.summarizer import prompt_of, summarising_model, summarizer_for
 
 logger = logging.getLogger(__name__)
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
@@ -92,7 +96,8 @@ def _is_running(run: CompactionRun) -> QuerySet[CompactionRun]:
 def _extend(work: Work, situation: Situation) -> None:
     """Summarise what came since the last summary."""
     run = work.run
-    if run.trigger == Trigger.PROACTIVE and situation.decision is None:
+    foreseen = run.reason == REASON
+    if run.trigger == Trigger.PROACTIVE and situation.decision is None and not foreseen:
         runs.finish(
             run,
             Status.SKIPPED,
@@ -100,7 +105,7 @@ def _extend(work: Work, situation: Situation) -> None:
             sentence="No trigger is due any more: another run has done the work.",
         )
         return
-    plan = situation.plan(keep_last_n=run.keep_last_n)
+    plan = situation.plan(keep_last_n=run.keep_last_n, whole=run.reason == OVERFLOW_AGAIN)
     if not plan.summarise:
         runs.finish(
             run,
@@ -179,13 +184,25 @@ def _summarise(
         deadline=work.deadline,
         cancelled=work.must_stop,
     )
+    limit = _result_chars(situation)
+    CompactionRun.objects.filter(pk=work.run.pk).update(result_chars=limit)
     engine = BisectSummary(
         profile=situation.profile,
         summarizer=summarizer,
         counter=situation.model.counter,
         on_step=_StepWriter(work, summarizer).write,
     )
-    return engine.run(items, previous=previous, instructions=work.run.instructions)
+    read = list(limited_results(items, limit))
+    return engine.run(read, previous=previous, instructions=work.run.instructions)
+
+
+def _result_chars(situation: Situation) -> int | None:
+    """Return how many characters of a tool result the summariser reads; None for all."""
+    profile = situation.profile
+    model = summarising_model(situation.session, profile)
+    if not profile.limit_tool_results or model.context_window <= 0:
+        return None
+    return limits_of(profile).max_chars(model.context_window)
 
 
 class _StepWriter:

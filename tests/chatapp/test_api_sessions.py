@@ -63,7 +63,6 @@ def test_tools_and_metadata_are_kept(api):
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("api", "responses", "cannot be used yet"),
         ("api", "telnet", "telnet"),
         ("api", "\ud800", "choice"),
         ("model", "gone", "There is no model 'gone'"),

@@ -144,7 +144,7 @@ def test_a_turn_costs_the_same_however_long_the_session_is(
     api, session, full_history, send, django_assert_num_queries
 ):
     store(session, talk(2))
-    with django_assert_num_queries(14) as first:
+    with django_assert_num_queries(15) as first:
         send({"content": "hello"})
     store(session, talk(100, words=1))
     with django_assert_num_queries(len(first)):

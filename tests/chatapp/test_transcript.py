@@ -286,7 +286,7 @@ def test_a_servers_ids_and_reasons_are_cleaned_and_cut(session):
 
 def test_a_megabyte_of_text_is_stored_whole(session):
     text = "lorem ipsum " * 90_000
-    (row,) = store(session, [{"role": "tool", "tool_call_id": "c", "content": text}])
+    (row,) = store(session, [{"role": "user", "content": text}])
     row.refresh_from_db()
     assert row.content == text
 

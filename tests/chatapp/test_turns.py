@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.db import connections
 from django.utils import timezone
 
+from chatapp.answering import NothingToAnswerError
 from chatapp.context import BaseContextBackend, Recovery, context_backend
 from chatapp.drafts import Draft
 from chatapp.llm import client
@@ -16,7 +18,6 @@ from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message, Session
 from chatapp.turn_lease import TurnInProgressError, TurnLease
 from chatapp.turns import (
-    NothingToAnswerError,
     Turn,
     TurnFailedError,
     begin_turn,
@@ -265,16 +266,34 @@ def test_full_history_says_what_to_do_when_the_window_is_too_small(session, mode
 class Stubborn(BaseContextBackend):
     """Offers the same context again after every overflow."""
 
-    def recover(self, session, error, attempt, *, emit=None):
+    def recover(self, session, error, previous, *, refused, emit=None):
         return Recovery(context=self.preview(session))
 
 
-def test_a_backend_that_never_gets_smaller_is_stopped(session, model_server, settings):
+def test_the_same_request_is_never_sent_twice(session, model_server, settings):
     settings.CHATAPP = settings.CHATAPP | {"CONTEXT": {"BACKEND": f"{__name__}.Stubborn"}}
     model_server.script = [{"when": {}, "reply": {"error": OVERFLOW}}]
     with pytest.raises(TurnFailedError):
         turn(session, user("hello"))
-    assert len(model_server.calls) == 9
+    assert len(model_server.calls) == 1
+
+
+class Restless(BaseContextBackend):
+    """Offers another context after every overflow, without end."""
+
+    def recover(self, session, error, previous, *, refused, emit=None):
+        count = 1 + (previous.memory if previous else 0)
+        first, *rest = refused.messages
+        messages = (first | {"content": f"{first['content']} {count}"}, *rest)
+        return Recovery(context=replace(refused, messages=messages), memory=count)
+
+
+def test_a_backend_that_never_ends_is_stopped(session, model_server, settings):
+    settings.CHATAPP = settings.CHATAPP | {"CONTEXT": {"BACKEND": f"{__name__}.Restless"}}
+    model_server.script = [{"when": {}, "reply": {"error": OVERFLOW}}]
+    with pytest.raises(TurnFailedError):
+        turn(session, user("hello"))
+    assert len(model_server.calls) == 13
 
 
 class Grumpy(BaseContextBackend):

@@ -9,11 +9,13 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError, transaction
 
+from chatapp.answering import MAX_MODEL_CALLS
 from chatapp.llm.errors import ErrorKind, from_body
 from chatapp.models import Message
-from chatapp.turns import MAX_RECOVERIES, TurnFailedError
+from chatapp.turns import TurnFailedError
 from compaction.engine.bisect import BisectSummary, cut_to_tokens
-from compaction.engine.profile import Profile, ProfileError, build
+from compaction.engine.parameters import Profile
+from compaction.engine.profile import ProfileError, build
 from compaction.engine.types import SummaryAnswer
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
@@ -191,7 +193,7 @@ def test_d12_recovering_has_a_bound_even_if_it_always_succeeds(session, model_se
     model_server.script = [{"when": {}, "reply": OVERFLOW}]
     with pytest.raises(TurnFailedError):
         say(session)
-    assert len(model_server.calls) <= MAX_RECOVERIES + 1
+    assert len(model_server.calls) <= MAX_MODEL_CALLS
 
 
 def test_d12_one_compaction_and_one_retry_are_all(session, model_server):

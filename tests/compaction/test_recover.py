@@ -59,7 +59,7 @@ def test_everything_before_the_question_is_summarised(session):
     assert summary.keep_last_n == 0
 
 
-def test_a_second_overflow_ends_the_turn_with_what_to_do(session, model_server):
+def test_an_overflow_that_lasts_ends_the_turn_with_what_to_do(session, model_server):
     model_server.script = [
         {"when": {"purpose": "chat"}, "reply": OVERFLOW},
         {"when": {}, "reply": {"text": "short"}},
@@ -72,6 +72,7 @@ def test_a_second_overflow_ends_the_turn_with_what_to_do(session, model_server):
 
 
 def test_a_compaction_that_fails_is_not_followed_by_the_same_request(session, model_server):
+    profile(**NEVER, halve_history=False)
     model_server.script = [
         {"when": {"purpose": "chat"}, "reply": OVERFLOW},
         {"when": {}, "reply": {"text": ""}},
@@ -132,7 +133,11 @@ def test_a_turn_in_the_middle_of_its_tools_keeps_its_question(owner, model_serve
     from chatapp.turns import Turn, run_turn
 
     assert run_turn(Turn(session=session)).answer.content == "the answer"
-    assert model_server.of("chat")[1].messages[-1] == question
+    sent = model_server.of("chat")[1].messages
+    assert question in sent
+    # The newest results are not summarised before the model has seen them.
+    assert [message["role"] for message in sent[-2:]] == ["assistant", "tool"]
+    assert sent[-1]["tool_call_id"] == "c3"
 
 
 def test_a_branch_that_another_run_holds_is_waited_for(session, monkeypatch):
@@ -150,7 +155,15 @@ def test_a_branch_that_another_run_holds_is_waited_for(session, monkeypatch):
     assert SessionSummary.objects.get().reason == "overflow_retry"
 
 
+def test_a_branch_that_stays_held_is_passed_by(session, model_server, settings):
+    settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 0}
+    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    assert say(session).answer.content == "the answer"
+    assert not model_server.summarising()
+
+
 def test_a_branch_that_stays_held_ends_the_turn_with_a_sentence(session, settings):
+    profile(**NEVER, halve_history=False)
     settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 0}
     Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
     with pytest.raises(TurnFailedError, match="Another run is compacting"):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from compaction.engine.parameters import Profile
-from compaction.engine.profile import ENVIRONMENT, PRESETS, ProfileError, build, from_environment, parameter_types
+from compaction.engine.profile import (
+    ENVIRONMENT,
+    PRESETS,
+    ProfileError,
+    build,
+    from_environment,
+    parameter_types,
+)
 
 
 def errors_of(**values) -> dict[str, str]:

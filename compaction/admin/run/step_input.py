@@ -15,6 +15,7 @@ from chatapp.models import Message
 from chatapp.selectors import path_messages
 from compaction.admin.words import MERGE
 from compaction.convert import to_item
+from compaction.engine.inputs import limited_results
 from compaction.engine.serialize import BETWEEN_BLOCKS, blocks, escape_tags
 from compaction.engine.types import Item
 from compaction.models import CompactionStep
@@ -84,7 +85,7 @@ class StepInput:
             batch = list(rows.filter(position__gt=after).only(*_COLUMNS)[:READ_AT_ONCE])
             if not batch:
                 return
-            yield from map(to_item, batch)
+            yield from limited_results(map(to_item, batch), self.step.run.result_chars)
             after = batch[-1].position
 
     def pieces(self) -> Iterator[str]:

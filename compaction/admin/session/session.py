@@ -29,7 +29,8 @@ from compaction.admin.session.standing import Standing, situation_for
 from compaction.admin.session.state_panel import state_panel
 from compaction.admin.session.strip import strip_panel
 from compaction.admin.tables import run_table, summary_table
-from compaction.engine.rendering import as_system_text
+from compaction.admin.timeline.sources import TIMELINE_SOURCES
+from compaction.engine.rendering import as_sent_text
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.situation import situation_of
 
@@ -45,9 +46,10 @@ class CompactedSessionAdmin(SessionAdmin):
     actions = ("compact_now", "resummarise")
     page_forms: ClassVar[Mapping[str, PageForm]] = SESSION_FORMS
     refusals = REFUSALS
+    timeline_sources = TIMELINE_SOURCES
 
     class Media:
-        css = {"all": ["compaction/session.css"]}
+        css = {"all": ["compaction/session.css", "compaction/ladder.css"]}
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         """Whether the operator may start runs."""
@@ -84,7 +86,7 @@ class CompactedSessionAdmin(SessionAdmin):
         ]
 
     def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
-        """Return meter, state, strip and messages; one sentence where that cannot be told."""
+        """Return meter, state, strip, timeline, messages; a sentence where that cannot be told."""
         try:
             standing = Standing(situation=situation_for(request, obj))
             panels = [meter_panel(standing), state_panel(standing), strip_panel(standing)]
@@ -94,7 +96,8 @@ class CompactedSessionAdmin(SessionAdmin):
         ways: tuple[Link, ...] = ()
         if standing.cursor:
             ways = (Link(label="At the cursor", url=place_url(obj.pk, standing.cursor)),)
-        return [*panels, messages_panel(request, obj, partial(fates_of, standing), ways=ways)]
+        shown = messages_panel(request, obj, partial(fates_of, standing), ways=ways)
+        return [*panels, self.timeline_panel(obj), shown]
 
     def tables_for(self, request: HttpRequest, obj: Session) -> list[Table]:
         """Add the newest runs and summaries."""
@@ -120,7 +123,7 @@ class CompactedSessionAdmin(SessionAdmin):
     def origins_of(self, session: Session, context: Context) -> Mapping[int, SafeString | str]:
         """Add which messages are summaries; one message may hold several, and the prompt."""
         situation = situation_of(session)
-        texts = [as_system_text(text) for text in situation.summary_texts]
+        texts = [as_sent_text(text) for text in situation.summary_texts]
         if situation.summaries:
             links = [summary_link(row) for row in situation.summaries]
         else:

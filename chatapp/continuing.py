@@ -1,0 +1,66 @@
+"""Going on from the server's last answer instead of sending the whole history again.
+
+Document 002's `previous_response_id` mode, made safe: the answer's row remembers a digest of what
+had been sent. Only where the next request begins with exactly that, and then the answer, does the
+server hold what we would send; a compaction, a restore, a fork or a changed prompt makes it differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from chatapp.context import Context
+from chatapp.llm.messages import ModelRequest
+from chatapp.llm.models import ModelConfig
+from chatapp.models import Message, Session
+from chatapp.selectors import path_q
+
+# In `metadata` of an answer: {"count": messages sent, "digest": of them}.
+SENT = "sent"
+
+
+def goes_on(session: Session, model: ModelConfig) -> bool:
+    """Whether the session's server keeps answers and may be asked to go on from one."""
+    return session.api == Session.Api.RESPONSES and model.keeps_responses and not session.stateless
+
+
+def continued(
+    request: ModelRequest, session: Session, model: ModelConfig, context: Context
+) -> ModelRequest:
+    """Return the request as a continuation of the last answer, where that sends the same."""
+    if not goes_on(session, model):
+        return request
+    kept = replace(request, stores=True)
+    answer = _last_answer(session)
+    sent = answer.metadata.get(SENT) if answer is not None and answer.response_id else None
+    if answer is None or not isinstance(sent, dict):
+        return kept
+    count = sent["count"]
+    places = context.places[count : count + 1]
+    follows = len(context.messages) > count + 1 and places == (answer.place,)
+    if not follows or digest_of(context.messages[:count]) != sent["digest"]:
+        return kept
+    return replace(kept, previous_response_id=answer.response_id, held=count + 1)
+
+
+def _last_answer(session: Session) -> Message | None:
+    """Return the newest assistant message of the path; nothing may have come after its state."""
+    rows = Message.objects.filter(
+        path_q(session.branch), role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE
+    )
+    return rows.order_by("-position").first()
+
+
+def sent_by(request: ModelRequest) -> dict[str, Any]:
+    """Return what the answer's row remembers of its request."""
+    return {"count": len(request.messages), "digest": digest_of(request.messages)}
+
+
+def digest_of(messages: Sequence[dict[str, Any]]) -> str:
+    """Return what tells one list of messages from another."""
+    text = json.dumps(list(messages), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,53 @@
+"""What a refusal says: which limit holds, and the sentence that a user reads at the end."""
+
+from __future__ import annotations
+
+from chatapp.context import Context
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.models import Message
+from compaction.services.situation import Situation
+
+_IN_TOKENS = {ErrorKind.CONTEXT_OVERFLOW, ErrorKind.REQUEST_OVER_RATE}
+
+
+def window_of(error: ModelError) -> int | None:
+    """Return the tokens that the server allows, where the error names them."""
+    return error.allowed if error.kind in _IN_TOKENS and error.allowed else None
+
+
+def sentence_for(error: ModelError, situation: Situation, refused: Context, *, tried: str) -> str:
+    """Return what happened, what was tried, and what to do."""
+    allowed = window_of(error) or situation.model.context_window
+    what = [error.sentence, tried]
+    alone = _question_alone(situation, refused, allowed)
+    if alone:
+        what = [error.sentence, alone]
+    return " ".join(text for text in [*what, _advice(error, alone=bool(alone))] if text)
+
+
+def _question_alone(situation: Situation, refused: Context, allowed: int) -> str:
+    """Return a sentence that names the message, where it alone is too large for the limit."""
+    question = next(
+        (row for row in reversed(situation.rows) if row.role == Message.Role.USER), None
+    )
+    if question is None:
+        return ""
+    account = refused.account
+    fixed = account.system + account.tools
+    if (question.tokens + fixed) * situation.model.scale + account.reserve <= allowed:
+        return ""
+    return (
+        f"Message {question.place} alone has about {question.tokens:,} tokens; the limit is "
+        f"{allowed:,}, with room for the answer."
+    )
+
+
+def _advice(error: ModelError, *, alone: bool) -> str:
+    if error.kind is ErrorKind.REQUEST_OVER_RATE:
+        return "Shorten the message, or have the limit per minute raised."
+    if alone:
+        return "Shorten the message, send it in pieces, or use a model with a larger window."
+    return (
+        "Shorten the message or its attachments, compact the session by hand, or use a model with "
+        "a larger window."
+    )

@@ -1,0 +1,143 @@
+"""Tool results cut in a replayed branch, and everything of ours that follows a replay."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from chatapp.blocks import texts_of, with_texts
+from chatapp.models import Branch, Message
+from chatapp.selectors import path_messages
+from chatapp.transcript import Replay, point_placeholder, replay
+from compaction.engine.tool_results import cut_blocks, is_oversized, sent_marker
+from compaction.models import CompactionState, SessionSummaryMessage
+from compaction.selectors import active_summaries_of
+from compaction.services.leases import Lease, ensure_state
+from compaction.services.sending import Cut, allotted, kept_of, limits_of
+from compaction.services.situation import Situation
+
+LINK_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutResults:
+    """How many tool results were cut by how many characters; `branch` holds them, if any."""
+
+    results: int = 0
+    characters: int = 0
+    branch: Branch | None = None
+
+
+def is_oversized_now(situation: Situation, window: int | None) -> bool:
+    """Whether the tool results, as they were sent, are too large alone or together (B15.1)."""
+    _, kept = kept_of(situation)
+    limits = limits_of(situation.profile)
+    single = limits.max_chars(window or situation.model.context_window)
+    sizes = [len(row.content or "") for row in kept if row.role == Message.Role.TOOL]
+    if situation.profile.limit_tool_results:
+        guarded = limits.max_chars(situation.model.context_window)
+        sizes = [min(size, guarded) for size in sizes]
+    return is_oversized(sizes, single=single, together=single)
+
+
+def cut_tool_results(situation: Situation, window: int | None) -> CutResults:
+    """Replay the active branch with its oversized tool results cut, and return what that saved.
+
+    Raises BranchBusyError while a run works on the branch, chatapp.drafts.TranscriptError when the
+    conversation went on elsewhere.
+    """
+    contents, characters = _contents(situation, window)
+    if not contents:
+        return CutResults()
+    state = ensure_state(situation.branch)
+    lease = Lease.take(state.pk, uuid.uuid4())
+    try:
+        done = replay(situation.session, contents=contents)
+    finally:
+        lease.release()
+    return CutResults(results=len(contents), characters=characters, branch=done.new)
+
+
+def _contents(situation: Situation, window: int | None) -> tuple[dict[UUID, Any], int]:
+    """Return the new contents of the results that shrink, and the characters they lose."""
+    _, kept = kept_of(situation)
+    cut = Cut(results_together=True, window=window)
+    keep = limits_of(situation.profile).min_keep(window or situation.model.context_window)
+    contents: dict[UUID, Any] = {}
+    characters = 0
+    for row, limit in allotted(situation, kept, cut):
+        content = row.wire()["content"]
+        before = texts_of(content)
+        after = cut_blocks(before, limit, min_keep=keep, marker=sent_marker)
+        lost = sum(map(len, before)) - sum(map(len, after))
+        if lost > 0:
+            contents[row.pk] = with_texts(content, after)
+            characters += lost
+    return contents, characters
+
+
+def follow_replay(replayed: Replay) -> None:
+    """Give the new branch a state, and copies of the summaries that cover replayed messages.
+
+    Positions stay, so cursors and coverage do; a summary that ends before the fork holds for the
+    new branch as it is.
+    """
+    old, new = replayed.old, replayed.new
+    old_state = ensure_state(old)
+    copies = _copy_summaries(replayed)
+    _point_placeholders(replayed, copies)
+    last = path_messages(new, through=old_state.cursor).order_by("-position").first()
+    CompactionState.objects.create(
+        branch=new,
+        profile=old_state.profile,
+        cursor=old_state.cursor,
+        covered_messages=old_state.covered_messages,
+        covered_tokens=last.tokens_through if last else 0,
+        last_consolidated_at=old_state.last_consolidated_at,
+        failures=old_state.failures,
+        backoff_until=old_state.backoff_until,
+    )
+
+
+def _copy_summaries(replayed: Replay) -> dict[UUID, UUID]:
+    """Copy the summaries that reach behind the fork; return {old id: new id}."""
+    fork = replayed.new.fork_position or 0
+    rows = active_summaries_of(replayed.old).filter(covers_through__gt=fork)
+    copies: dict[UUID, UUID] = {}
+    for summary in rows.order_by("covers_through", "created_at"):
+        old_id = summary.pk
+        summary.pk = copies[old_id] = uuid.uuid4()
+        summary._state.adding = True
+        summary.branch = replayed.new
+        summary.first_message_id = _mapped(replayed.ids, summary.first_message_id)
+        summary.last_message_id = _mapped(replayed.ids, summary.last_message_id)
+        summary.previous_id = _mapped(copies, summary.previous_id)
+        summary.save(force_insert=True)
+        _copy_links(old_id, summary.pk, replayed.ids)
+    return copies
+
+
+def _mapped(ids: Mapping[UUID, UUID], old: UUID | None) -> UUID | None:
+    return None if old is None else ids.get(old, old)
+
+
+def _copy_links(old: UUID, new: UUID, ids: Mapping[UUID, UUID]) -> None:
+    linked = SessionSummaryMessage.objects.filter(summary=old).values_list("message", flat=True)
+    links = [
+        SessionSummaryMessage(summary_id=new, message_id=ids.get(message, message))
+        for message in linked
+    ]
+    SessionSummaryMessage.objects.bulk_create(links, batch_size=LINK_BATCH)
+
+
+def _point_placeholders(replayed: Replay, copies: Mapping[UUID, UUID]) -> None:
+    """Have the replayed placeholders name the summaries of their own branch."""
+    rows = Message.objects.filter(branch=replayed.new, kind=Message.Kind.PLACEHOLDER)
+    by_name = {str(old): str(new) for old, new in copies.items()}
+    for row in rows:
+        new = by_name.get(row.metadata.get("summary_id", ""))
+        if new is not None:
+            point_placeholder(row, new)

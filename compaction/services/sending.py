@@ -1,0 +1,157 @@
+"""What a request sends of a branch: rules, summaries, and the messages that stay verbatim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from chatapp.blocks import texts_of, with_texts
+from chatapp.context import Context, HistoryPart, Shortened, assemble
+from chatapp.models import Message
+from compaction.convert import to_item
+from compaction.engine.boundaries import groups
+from compaction.engine.parameters import Profile
+from compaction.engine.rendering import ROLES, as_sent_text
+from compaction.engine.tool_results import ResultLimits, allot, cut_blocks, sent_marker
+from compaction.selectors import anchor_before, is_final_answer
+
+if TYPE_CHECKING:
+    from compaction.services.situation import Situation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What more is left out of one request; nothing of it changes what is stored.
+
+    `groups`: only that many of the newest groups, with the newest summary. `results_together`: all
+    tool results share what one may have. `window`: the tokens that tool results are measured by,
+    where a server named a smaller limit than the model's window.
+    """
+
+    groups: int | None = None
+    results_together: bool = False
+    window: int | None = None
+
+
+PLAIN = Cut()
+
+
+def limits_of(profile: Profile) -> ResultLimits:
+    """Return the limits that a profile sets for tool results."""
+    return ResultLimits(
+        share=profile.max_tool_result_context_share,
+        hard_max_chars=profile.hard_max_tool_result_chars,
+        min_keep_chars=profile.min_keep_chars,
+    )
+
+
+def kept_of(
+    situation: Situation, *, groups: int | None = None
+) -> tuple[list[Message], list[Message]]:
+    """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
+    cursor = situation.state.cursor
+    rows = [row for row in situation.rows if not row.is_rule]
+    limit = situation.profile.history_limit
+    if limit and len(rows) > limit:
+        rows = _newest(rows, limit)
+    question = _question_behind(situation, rows) if groups is not None else None
+    if groups is not None:
+        rows = newest_groups(rows, groups)
+    earlier = [row for row in situation.pinned if not row.is_rule]
+    if question is None and cursor and not _answers_earlier(rows):
+        question = anchor_before(situation.branch, cursor, last=situation.last_covered)
+    if question is not None and question not in [*earlier, *rows]:
+        earlier = sorted([*earlier, question], key=lambda row: row.position)
+    rules = [row for row in [*situation.pinned, *situation.rows] if row.is_rule]
+    return rules, [*earlier, *rows]
+
+
+def _question_behind(situation: Situation, rows: list[Message]) -> Message | None:
+    """Return the open question among the rows: it is sent however few groups are (rule 5)."""
+    return next((row for row in reversed(rows) if row.role == Message.Role.USER), None)
+
+
+def grouped(rows: list[Message]) -> list[list[Message]]:
+    """Return the rows in groups that may not be parted, in order."""
+    left = iter(rows)
+    return [[next(left) for _ in group.items] for group in groups(list(map(to_item, rows)))]
+
+
+def newest_groups(rows: list[Message], count: int) -> list[Message]:
+    """Return the rows of the newest groups."""
+    return [row for group in grouped(rows)[-count:] for row in group]
+
+
+def context_of(situation: Situation, *, cut: Cut = PLAIN) -> Context:
+    """Return what the next request sends."""
+    rules, kept = kept_of(situation, groups=cut.groups)
+    texts, tokens = situation.summary_texts, situation.sent_summary_tokens
+    if cut.groups is not None and situation.summaries:
+        # The newest has taken in those before it (rule 7).
+        texts = texts[-1:]
+        tokens = tokens * situation.summaries[-1].summary_tokens // max(1, situation.summary_tokens)
+    rendering = situation.profile.rendering
+    part = HistoryPart(
+        system=rules,
+        summaries=[as_sent_text(text) for text in texts],
+        summary_tokens=tokens,
+        summary_role=ROLES[rendering],
+        merge_system=rendering == "merged_system",
+        kept=kept,
+        shortened=shortened(situation, kept, cut),
+    )
+    return assemble(situation.session, part, model=situation.model, reserve=situation.reserve)
+
+
+def shortened(situation: Situation, kept: list[Message], cut: Cut) -> Mapping[UUID, Shortened]:
+    """Return the tool results that are sent shorter than they are stored."""
+    targets = allotted(situation, kept, cut)
+    limits, window = limits_of(situation.profile), cut.window or situation.model.context_window
+    found: dict[UUID, Shortened] = {}
+    for row, limit in targets:
+        content = row.wire()["content"]
+        before = texts_of(content)
+        after = cut_blocks(before, limit, min_keep=limits.min_keep(window), marker=sent_marker)
+        size = sum(map(len, before))
+        if sum(map(len, after)) < size:
+            tokens = -(-row.tokens * sum(map(len, after)) // size)
+            found[row.pk] = Shortened(content=with_texts(content, after), tokens=tokens)
+    return found
+
+
+def allotted(situation: Situation, kept: list[Message], cut: Cut) -> list[tuple[Message, int]]:
+    """Return the tool results that are too long with the characters each one may have."""
+    if not (situation.profile.limit_tool_results or cut.results_together):
+        return []
+    limits, window = limits_of(situation.profile), cut.window or situation.model.context_window
+    results = [row for row in kept if row.role == Message.Role.TOOL]
+    sizes = [len(row.content or "") for row in results]
+    single = limits.max_chars(window)
+    together = single if cut.results_together else sum(sizes) + 1
+    found = allot(sizes, single=single, together=together, min_keep=limits.min_keep(window))
+    return [(results[index], limit) for index, limit in found.items()]
+
+
+def _answers_earlier(rows: list[Message]) -> bool:
+    """Whether the turn that was covered in part has its final answer among these rows.
+
+    Rows that are added later do not change it, unless they are that answer: so the next request
+    starts as the one before (B40).
+    """
+    for row in rows:
+        if row.role == Message.Role.USER:
+            return False
+        if is_final_answer(row):
+            return True
+    return False
+
+
+def _newest(rows: list[Message], limit: int) -> list[Message]:
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
+    starts = [i for i, row in enumerate(rows) if row.role == Message.Role.USER]
+    fitting = [start for start in starts if len(rows) - start <= limit]
+    if fitting:
+        return rows[fitting[0] :]
+    return rows[starts[-1] :] if starts else rows

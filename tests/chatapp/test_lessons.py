@@ -1,0 +1,97 @@
+"""What servers teach about themselves (lessons.py), and where it is used."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatapp.context import Account
+from chatapp.lessons import learn_from_error, learn_from_usage, taught
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.models import ModelConfig
+from chatapp.models import Lesson
+
+pytestmark = pytest.mark.django_db
+
+MODEL = ModelConfig(
+    alias="default",
+    backend="x",
+    name="m",
+    context_window=32_000,
+    max_output=1_000,
+    base_url="http://127.0.0.1:1/v1",
+)
+
+
+def overflow(**numbers) -> ModelError:
+    return ModelError(ErrorKind.CONTEXT_OVERFLOW, **numbers)
+
+
+def test_a_smaller_window_is_learnt_and_used():
+    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
+    assert taught(MODEL).context_window == 8_192
+
+
+def test_a_larger_window_than_configured_is_not_used():
+    learn_from_error(MODEL, overflow(allowed=128_000), Account(kept=500))
+    assert taught(MODEL).context_window == 32_000
+    assert not Lesson.objects.exists()
+
+
+def test_a_misread_number_teaches_nothing():
+    learn_from_error(MODEL, overflow(allowed=1), Account(kept=500))
+    assert not Lesson.objects.exists()
+
+
+def test_a_limit_per_minute_is_no_window():
+    error = ModelError(ErrorKind.REQUEST_OVER_RATE, allowed=8_000, observed=9_000)
+    learn_from_error(MODEL, error, Account(kept=9_000))
+    assert not Lesson.objects.exists()
+
+
+def test_a_refusal_that_names_the_request_teaches_the_counting():
+    # 33 000 with room for an answer of 1 000: 32 000 of the server's are 20 000 of ours.
+    learn_from_error(MODEL, overflow(allowed=32_000, observed=33_000), Account(kept=20_000))
+    assert taught(MODEL).tokens_per_count == pytest.approx(1.6)
+
+
+def test_a_refusal_without_numbers_teaches_that_our_count_is_too_low():
+    learn_from_error(MODEL, overflow(), Account(kept=24_000))
+    assert taught(MODEL).tokens_per_count == pytest.approx(32_000 / 25_000)
+
+
+def test_a_small_request_teaches_nothing_about_counting():
+    learn_from_error(MODEL, overflow(observed=40_000), Account(kept=900))
+    learn_from_usage(MODEL, 2_000, 900)
+    assert not Lesson.objects.exists()
+
+
+def test_usage_above_our_count_is_believed_at_once_and_below_it_slowly():
+    learn_from_usage(MODEL, 15_000, 10_000)
+    assert taught(MODEL).tokens_per_count == pytest.approx(1.5)
+    learn_from_usage(taught(MODEL), 10_000, 10_000)
+    assert taught(MODEL).tokens_per_count == pytest.approx(1.35)
+
+
+def test_usage_that_agrees_writes_nothing(django_assert_num_queries):
+    with django_assert_num_queries(0):
+        learn_from_usage(MODEL, 10_500, 10_000)
+
+
+def test_a_count_that_is_too_high_never_makes_room():
+    learn_from_usage(MODEL, 6_000, 10_000)
+    model = taught(MODEL)
+    assert model.tokens_per_count < 1
+    assert model.scale == 1.0
+
+
+def test_lessons_are_of_one_server_and_model():
+    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
+    from dataclasses import replace
+
+    assert taught(replace(MODEL, name="other")).context_window == 32_000
+    assert taught(replace(MODEL, base_url="")).context_window == 32_000
+
+
+def test_the_account_measures_room_as_the_server_counts():
+    account = Account(kept=1_000, reserve=100, window=2_000, tokens_per_count=1.5)
+    assert (account.used, account.room, account.free) == (1_000, 500, 400)

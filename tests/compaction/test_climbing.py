@@ -1,0 +1,415 @@
+"""The ladder in real turns: what is sent, stored and told, rung after rung (document 004)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chatapp.models import Branch, Incident, Message, Session
+from chatapp.selectors import path_messages
+from chatapp.transcript import set_pinned
+from chatapp.turns import Turn, TurnFailedError, run_turn
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    RecoveryRung,
+    SessionSummary,
+)
+from compaction.services.compact import compact_branch
+from compaction.services.situation import situation_of
+from tests.chatapp.test_transcript import check_all_sums
+from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.fakes.model_server import estimate, text_of
+from tests.fakes.strict_checker import faults
+
+OVERFLOW = {
+    "error": {
+        "status": 400,
+        "body": {"error": {"code": "context_length_exceeded", "message": "too large"}},
+    }
+}
+NEVER = {"message_limit": 0, "max_context_tokens": 0, "cooldown_seconds": 0}
+SHORT = {"when": {}, "reply": {"text": "short"}}
+
+
+@pytest.fixture
+def server(model_server, use_models):
+    use_models(model_server.models(CONTEXT_WINDOW=8000, MAX_OUTPUT=500), TOKEN_COUNTER="chars4")
+    return model_server
+
+
+def limit(tokens: int) -> list[dict]:
+    """A server that refuses larger chat requests without saying how many tokens it takes."""
+    rule = {"when": {"purpose": "chat", "est_tokens_gt": tokens}, "reply": OVERFLOW}
+    return [rule, SHORT]
+
+
+def say(session: Session, *wires: dict, **turn):
+    store(session, wires)
+    return run_turn(Turn(session=Session.objects.get(pk=session.pk), **turn))
+
+
+def climbed() -> list[tuple[str, str]]:
+    return list(RecoveryRung.objects.order_by("created_at", "order").values_list("move", "outcome"))
+
+
+def sent(server) -> list[list[dict]]:
+    return [called.messages for called in server.of("chat")]
+
+
+def results(count: int, lines: int) -> list[dict]:
+    calls = [
+        {"id": f"r{n}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        for n in range(count)
+    ]
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    return [asked, *(result(f"r{n}", f"MK-{n:04d}\n" + "a line\n" * lines) for n in range(count))]
+
+
+def test_a_compaction_that_frees_tokens_is_the_first_rung(owner, server, queued):
+    profile(**NEVER)
+    server.script = limit(400)
+    session = SessionFactory(owner=owner, wires=talk(6))
+    assert say(session, user("hello")).answer.content == "short"
+    assert climbed() == [("compact", "smaller")]
+    rung = RecoveryRung.objects.get()
+    assert rung.run == CompactionRun.objects.get()
+    assert rung.tokens_after < rung.tokens_before
+    assert (rung.error_kind, rung.error) == ("context_overflow", "too large")
+
+
+def test_oversized_results_are_cut_where_nothing_can_be_compacted(owner, server, queued):
+    profile(**NEVER)
+    server.script = limit(3000)
+    session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 900)])
+    assert say(session).answer.content == "short"
+    assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
+    rung = RecoveryRung.objects.get(move="truncate")
+    assert rung.results_cut >= 1
+    assert rung.characters_cut > 0
+    assert rung.replay == Branch.objects.get(kind="replay")
+    assert not server.summarising()
+
+
+def test_an_answer_after_a_cut_goes_into_the_new_branch_and_the_next_turn_too(
+    owner, server, queued
+):
+    profile(**NEVER)
+    server.script = limit(3000)
+    session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 900)])
+    answer = say(session).answer
+    new = Branch.objects.get(kind="replay")
+    assert answer.branch == new
+    say(session, user("thanks"))
+    assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
+    assert [row.content for row in path_messages(new)][-3:] == ["short", "thanks", "short"]
+    check_all_sums(session)
+
+
+def test_a_repeated_request_finds_its_answer_in_the_replayed_branch(owner, server, queued, api):
+    profile(**NEVER)
+    server.script = limit(2000)
+    session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 600)[:-1]])
+    url = f"/api/v1/sessions/{session.pk}/turns/"
+    body = {"messages": [results(3, 600)[-1]]}
+    first = api.post(url, body, format="json", HTTP_IDEMPOTENCY_KEY="k1")
+    calls = len(server.calls)
+    again = api.post(url, body, format="json", HTTP_IDEMPOTENCY_KEY="k1")
+    assert first.status_code == again.status_code == 200, first.data
+    assert Branch.objects.filter(kind="replay").count() == 1
+    assert again.data["answer"]["id"] == first.data["answer"]["id"]
+    assert len(server.calls) == calls
+
+
+def test_fewer_groups_are_sent_when_summaries_fail(owner, server, queued):
+    profile(**NEVER)
+    empty = {"when": {"purpose": "summary"}, "reply": {"text": ""}}
+    server.script = [empty, *limit(160)]
+    session = SessionFactory(owner=owner, wires=talk(12))
+    assert say(session, user("THE QUESTION")).answer.content == "short"
+    assert climbed()[0] == ("compact", "failed")
+    assert {move for move, _ in climbed()[1:]} == {"halve"}
+    groups = RecoveryRung.objects.filter(move="halve").order_by("order")
+    assert list(groups.values_list("groups", flat=True)) == [20, 10, 5, 2]
+    assert [len(messages) for messages in sent(server)] == [25, 20, 10, 5, 2]
+
+
+def test_the_question_is_verbatim_in_every_attempt_and_every_request_is_strict(
+    owner, server, queued
+):
+    profile(**NEVER)
+    empty = {"when": {"purpose": "summary"}, "reply": {"text": ""}}
+    server.script = [empty, {"when": {"purpose": "chat"}, "reply": OVERFLOW}]
+    history = [*talk(10), call("f", "c1"), result("c1"), *talk(3)]
+    session = SessionFactory(owner=owner, wires=history, system_prompt="Be brief.")
+    with pytest.raises(TurnFailedError):
+        say(session, user("THE QUESTION"))
+    for messages in sent(server):
+        assert messages[-1] == user("THE QUESTION")
+        assert messages[0] == {"role": "system", "content": "Be brief."}
+        assert faults(messages) == []
+    assert len({json.dumps(messages) for messages in sent(server)}) == len(sent(server))
+    assert climbed()[-1][0] == "give_up"
+
+
+def test_a_question_whose_tools_have_worked_stays_when_groups_are_left_out(owner, server, queued):
+    profile(**NEVER, max_overflow_compaction_attempts=0)
+    server.script = limit(220)
+    work = [wire for n in range(8) for wire in (call("f", f"c{n}"), result(f"c{n}", "out " * 30))]
+    session = SessionFactory(owner=owner, wires=[*talk(3), user("THE QUESTION"), *work])
+    assert say(session).answer.content == "short"
+    last = sent(server)[-1]
+    assert user("THE QUESTION") in last
+    assert last[-1]["tool_call_id"] == "c7"
+    assert faults(last) == []
+
+
+def test_the_whole_turn_is_bounded(owner, server, queued):
+    profile(**NEVER)
+    server.script = [
+        {"when": {"purpose": "chat"}, "reply": OVERFLOW},
+        {"when": {}, "reply": {"text": "s"}},
+    ]
+    session = SessionFactory(owner=owner, wires=[*talk(30), user("q"), *results(3, 900)])
+    with pytest.raises(TurnFailedError, match="still too large after"):
+        say(session)
+    assert len(server.of("chat")) <= 10
+    assert Incident.objects.get(kind="error").code == "context_overflow"
+    assert RecoveryRung.objects.order_by("order").last().move == "give_up"
+    assert RecoveryRung.objects.values("recovery").distinct().count() == 1
+
+
+def test_each_rung_is_told_to_the_client(owner, server, queued):
+    profile(**NEVER)
+    server.script = limit(3000)
+    told: list[tuple[str, dict]] = []
+    session = SessionFactory(owner=owner, wires=[user("read"), *results(3, 900)])
+    say(session, stream=True, emit=lambda *news: told.append(news))
+    rungs = [payload for name, payload in told if name == "compaction"]
+    assert [(r["phase"], r["reason"]) for r in rungs] == [
+        ("started", "overflow_retry"),
+        ("finished", "overflow_retry"),
+        ("started", "tool_result_truncation"),
+        ("finished", "tool_result_truncation"),
+    ]
+    assert rungs[1]["outcome"] == "no_help"
+    assert rungs[3]["results_cut"] >= 1
+    assert rungs[3]["branch"] == str(Branch.objects.get(kind="replay").pk)
+
+
+def test_the_rungs_can_be_switched_off_one_by_one(owner, server, queued):
+    profile(
+        **NEVER,
+        max_overflow_compaction_attempts=0,
+        truncate_tool_results=False,
+        halve_history=False,
+    )
+    server.script = limit(100)
+    session = SessionFactory(owner=owner, wires=talk(6))
+    with pytest.raises(TurnFailedError):
+        say(session, user("hello"))
+    assert climbed() == [("give_up", "no_help")]
+    assert len(server.calls) == 1
+
+
+def test_a_limit_per_minute_climbs_with_that_limit_and_is_not_the_window(owner, server, queued):
+    profile(**NEVER)
+    tpm = {
+        "status": 429,
+        "body": {
+            "error": {
+                "code": "rate_limit_exceeded",
+                "message": "Request too large for m on tokens per min (TPM): Limit 600, "
+                "Requested 1200. The input or output tokens must be reduced.",
+            }
+        },
+    }
+    server.script = [
+        {"when": {"purpose": "chat", "est_tokens_gt": 600}, "reply": {"error": tpm}},
+        SHORT,
+    ]
+    session = SessionFactory(owner=owner, wires=talk(12))
+    assert say(session, user("hello")).answer.content == "short"
+    assert climbed() == [("compact", "smaller")]
+    assert RecoveryRung.objects.get().allowed == 600
+    assert situation_of(Session.objects.get()).model.context_window == 8000
+
+
+def test_what_a_server_taught_is_used_by_the_trigger(owner, server, queued):
+    profile(**NEVER, window_trigger=True)
+    named = {
+        "error": {
+            "status": 400,
+            "body": {"error": {"message": "This model's maximum context length is 1000 tokens."}},
+        }
+    }
+    server.script = [{"when": {"purpose": "chat", "est_tokens_gt": 1000}, "reply": named}, SHORT]
+    session = SessionFactory(owner=owner, wires=talk(14))
+    say(session, user("hello"))
+    assert len(server.of("chat")) == 2
+    store(session, talk(12))
+    say(session, user("again"))
+    # The second time nothing is refused: the window that was learnt fires the trigger.
+    assert [called.status for called in server.of("chat")] == [400, 200, 200]
+
+
+# --- what follows a replay ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compacted(owner, server, queued) -> Session:
+    """A session with a summary over a pinned, oversized result, and more after it."""
+    profile(**NEVER)
+    wires = [*talk(3), user("read"), *results(2, 900), *talk(2)]
+    session = SessionFactory(owner=owner, wires=wires)
+    for row in Message.objects.filter(role="tool"):
+        set_pinned(row, True)
+    server.script = [SHORT]
+    run = compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=0)
+    assert run.status == "succeeded"
+    return Session.objects.get(pk=session.pk)
+
+
+def cut(session: Session) -> Branch:
+    from compaction.services.replays import cut_tool_results
+
+    return cut_tool_results(situation_of(session), None).branch
+
+
+def test_the_cursor_and_the_sums_up_to_it_follow(compacted):
+    old = CompactionState.objects.get(branch=compacted.branch)
+    new = CompactionState.objects.get(branch=cut(compacted))
+    assert (new.cursor, new.covered_messages) == (old.cursor, old.covered_messages)
+    row = path_messages(new.branch, through=new.cursor).order_by("-position").first()
+    assert new.covered_tokens == row.tokens_through < old.covered_tokens
+    assert new.lease_owner is None
+    check_all_sums(compacted)
+
+
+def test_a_summary_behind_the_fork_is_copied_with_its_links(compacted):
+    old = SessionSummary.objects.get()
+    new = cut(compacted)
+    copy = SessionSummary.objects.get(branch=new)
+    assert copy.summary_text == old.summary_text
+    assert (copy.covers_from, copy.covers_through) == (old.covers_from, old.covers_through)
+    linked = set(Message.objects.filter(summary_links__summary=copy).values_list("position"))
+    assert linked == set(Message.objects.filter(summary_links__summary=old).values_list("position"))
+    path = set(path_messages(new).values_list("pk", flat=True))
+    assert set(copy.links.values_list("message", flat=True)) <= path
+    assert {copy.first_message_id, copy.last_message_id} <= path
+    assert SessionSummary.objects.get(pk=old.pk).status == "active"
+
+
+def test_the_placeholder_names_the_copy(compacted):
+    new = cut(compacted)
+    mark = Message.objects.get(branch=new, kind="placeholder")
+    assert mark.metadata["summary_id"] == str(SessionSummary.objects.get(branch=new).pk)
+
+
+def test_the_next_request_is_the_same_apart_from_the_cut_texts(compacted):
+    before = situation_of(compacted).context().messages
+    cut(compacted)
+    after = situation_of(Session.objects.get()).context().messages
+    assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
+    assert len(after) == len(before)
+    shrunk = [m for m in after if "truncated" in text_of(m)]
+    assert shrunk
+    assert estimate(list(after)) < estimate(list(before))
+
+
+def test_the_old_branch_still_sends_what_it_sent(compacted):
+    old = compacted.branch
+    before = situation_of(compacted).context().messages
+    cut(compacted)
+    Session.objects.update(active_branch=old)
+    assert situation_of(Session.objects.get()).context().messages == before
+
+
+def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
+    profile(**NEVER)
+    session = SessionFactory(owner=owner, wires=talk(4))
+    server.script = [SHORT]
+    compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=0)
+    store(session, [user("read"), *results(3, 900)])
+    session = Session.objects.get()
+    cut(session)
+    assert SessionSummary.objects.count() == 1
+    assert "short" in text_of(situation_of(Session.objects.get()).context().messages[0])
+
+
+def test_a_branch_in_use_is_not_replayed(compacted):
+    import uuid
+
+    from compaction.services.errors import BranchBusyError
+    from compaction.services.leases import Lease
+
+    Lease.take(compacted.branch.pk, uuid.uuid4())
+    with pytest.raises(BranchBusyError):
+        cut(compacted)
+    assert Branch.objects.count() == 1
+
+
+# --- rendering and the guard before sending -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rendering", "roles"),
+    [
+        ("system", ["system", "system", "user"]),
+        ("merged_system", ["system", "user"]),
+        ("user_tags", ["system", "user", "user"]),
+    ],
+)
+def test_a_summary_is_rendered_as_the_profile_says(owner, server, queued, rendering, roles):
+    profile(**NEVER, rendering=rendering)
+    server.script = [SHORT]
+    session = SessionFactory(owner=owner, wires=talk(4), system_prompt="Be brief.")
+    compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=0)
+    say(session, user("hello"))
+    messages = sent(server)[-1]
+    assert [message["role"] for message in messages] == roles
+    assert "<summary>\nshort\n</summary>" in text_of(messages[-2])
+
+
+def test_a_server_with_one_system_message_gets_one_whatever_the_profile_says(
+    owner, server, queued, use_models
+):
+    use_models(server.models(CONTEXT_WINDOW=8000, SINGLE_LEADING_SYSTEM=True))
+    profile(**NEVER, rendering="system")
+    server.script = [SHORT]
+    session = SessionFactory(owner=owner, wires=talk(4), system_prompt="Be brief.")
+    compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=0)
+    say(session, user("hello"))
+    assert [message["role"] for message in sent(server)[-1]] == ["system", "user"]
+
+
+def test_a_result_above_its_share_is_cut_in_the_request_only(owner, server, queued):
+    profile(**NEVER)
+    server.script = [SHORT]
+    long = "a line\n" * 3000
+    session = SessionFactory(owner=owner, wires=[user("go"), call("f", "c1"), result("c1", long)])
+    context = say(session).context
+    # 8 000 tokens: three tenths of them are 9 600 characters.
+    assert len(sent(server)[0][-1]["content"]) <= 9600
+    assert Message.objects.get(role="tool").content == long
+    assert Branch.objects.count() == 1
+    assert context.account.pending < Message.objects.get(role="tool").tokens
+
+
+def test_a_request_that_cannot_fit_is_shortened_before_it_is_sent(owner, server, queued):
+    profile(**NEVER, precheck_margin=1.2)
+    server.script = limit(7000)
+    session = SessionFactory(owner=owner, wires=[user("go"), *results(4, 1300)])
+    assert say(session).answer.content == "short"
+    assert [called.status for called in server.of("chat")] == [200]
+    assert not RecoveryRung.objects.exists()
+
+
+def test_a_long_history_is_compacted_before_it_is_refused(owner, server, queued):
+    profile(**NEVER, precheck_margin=1.2)
+    server.script = limit(7000)
+    session = SessionFactory(owner=owner, wires=talk(40, words=60))
+    assert say(session, user("hello")).answer.content == "short"
+    assert [called.status for called in server.of("chat")] == [200]
+    assert CompactionRun.objects.get().reason == "precheck"
