@@ -7,6 +7,14 @@ from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import Message
 from compaction.services.situation import Situation
 
+# What happened, without the advice: that depends on what was tried.
+_HAPPENED = {
+    ErrorKind.CONTEXT_OVERFLOW: "The request is larger than the model's context window.",
+    ErrorKind.REQUEST_OVER_RATE: "The request holds more tokens than the model server allows in a "
+    "minute, so waiting does not help.",
+    ErrorKind.TOO_MANY_MESSAGES: "The conversation has more messages than the model server takes.",
+    ErrorKind.BODY_TOO_LARGE: "The request has more bytes than the model server takes.",
+}
 _IN_TOKENS = {ErrorKind.CONTEXT_OVERFLOW, ErrorKind.REQUEST_OVER_RATE}
 
 
@@ -18,11 +26,10 @@ def window_of(error: ModelError) -> int | None:
 def sentence_for(error: ModelError, situation: Situation, refused: Context, *, tried: str) -> str:
     """Return what happened, what was tried, and what to do."""
     allowed = window_of(error) or situation.model.context_window
-    what = [error.sentence, tried]
+    happened = _HAPPENED.get(error.kind, error.sentence)
     alone = _question_alone(situation, refused, allowed)
-    if alone:
-        what = [error.sentence, alone]
-    return " ".join(text for text in [*what, _advice(error, alone=bool(alone))] if text)
+    said = [happened, alone or tried, _advice(error, alone=bool(alone))]
+    return " ".join(text for text in said if text)
 
 
 def _question_alone(situation: Situation, refused: Context, allowed: int) -> str:
