@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chatapp.adjustments import LARGEST, Adjustments, changed
+from chatapp.assembling import Context
 from chatapp.connections import release_connection
-from chatapp.context import Context, Emit, Recovery, context_backend
+from chatapp.context import Emit, Recovery, context_backend
 from chatapp.continuing import SENT, digest_of, goes_on, sent_by
 from chatapp.incidents import Kind, note
 from chatapp.lessons import learn_from_error

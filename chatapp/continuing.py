@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from chatapp.context import Context
+from chatapp.assembling import Context
 from chatapp.llm.messages import ModelRequest
 from chatapp.llm.models import ModelConfig
 from chatapp.models import Message, Session

@@ -16,7 +16,7 @@ from chatapp.llm.models import ModelConfig
 from chatapp.models import Lesson
 
 if TYPE_CHECKING:
-    from chatapp.context import Account
+    from chatapp.assembling import Account
 
 # Smaller windows and answers than these are misread numbers.
 SMALLEST_WINDOW_TOKENS = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chatapp.context import Context
+from chatapp.assembling import Context
 from chatapp.continuing import continued
 from chatapp.lessons import taught
 from chatapp.llm.messages import ModelRequest

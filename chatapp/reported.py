@@ -12,7 +12,7 @@ from chatapp.llm.models import ModelConfig
 from chatapp.models import Session
 
 if TYPE_CHECKING:
-    from chatapp.context import Account
+    from chatapp.assembling import Account
 
 
 def take_in(

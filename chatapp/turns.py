@@ -16,8 +16,9 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError
 
 from chatapp.answering import Asking, NoAnswerError, Question
+from chatapp.assembling import Context
 from chatapp.conf import chatapp_settings
-from chatapp.context import Context, Emit, TurnOutcome, context_backend, silent, tell
+from chatapp.context import Emit, TurnOutcome, context_backend, silent, tell
 from chatapp.drafts import Draft, SessionDeletedError
 from chatapp.llm.errors import ModelError
 from chatapp.llm.messages import Reply

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.core.checks import CheckMessage
 
-from chatapp.context import BaseContextBackend, Context, Emit, Recovery, silent
+from chatapp.assembling import Context
+from chatapp.context import BaseContextBackend, Emit, Recovery, silent
 from chatapp.llm.errors import ModelError
 from chatapp.models import Message, Session
 from compaction.models import CompactionRun

@@ -17,7 +17,8 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.path_page import place_url
-from chatapp.context import Account, Context, context_backend
+from chatapp.assembling import Account, Context
+from chatapp.context import context_backend
 from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.models import Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from chatapp.context import Context
+from chatapp.assembling import Context
 from chatapp.models import Message
 from compaction.engine.tool_results import Route, precheck
 from compaction.engine.types import Decision

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
 from typing import Any
 
+from chatapp.assembling import Context
 from chatapp.connections import release_connection
-from chatapp.context import Context, Emit, Recovery
+from chatapp.context import Emit, Recovery
 from chatapp.drafts import TranscriptError
 from chatapp.llm.errors import ModelError
 from chatapp.models import Branch, Session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatapp.context import Context
+from chatapp.assembling import Context
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import Message
 from compaction.services.situation import Situation

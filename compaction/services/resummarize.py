@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chatapp.context import text_tokens
+from chatapp.assembling import text_tokens
 from chatapp.llm.models import ModelConfig
 from chatapp.models import Session
 from compaction.conf import compaction_settings

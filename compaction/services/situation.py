@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 from django.utils import timezone
 
-from chatapp.context import Context, text_tokens, tools_tokens
+from chatapp.assembling import Context, text_tokens, tools_tokens
 from chatapp.lessons import taught
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session

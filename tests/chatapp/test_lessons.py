@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatapp.context import Account
+from chatapp.assembling import Account
 from chatapp.lessons import learn_from_error, learn_from_usage, taught
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.models import ModelConfig
