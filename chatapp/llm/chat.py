@@ -13,7 +13,6 @@ from chatapp.llm.models import ModelConfig
 from chatapp.llm.streams import follow, plain
 from chatapp.wire import text_of
 
-
 # Stands for what is no text where a server takes texts only.
 IMAGE_NOT_SENT = "[image not sent]"
 
