@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 
 from chatapp.models import Branch, Message
 from chatapp.selectors import Segment, path_messages, path_q, segments
-from compaction.models import SessionSummary
+from compaction.models import SessionSummary, SessionSummaryMessage
 
 # How many summaries of forks and parents over one stretch are looked past, at most.
 MAX_OVERLAPS = 20
@@ -100,7 +100,7 @@ def coverage_of(branch: Branch) -> Coverage:
     its writer kept (document 002 appended it behind them and noted `keepLastN`).
     """
     newest = summaries_of(branch).values_list("covers_through", flat=True).first()
-    cursor = newest if newest is not None else _placeholder_reach(branch)
+    cursor = newest if newest is not None else placeholder_reach(branch)
     if not cursor:
         return Coverage()
     rows = path_messages(branch, through=cursor)
@@ -111,7 +111,8 @@ def coverage_of(branch: Branch) -> Coverage:
     )
 
 
-def _placeholder_reach(branch: Branch) -> int:
+def placeholder_reach(branch: Branch) -> int:
+    """Return up to where an old placeholder without a summary row covers the path, or 0."""
     found = bare_placeholders(branch, 1)
     if not found:
         return 0
@@ -120,6 +121,17 @@ def _placeholder_reach(branch: Branch) -> int:
     rows = path_messages(branch, through=found[0].position).order_by("-position")
     positions = list(rows.values_list("position", flat=True)[skipped : skipped + 1])
     return positions[0] if positions else 0
+
+
+def hidden_messages(branch: Branch, cursor: int) -> QuerySet[Message]:
+    """Return the messages up to a cursor that no active summary was made from, in order.
+
+    What is pinned is sent all the same; what an old placeholder covers has no links.
+    """
+    summaries = active_summaries_of(branch)
+    links = SessionSummaryMessage.objects.filter(summary__in=summaries).values("message")
+    rows = path_messages(branch, after=placeholder_reach(branch), through=cursor)
+    return rows.filter(pinned=False).exclude(pk__in=links)
 
 
 def anchor_before(branch: Branch, position: int, *, last: Message | None = None) -> Message | None:

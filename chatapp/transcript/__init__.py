@@ -16,6 +16,7 @@ from chatapp.transcript.inserting import (
 )
 from chatapp.transcript.locking import lock_branches
 from chatapp.transcript.pinning import set_pinned
+from chatapp.transcript.repairing import repair_sums
 from chatapp.transcript.replaying import (
     REPLAY_OF,
     Replay,
@@ -40,6 +41,7 @@ __all__ = [
     "point_placeholder",
     "positions_changed",
     "renumber",
+    "repair_sums",
     "replay",
     "set_pinned",
 ]

@@ -35,18 +35,23 @@ class Swept:
 def sweep_runs() -> Swept:
     """Free expired leases, start dead workers' runs again, queue again what the queue lost."""
     now = timezone.now()
-    dead = list(_dead_runs(now))
-    expired = CompactionState.objects.filter(
-        lease_owner__isnull=False, lease_expires_at__lt=now
-    ).update(lease_owner=None, lease_expires_at=None)
+    dead = list(dead_runs(now))
+    expired = free_expired(CompactionState.objects.all())
     return Swept(
         expired_leases=expired,
-        restarted_runs=sum(_restart(run) for run in dead),
+        restarted_runs=sum(restart_run(run) for run in dead),
         requeued_runs=_requeue(now),
     )
 
 
-def _dead_runs(now: datetime) -> QuerySet[CompactionRun]:
+def free_expired(states: QuerySet[CompactionState]) -> int:
+    """Free the leases among these states that ran out; return how many."""
+    return states.filter(lease_owner__isnull=False, lease_expires_at__lt=timezone.now()).update(
+        lease_owner=None, lease_expires_at=None
+    )
+
+
+def dead_runs(now: datetime) -> QuerySet[CompactionRun]:
     """Return the runs that say "running" while their worker holds no lease any more.
 
     A live worker takes the lease right after it claimed the run, and keeps it to the run's end.
@@ -61,7 +66,7 @@ def _dead_runs(now: datetime) -> QuerySet[CompactionRun]:
     )
 
 
-def _restart(run: CompactionRun) -> bool:
+def restart_run(run: CompactionRun) -> bool:
     """Mark a dead run as interrupted and queue its successor; return whether there is one.
 
     A run whose workers keep dying is given up; then automatic runs of the branch back off.

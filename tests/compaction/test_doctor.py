@@ -1,0 +1,305 @@
+"""manage.py doctor: finds what is wrong, changes nothing unless told to, then repairs it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from chatapp import transcript
+from chatapp.drafts import Draft
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import path_messages
+from compaction.doctor.examine import examine
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    SessionSummary,
+    SessionSummaryMessage,
+)
+from compaction.services.compact import compact_branch
+from compaction.services.leases import Lease
+from compaction.services.restore import restore_summary
+from compaction.services.situation import situation_of
+from tests.factories import SessionFactory, call, profile, result, store, talk, user
+
+
+def doctor(*arguments: str) -> tuple[int, str]:
+    """Run the command; return its exit status and what it wrote."""
+    out = StringIO()
+    try:
+        call_command("doctor", *arguments, stdout=out, stderr=StringIO())
+    except SystemExit as end:
+        return int(end.code), out.getvalue()
+    return 0, out.getvalue()
+
+
+def codes(session: Session) -> list[str]:
+    return [finding.code for finding in examine(Session.objects.get(pk=session.pk))]
+
+
+@pytest.fixture
+def session(owner, model_server, queued) -> Session:
+    """A session with two summaries and a fork, all well."""
+    model_server.script = [{"when": {}, "reply": {"text": "short"}}]
+    profile(message_limit=0, max_context_tokens=0)
+    session = SessionFactory(owner=owner, wires=[{"role": "system", "content": "rule"}, *talk(6)])
+    compact(session)
+    store(session, talk(4))
+    compact(session)
+    store(session, talk(2))
+    transcript.fork(session, at=path_messages(session.branch).order_by("-position")[2])
+    return Session.objects.select_related("active_branch").get(pk=session.pk)
+
+
+def compact(session: Session) -> None:
+    run = compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=2)
+    assert run.status == "succeeded", run.error
+
+
+def sent(session: Session) -> str:
+    fresh = Session.objects.select_related("active_branch").get(pk=session.pk)
+    return json.dumps(situation_of(fresh).context().messages)
+
+
+# --- what is well ---------------------------------------------------------------------------------
+
+
+def test_a_healthy_session_has_no_finding(session):
+    assert codes(session) == []
+    assert doctor() == (0, "1 session examined: 0 errors, 0 notes.\n")
+
+
+def test_pins_restores_replays_and_forks_of_them_are_healthy(session):
+    transcript.set_pinned(path_messages(session.branch)[3], True)
+    store(session, [user("go"), call("f", "c1"), result("c1", "long\n" * 500), *talk(1)])
+    row = Message.objects.get(role="tool")
+    transcript.replay(session, contents={row.pk: "long"})
+    pinned = path_messages(session.branch)[3]
+    transcript.replay(session, contents={pinned.pk: "pinned, shorter"})
+    transcript.fork(session, at=path_messages(session.branch).order_by("-position")[0])
+    newest = SessionSummary.objects.filter(status="active", branch=session.branch)
+    restore_summary(newest.order_by("-covers_through")[0], cascade=True)
+    assert codes(session) == []
+
+
+def test_an_imported_placeholder_is_healthy(owner, queued):
+    session = SessionFactory(owner=owner, wires=talk(3))
+    mark = Draft(
+        wire={"role": "assistant", "content": None},
+        kind="placeholder",
+        summary="earlier",
+        metadata={"type": "session_summary"},
+    )
+    transcript.append(session.branch, [mark])
+    store(session, talk(2))
+    from compaction.services.leases import ensure_state
+
+    assert ensure_state(session.branch).cursor > 0
+    assert codes(session) == []
+
+
+# --- what is wrong --------------------------------------------------------------------------------
+
+
+def break_count(session):
+    Branch.objects.filter(pk=session.branch.pk).update(message_count=99)
+
+
+def break_total(session):
+    Branch.objects.filter(pk=session.branch.pk).update(token_total=1)
+
+
+def break_running_sum(session):
+    row = path_messages(session.branch).order_by("-position")[1]
+    Message.objects.filter(pk=row.pk).update(tokens_through=5)
+
+
+def break_head(session):
+    Branch.objects.filter(pk=session.branch.pk).update(head_position=1)
+
+
+def put_cursor_outside(session):
+    CompactionState.objects.filter(pk=session.branch.pk).update(cursor=10**12)
+
+
+def hide_messages(session):
+    last = path_messages(session.branch).order_by("-position")[0]
+    CompactionState.objects.filter(pk=session.branch.pk).update(cursor=last.position)
+
+
+def break_covered_sums(session):
+    CompactionState.objects.filter(pk=session.branch.pk).update(covered_tokens=3)
+
+
+def expire_lease(session):
+    state = CompactionState.objects.get(pk=session.branch.pk)
+    Lease.take(state.pk, uuid.uuid4())
+    CompactionState.objects.filter(pk=state.pk).update(
+        lease_expires_at=timezone.now() - timedelta(seconds=1)
+    )
+
+
+def forget_active_branch(session):
+    Session.objects.filter(pk=session.pk).update(active_branch=None)
+
+
+@pytest.mark.parametrize(
+    ("harm", "code"),
+    [
+        (break_count, "sums_off"),
+        (break_total, "sums_off"),
+        (break_running_sum, "sums_off"),
+        (break_head, "sums_off"),
+        (put_cursor_outside, "cursor_outside"),
+        (hide_messages, "messages_hidden"),
+        (break_covered_sums, "covered_sums_off"),
+        (expire_lease, "lease_expired"),
+        (forget_active_branch, "no_active_branch"),
+    ],
+)
+def test_it_is_found_left_alone_and_then_repaired(session, harm, code):
+    before = sent(session)
+    harm(session)
+    assert codes(session) == [code]
+    status, said = doctor()
+    assert status == 1
+    assert code in said
+    assert codes(session) == [code]
+    status, said = doctor("--fix")
+    assert status == 0
+    assert "1 repaired" in said
+    assert codes(session) == []
+    assert sent(session) == before
+
+
+def test_a_summary_without_its_links_is_taken_back_and_its_messages_are_sent(session):
+    first = SessionSummary.objects.order_by("covers_through")[0]
+    SessionSummaryMessage.objects.filter(summary=first).delete()
+    assert "links_missing" in codes(session)
+    assert doctor("--fix")[0] == 0
+    assert codes(session) == []
+    assert set(SessionSummary.objects.values_list("status", flat=True)) == {"restored"}
+    assert "question 0" in sent(session)
+
+
+def test_two_summaries_of_the_same_messages_are_told_apart(session):
+    newest = SessionSummary.objects.order_by("-covers_through")[0]
+    SessionSummary.objects.filter(pk=newest.pk).update(covers_from=1)
+    assert codes(session) == ["summaries_overlap"]
+    assert doctor("--fix")[0] == 0
+    assert codes(session) == []
+
+
+def test_a_run_whose_worker_is_gone_is_started_again(session, queued):
+    long_ago = timezone.now() - timedelta(hours=1)
+    run = CompactionRun.objects.filter(session=session)[0]
+    CompactionRun.objects.filter(pk=run.pk).update(
+        status="running", worker=uuid.uuid4(), started_at=long_ago
+    )
+    assert codes(session) == ["run_stuck"]
+    assert doctor("--fix")[0] == 0
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("failed", "interrupted")
+    assert codes(session) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_that_waits_for_long_is_queued_again(session, queued):
+    run = CompactionRun.objects.filter(session=session)[0]
+    long_ago = timezone.now() - timedelta(hours=1)
+    CompactionRun.objects.filter(pk=run.pk).update(status="queued", created_at=long_ago)
+    assert codes(session) == ["run_waits"]
+    doctor("--fix")
+    assert queued == [("compaction.tasks.run_compaction", str(run.pk))]
+
+
+def test_a_branch_that_a_worker_holds_is_left_alone(session):
+    hide_messages(session)
+    Lease.take(session.branch.pk, uuid.uuid4())
+    status, said = doctor("--fix")
+    assert status == 1
+    assert "not repaired: Another run is compacting this branch" in said
+
+
+# --- notes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wires", "says"),
+    [
+        ([call("f", "c1"), *talk(1)], "1 tool calls have no result and 0 results no call"),
+        ([result("gone"), *talk(1)], "0 tool calls have no result and 1 results no call"),
+    ],
+)
+def test_unpaired_calls_are_a_note_because_requests_are_mended(owner, wires, says):
+    session = SessionFactory(owner=owner, wires=[*talk(1), *wires])
+    assert codes(session) == ["calls_unpaired"]
+    status, said = doctor()
+    assert status == 0
+    assert says in said
+
+
+def test_a_call_that_waits_for_its_result_is_no_finding(owner):
+    session = SessionFactory(owner=owner, wires=[*talk(1), call("f", "c1")])
+    assert codes(session) == []
+
+
+def test_a_placeholder_whose_summary_is_gone_is_a_note(session):
+    row = Message.objects.filter(kind="placeholder")[0]
+    row.metadata = row.metadata | {"summary_id": str(uuid.uuid4())}
+    row.save()
+    assert codes(session) == ["placeholder_alone"]
+    assert doctor()[0] == 0
+
+
+def test_a_turn_lease_that_ran_out_is_freed(session):
+    Session.objects.update(
+        turn_owner=uuid.uuid4(), turn_expires_at=timezone.now() - timedelta(seconds=1)
+    )
+    assert codes(session) == ["turn_lease_expired"]
+    doctor("--fix")
+    assert Session.objects.get().turn_owner is None
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_json_is_one_line_a_finding(session):
+    break_count(session)
+    status, said = doctor("--json")
+    (line,) = said.splitlines()
+    found = json.loads(line)
+    assert status == 1
+    assert found["code"] == "sums_off"
+    assert found["session"] == str(session.pk)
+    assert found["fixed"] is None
+    assert json.loads(doctor("--json", "--fix")[1])["fixed"] is True
+
+
+def test_only_the_sessions_that_are_asked_for_are_examined(session, owner):
+    other = SessionFactory(owner=owner, wires=talk(1))
+    break_count(session)
+    assert doctor("--session", str(other.pk)[:8])[0] == 0
+    assert doctor("--session", str(session.pk))[0] == 1
+    assert doctor("--owner", owner.username)[0] == 1
+
+
+@pytest.mark.parametrize("arguments", [["--session", "zzz"], ["--owner", "nobody"]])
+@pytest.mark.django_db
+def test_wrong_usage_is_a_sentence(arguments):
+    with pytest.raises(CommandError):
+        call_command("doctor", *arguments)
+
+
+def test_the_queries_do_not_grow_with_the_session(session, django_assert_max_num_queries):
+    with django_assert_max_num_queries(60) as few:
+        list(examine(session))
+    store(session, talk(60))
+    with django_assert_max_num_queries(len(few)):
+        list(examine(session))
