@@ -94,9 +94,14 @@ def _ratio_of_refusal(
 
 
 def learn_from_usage(model: ModelConfig, reported: int | None, counted: int) -> None:
-    """Remember how many tokens one of ours is; `reported` are the request's by the server."""
+    """Remember how many tokens one of ours is; `reported` are the request's by the server.
+
+    A server that answered more than a window it had taught has a larger one: that is forgotten.
+    """
     if not reported or counted < SMALLEST_SAMPLE_TOKENS:
         return
+    if reported > model.context_window:
+        _rows(model).update(context_window=None, updated_at=timezone.now())
     ratio = reported / counted
     if not SMALLEST_RATIO <= ratio <= LARGEST_RATIO:
         return

@@ -8,7 +8,7 @@ from chatapp.incidents import Kind, note
 from chatapp.lessons import learn_from_usage
 from chatapp.llm.errors import exceeds_window, truncates_silently
 from chatapp.llm.messages import ModelRequest, Reply
-from chatapp.llm.models import ModelConfig
+from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Session
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ def take_in(
         _warn_of_truncation(session, reported, account.used)
     elif not _holds_parts(request):
         learn_from_usage(model, reported, account.used)
-    if exceeds_window(reply, model.context_window):
-        _warn_of_window(session, reported, model.context_window)
+    configured = get_model(model.alias).context_window
+    if exceeds_window(reply, configured):
+        _warn_of_window(session, reported, configured)
 
 
 def _holds_parts(request: ModelRequest) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chatapp.assembling import Account
@@ -86,8 +88,6 @@ def test_a_count_that_is_too_high_never_makes_room():
 
 def test_lessons_are_of_one_server_and_model():
     learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
-    from dataclasses import replace
-
     assert taught(replace(MODEL, name="other")).context_window == 32_000
     assert taught(replace(MODEL, base_url="")).context_window == 32_000
 
@@ -95,3 +95,9 @@ def test_lessons_are_of_one_server_and_model():
 def test_the_account_measures_room_as_the_server_counts():
     account = Account(kept=1_000, reserve=100, window=2_000, tokens_per_count=1.5)
     assert (account.used, account.room, account.free) == (1_000, 500, 400)
+
+
+def test_a_window_that_was_learnt_is_forgotten_when_the_server_answers_more():
+    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
+    learn_from_usage(taught(MODEL), 9_000, 9_000)
+    assert taught(MODEL).context_window == 32_000
