@@ -29,7 +29,7 @@ from compaction.services.compact import compact_branch
 from compaction.services.describe import run_summary
 from compaction.services.errors import CompactionError
 from compaction.services.leases import state_of
-from compaction.services.refusals import sentence_for, window_of
+from compaction.services.refusals import is_hopeless, sentence_for, window_of
 from compaction.services.replays import cut_tool_results, is_oversized_now
 from compaction.services.runs import OVERFLOW, OVERFLOW_AGAIN
 from compaction.services.sending import Cut, grouped
@@ -71,8 +71,8 @@ class _Step:
     def outcome(self) -> str:
         """What the rung's row says of it."""
         if self.context is not None:
-            return Outcome.SMALLER
-        return Outcome.FAILED if self.failed else Outcome.NO_HELP
+            return Outcome.SMALLER.value
+        return (Outcome.FAILED if self.failed else Outcome.NO_HELP).value
 
 
 def recover_overflow(
@@ -115,7 +115,7 @@ class _Climb:
         while True:
             situation = situation_of(self.session)
             move = self.memory.ladder.next(self._footing(situation))
-            if move is Move.GIVE_UP:
+            if move is Move.GIVE_UP or is_hopeless(self.error, situation, self.refused):
                 return self._give_up(situation)
             self.emit("compaction", {"phase": "started", "reason": _REASONS[move]})
             step = self._do(move, situation)

@@ -32,16 +32,32 @@ def sentence_for(error: ModelError, situation: Situation, refused: Context, *, t
     return " ".join(text for text in said if text)
 
 
+def is_hopeless(error: ModelError, situation: Situation, refused: Context) -> bool:
+    """Whether the question alone is larger than the limit, so that no rung could help."""
+    allowed = window_of(error) or situation.model.context_window
+    question = _question(situation)
+    return question is not None and _least_tokens(question, situation, refused) > allowed > 0
+
+
+def _question(situation: Situation) -> Message | None:
+    """Return the newest user message behind the cursor."""
+    users = (row for row in reversed(situation.rows) if row.role == Message.Role.USER)
+    return next(users, None)
+
+
+def _least_tokens(question: Message, situation: Situation, refused: Context) -> float:
+    """Return the tokens of a request with nothing but prompt, tools and question."""
+    account = refused.account
+    return (question.tokens + account.system + account.tools) * situation.model.scale
+
+
 def _question_alone(situation: Situation, refused: Context, allowed: int) -> str:
     """Return a sentence that names the message, where it alone is too large for the limit."""
-    question = next(
-        (row for row in reversed(situation.rows) if row.role == Message.Role.USER), None
-    )
+    question = _question(situation)
     if question is None:
         return ""
-    account = refused.account
-    fixed = account.system + account.tools
-    if (question.tokens + fixed) * situation.model.scale + account.reserve <= allowed:
+    least = _least_tokens(question, situation, refused)
+    if least + refused.account.reserve <= allowed:
         return ""
     return (
         f"Message {question.place} alone has about {question.tokens:,} tokens; the limit is "

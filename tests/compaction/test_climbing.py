@@ -180,6 +180,17 @@ def test_the_whole_turn_is_bounded(owner, server, queued):
     assert RecoveryRung.objects.values("recovery").distinct().count() == 1
 
 
+def test_a_question_that_alone_is_too_large_costs_no_compaction(owner, server, queued):
+    profile(**NEVER)
+    server.script = limit(5000)
+    session = SessionFactory(owner=owner, wires=talk(10))
+    with pytest.raises(TurnFailedError, match="Message 21 alone has about 10,0"):
+        say(session, user("word " * 8000))
+    assert climbed() == [("give_up", "no_help")]
+    assert not CompactionRun.objects.exists()
+    assert len(server.calls) == 1
+
+
 def test_each_rung_is_told_to_the_client(owner, server, queued):
     profile(**NEVER)
     server.script = limit(3000)

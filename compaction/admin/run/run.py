@@ -14,15 +14,16 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.filters import CreatedSince, Day, one_row
 from chatapp.admin.parts import Link, Panel, Section, Table
+from chatapp.admin.wide_list import WideList
 from chatapp.models import Session
 from compaction.admin import words
 from compaction.admin.acting import for_each, may_run, queued
 from compaction.admin.filters import Reason, RunStatus, Trigger
+from compaction.admin.ladder.panel import ladder_panels
 from compaction.admin.run.explained import explained_panel, offers_retry
 from compaction.admin.run.sums import has_result, sums_of
 from compaction.admin.run.tree import tree_panel
 from compaction.admin.tables import step_table, summary_table
-from compaction.admin.wide_list import WideList
 from compaction.models import CompactionRun, CompactionStep
 from compaction.services.runs import cancel_run, retry_run
 
@@ -121,7 +122,7 @@ class CompactionRunAdmin(WideList):
     )
 
     class Media:
-        css = {"all": ["compaction/run.css"]}
+        css = {"all": ["compaction/run.css", "compaction/ladder.css"]}
 
     # --- actions ----------------------------------------------------------------------------------
 
@@ -265,8 +266,8 @@ class CompactionRunAdmin(WideList):
         ]
 
     def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
-        """Return what a run without a result means, and the tree of its steps."""
-        found = (explained_panel(request, obj), tree_panel(obj))
+        """Return what a run without a result means, its ladder, and the tree of its steps."""
+        found = (explained_panel(request, obj), *ladder_panels(obj), tree_panel(obj))
         return [panel for panel in found if panel is not None]
 
     def tables_for(self, request: HttpRequest, obj: CompactionRun) -> list[Table]:

@@ -17,6 +17,7 @@ from chatapp.admin import cells
 from chatapp.admin.filters import CreatedSince, Day, one_row
 from chatapp.admin.page_forms import PageForm
 from chatapp.admin.parts import Link, Panel, Section, Table
+from chatapp.admin.wide_list import WideList
 from chatapp.models import Session
 from compaction.admin.acting import for_each, may_run, queued
 from compaction.admin.filters import Ratio, Reason, Trigger
@@ -26,7 +27,6 @@ from compaction.admin.summary.ratio_bar import ratio_panel
 from compaction.admin.summary.shown import SummaryCells
 from compaction.admin.summary.versions import default_comparison, version_tables
 from compaction.admin.tables import source_table
-from compaction.admin.wide_list import WideList
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.services.restore import restore_summary
 from compaction.services.resummarize import resummarize

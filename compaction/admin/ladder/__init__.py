@@ -1,0 +1,1 @@
+"""The ladder of a turn: what was tried when its request was refused, in words and drawn."""

@@ -1,0 +1,1 @@
+"""What this app adds to the timeline of a session: runs, and the ladders of turns."""

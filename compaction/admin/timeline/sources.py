@@ -1,0 +1,153 @@
+"""Runs and ladders as entries of a session's timeline.
+
+A run or a replayed branch that is a rung of a ladder is told there, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db.models import Exists, OuterRef, QuerySet
+
+from chatapp.admin import cells
+from chatapp.admin.parts import Link
+from chatapp.admin.timeline.entries import Entry
+from chatapp.admin.timeline.sources import Incidents, Replays
+from chatapp.models import Branch, Session
+from compaction.admin import words
+from compaction.admin.ladder.climb import (
+    GAVE_UP,
+    THROUGH,
+    Climb,
+    climbs_of,
+    moves_words,
+    title_of,
+)
+from compaction.admin.ladder.panel import ladder_body
+from compaction.explanations import explanation_of
+from compaction.models import CompactionRun, RecoveryRung
+
+Status = CompactionRun.Status
+REASON_CHARS = 600
+MEANINGS: Mapping[str, str] = {
+    Status.QUEUED: "It waits for a worker.",
+    Status.RUNNING: "A worker is at it.",
+    Status.SUCCEEDED: "From here on, a summary is sent in the place of what it covers; nothing "
+    "stored is lost.",
+}
+
+
+class Runs:
+    """Compactions that came by themselves or were asked for."""
+
+    key = "run"
+
+    def rows(self, session: Session) -> QuerySet[CompactionRun]:
+        """Return the session's runs that are no rung."""
+        rungs = RecoveryRung.objects.filter(run=OuterRef("pk"))
+        rows = CompactionRun.objects.filter(~Exists(rungs), session=session.pk)
+        return rows.defer("instructions")
+
+    def entries(self, session: Session, rows: Sequence[CompactionRun]) -> Mapping[Any, Entry]:
+        """Return an entry a row; nothing more is read."""
+        return {row.pk: self._entry(row) for row in rows}
+
+    def _entry(self, run: CompactionRun) -> Entry:
+        reason = f"{words.reason_words(run.reason)} ({words.trigger_words(run.trigger).lower()})."
+        if run.error:
+            reason = f"{reason} {cells.shortened(run.error, REASON_CHARS)}"
+        explained = explanation_of(run)
+        return Entry(
+            at=run.created_at,
+            title=f"Compaction: {explained.title}" if explained else "Compaction",
+            label=words.status_words(run),
+            tone=words.status_tone(run),
+            reason=reason,
+            numbers=_numbers(run),
+            means=explained.means if explained else MEANINGS.get(run.status, ""),
+            links=[
+                Link(label="Run", url=cells.change_url(CompactionRun, run.pk)),
+                Link(label="Branch", url=cells.change_url(Branch, run.branch_id)),
+            ],
+        )
+
+
+def _numbers(run: CompactionRun) -> list[tuple[str, str]]:
+    known = [
+        ("Tokens", words.before_after(run.tokens_before, run.tokens_after)),
+        ("Model calls", cells.number(run.model_calls) if run.model_calls else "—"),
+        ("Took", words.seconds(run)),
+        ("Cost", words.money(run.cost)),
+    ]
+    return [(name, value) for name, value in known if value != "—"]
+
+
+class Ladders:
+    """What turns tried when their requests were refused as too large; one entry a turn."""
+
+    key = "ladder"
+
+    def rows(self, session: Session) -> QuerySet[RecoveryRung]:
+        """Return the last rung of each of the session's ladders."""
+        later = RecoveryRung.objects.filter(
+            recovery=OuterRef("recovery"), order__gt=OuterRef("order")
+        )
+        return RecoveryRung.objects.filter(~Exists(later), session=session.pk)
+
+    def entries(self, session: Session, rows: Sequence[RecoveryRung]) -> Mapping[Any, Entry]:
+        """Return an entry a ladder; one query reads the rungs of all of them."""
+        climbs = climbs_of(session, [row.recovery for row in rows]) if rows else {}
+        return {row.pk: self._entry(climbs[row.recovery], row) for row in rows}
+
+    def _entry(self, climb: Climb, last: RecoveryRung) -> Entry:
+        first = climb.rungs[0]
+        cut = sum(rung.characters_cut for rung in climb.rungs)
+        numbers = [("Tokens", words.before_after(first.tokens_before, last.tokens_after))]
+        if climb.limit:
+            numbers.append(("Allowed" if climb.is_named else "Window", f"{climb.limit:,}"))
+        if cut:
+            numbers.append(("Characters cut", cells.number(cut)))
+        return Entry(
+            at=last.created_at,
+            title=title_of(climb),
+            label="Ladder",
+            tone={THROUGH: "good", GAVE_UP: "bad"}.get(climb.end, "busy"),
+            reason=moves_words(climb),
+            numbers=numbers,
+            means=_means(climb),
+            links=_links(climb),
+            drawing=ladder_body(climb),
+        )
+
+
+def _means(climb: Climb) -> str:
+    """Return what follows from the rungs that helped; the end stands below the drawing."""
+    helped = {rung.move for rung in climb.tried if rung.outcome == RecoveryRung.Outcome.SMALLER}
+    return " ".join(words.MOVE_MEANINGS[move] for move in words.MOVES if move in helped)
+
+
+def _links(climb: Climb) -> list[Link]:
+    """Return the ways to runs and branches, in the order of the rungs."""
+    links = []
+    for number, rung in enumerate(climb.rungs, 1):
+        if rung.run_id:
+            url = cells.change_url(CompactionRun, rung.run_id)
+            links.append(Link(label=f"Run of rung {number}", url=url))
+        if rung.replay_id:
+            url = cells.change_url(Branch, rung.replay_id)
+            links.append(Link(label=f"New branch of rung {number}", url=url))
+    links.append(Link(label="Branch", url=cells.change_url(Branch, climb.rungs[0].branch_id)))
+    return links
+
+
+class OtherReplays(Replays):
+    """Replayed branches that no ladder tells of."""
+
+    def rows(self, session: Session) -> QuerySet[Branch]:
+        """Leave out the branches of rungs."""
+        rungs = RecoveryRung.objects.filter(replay=OuterRef("pk"))
+        return super().rows(session).filter(~Exists(rungs))
+
+
+TIMELINE_SOURCES = (Incidents(), Ladders(), OtherReplays(), Runs())

@@ -1,0 +1,46 @@
+"""What the tests of ladders and timelines share: rungs without the turn that climbs them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+from chatapp.models import Session
+from compaction.models import CompactionRun, RecoveryRung
+from compaction.services.profiles import find_profile
+
+START = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)
+
+
+def at(second: float) -> datetime:
+    return START + timedelta(seconds=second)
+
+
+def run_of(session: Session, second: float = 0, **columns) -> CompactionRun:
+    words = {
+        "status": "succeeded", "trigger": "proactive", "reason": "window", "mode": "inline",
+        "tokens_before": 9000, "tokens_after": 4000, "model_calls": 2,
+    }  # fmt: skip
+    return CompactionRun.objects.create(
+        session=session, branch=session.branch, profile=find_profile(), created_at=at(second),
+        **(words | columns),
+    )  # fmt: skip
+
+
+def rung_of(session: Session, second: float = 0, **columns) -> RecoveryRung:
+    words = {
+        "recovery": uuid4(), "order": 0, "move": "halve", "outcome": "smaller",
+        "error_kind": "context_overflow", "error": "too large", "tokens_before": 9000,
+        "tokens_after": 4000,
+    }  # fmt: skip
+    return RecoveryRung.objects.create(
+        session=session, branch=session.branch, created_at=at(second), **(words | columns)
+    )
+
+
+def ladder_of(session: Session, *rungs: dict, second: float = 0) -> UUID:
+    """Store the rungs of one turn, one a second."""
+    recovery = uuid4()
+    for order, columns in enumerate(rungs):
+        rung_of(session, second + order, recovery=recovery, order=order, **columns)
+    return recovery
