@@ -286,11 +286,15 @@ class TurnSerializer(AppendSerializer):
 
 
 class BranchSerializer(serializers.ModelSerializer[Branch]):
-    """A branch; `is_active` tells whether the next turn goes on there."""
+    """A branch; `is_active` tells whether the next turn goes on there.
+
+    A `replay` stands for the branch that it `replaces`, with tool results shortened.
+    """
 
     parent = serializers.UUIDField(  # type: ignore[assignment]
         source="parent_id", read_only=True, allow_null=True
     )
+    replaces = serializers.UUIDField(source="replaces_id", read_only=True, allow_null=True)
     is_active = serializers.SerializerMethodField()
 
     class Meta:
@@ -299,6 +303,7 @@ class BranchSerializer(serializers.ModelSerializer[Branch]):
             "id",
             "parent",
             "kind",
+            "replaces",
             "fork_position",
             "head_position",
             "message_count",

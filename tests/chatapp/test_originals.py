@@ -92,6 +92,8 @@ def test_a_replayed_result_leads_back_to_the_whole(session, api):
     copy = Message.objects.get(branch=session.active_branch, role="tool")
     assert copy.content == "line 0"
     assert whole_content(copy) == LONG
+    old, new = api.get(f"/api/v1/sessions/{session.pk}/branches/").data["results"]
+    assert (new["kind"], new["replaces"], new["is_active"]) == ("replay", old["id"], True)
     assert export_json(session)["messages"][-1]["content"] == LONG
 
 
