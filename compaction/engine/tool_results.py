@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,11 +23,21 @@ TAIL_SHARE = 0.3
 LONGEST_TAIL_CHARS = 4000
 _TELLING_END = re.compile(
     r"error|exception|failed|fatal|traceback|panic|stack trace|errno|exit code"
-    r"|\btotal\b|\bsummary\b|\bresult\b|\bcomplete|\bfinished\b|\bdone\b|\}\s*\Z",
+    r"|错误|失败|异常|\btotal\b|\bsummary\b|\bresult\b|\bcomplete|\bfinished\b|\bdone\b|\}\s*\Z",
     re.IGNORECASE,
 )
-# What stands for a notice that would be longer than what may stay.
+# What stands for a notice that would be longer than what may stay, and for a block left out whole.
 SHORT_NOTICE = "[truncated]"
+LEFT_OUT = "…"
+# Room for a notice with any numbers, generously; a result keeps its minimum beside it.
+NOTICE_CHARS = 400
+_NOTICE = re.compile(
+    r"\n\n\[This tool result was truncated [^:\]]*: ([\d,]+) of its ([\d,]+) characters [^\]]*\]"
+    r"(?:\n\n)?"
+)
+# A character and what belongs to it are this long at most: an emoji of a family, an accent.
+LONGEST_CHARACTER = 16
+_JOINERS = "\u200d\ufe0e\ufe0f"
 
 # marker(characters gone, characters there were) -> the notice
 Marker = Callable[[int, int], str]
@@ -63,14 +74,15 @@ class ResultLimits:
 
     def max_chars(self, window_tokens: int) -> int:
         """Return the longest result in characters; document 004, section 3."""
-        return min(math.floor(window_tokens * self.share) * CHARS_PER_TOKEN, self.hard_max_chars)
+        tokens = math.floor(round(window_tokens * self.share, 6))
+        return min(tokens * CHARS_PER_TOKEN, self.hard_max_chars)
 
     def min_keep(self, window_tokens: int) -> int:
         """Return what stays of a result in any case; nothing where the window is too small for it.
 
         With a floor above the limit, a small window would never get its request small (E8).
         """
-        fits = self.max_chars(window_tokens) > self.min_keep_chars
+        fits = self.max_chars(window_tokens) >= self.min_keep_chars + NOTICE_CHARS
         return self.min_keep_chars if fits else 0
 
 
@@ -86,12 +98,14 @@ def allot(sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0
     """Return {index: characters it may have} for the results that have to be cut.
 
     First those above `single`; then, while all together exceed `together`, the newest are reduced
-    (B15.1), none below `min_keep` (B21: each keeps its beginning), so the older ones may follow.
+    (B15.1), none below `min_keep` and a notice (B21: each keeps its beginning), so the older ones
+    may follow.
     """
+    floor = min_keep + NOTICE_CHARS if min_keep else 0
     targets = [min(size, single) for size in sizes]
     over = sum(targets) - together if len(targets) > 1 else 0
     for index in range(len(targets) - 1, -1, -1):
-        spare = max(0, min(over, targets[index] - min_keep))
+        spare = max(0, min(over, targets[index] - floor))
         targets[index] -= spare
         over -= spare
     return {
@@ -114,11 +128,14 @@ def cut_blocks(
 ) -> tuple[str, ...]:
     """Return the text blocks of one result, sharing `limit` characters in proportion (B4).
 
-    `min_keep` is shared the same way. A result within the limit comes back as it is.
+    `min_keep` is shared the same way. A result within the limit comes back as it is. Where the
+    blocks are so many that each one's share holds no notice, they are kept in order instead.
     """
     total = sum(map(len, texts))
     if total <= limit:
         return tuple(texts)
+    if len(texts) > 1 and max(limit, min_keep) < NOTICE_CHARS * len(texts):
+        return _first_blocks(texts, max(limit, min_keep), marker)
     return tuple(
         cut_text(
             text,
@@ -129,6 +146,19 @@ def cut_blocks(
         )
         for text in texts
     )
+
+
+def _first_blocks(texts: Sequence[str], limit: int, marker: Marker) -> tuple[str, ...]:
+    """Return the first blocks whole, the one where the limit ends cut, a sign for the others."""
+    left = limit - len(texts) * len(LEFT_OUT)
+    kept: list[str] = []
+    for text in texts:
+        if left <= 0:
+            kept.append(text and LEFT_OUT)
+            continue
+        kept.append(cut_text(text, left, marker=marker, keep_end=False))
+        left -= len(text) if len(text) <= left else left
+    return tuple(kept)
 
 
 def store_blocks(texts: Sequence[str], limit: int, *, min_keep: int = 0) -> tuple[str, ...]:
@@ -152,17 +182,43 @@ def cut_text(
     """
     if len(text) <= limit:
         return text
-    total = len(text)
+    body, total = _without_notice(text)
     room = len(_framed(marker(total, total)))
     budget = max(min_keep, limit - room)
     if budget <= 0:
-        return _least(text, limit)
-    tail = _telling_end(text, budget) if keep_end and budget > 2 * min_keep else ""
+        return _least(body, limit)
+    tail = _telling_end(body, budget) if keep_end and budget > 2 * min_keep else ""
     budget -= len(tail) + (2 if tail else 0)
-    head = text[: _line_end(text, budget, min_keep)]
+    head = body[: _whole(body, _line_end(body, budget, min_keep))]
     notice = _framed(marker(total - len(head) - len(tail), total))
     cut = f"{head}{notice}\n\n{tail}" if tail else f"{head}{notice}"
-    return cut if len(cut) < total else text
+    # A text that was cut before has hardly more than its minimum: it is left alone.
+    spared = room if body is not text and len(cut) > limit else 0
+    return cut if len(cut) + spared < len(text) else text
+
+
+def _without_notice(text: str) -> tuple[str, int]:
+    """Return what a text that was cut before still holds, and how long it was in the beginning.
+
+    A notice is believed only if its numbers fit the text: a tool may have written one itself.
+    """
+    found = _NOTICE.search(text)
+    if found:
+        gone, total = (int(number.replace(",", "")) for number in found.groups())
+        body = text[: found.start()] + text[found.end() :]
+        if len(body) + gone == total:
+            return body, total
+    return text, len(text)
+
+
+def _whole(text: str, cut: int) -> int:
+    """Return the nearest place before a cut that parts no accent or emoji from its character."""
+    for place in range(cut, max(0, cut - LONGEST_CHARACTER), -1):
+        after = text[place : place + 1]
+        joined = after and (unicodedata.combining(after) or after in _JOINERS)
+        if not joined and text[place - 1 : place] != "\u200d":
+            return place
+    return cut
 
 
 def _framed(notice: str) -> str:
