@@ -106,7 +106,8 @@ def compact(session: Any) -> None:
 def lists() -> list[Page]:
     """Return the lists of every model."""
     names = (
-        "chatapp/session", "chatapp/message", "chatapp/branch", "compaction/sessionsummary",
+        "chatapp/session", "chatapp/message", "chatapp/branch", "chatapp/incident",
+        "chatapp/lesson", "compaction/sessionsummary",
         "compaction/compactionrun", "compaction/compactionstep", "compaction/compactionstate",
         "compaction/compactionprofile", "compaction/sessionsummarymessage",
     )  # fmt: skip
@@ -120,6 +121,7 @@ def pages_of(session: Any) -> list[Page]:
     found = [
         Page(name="session", path=f"/admin/chatapp/session/{session.pk}/change/"),
         Page(name="request", path=f"/admin/chatapp/session/{session.pk}/request/"),
+        Page(name="timeline", path=f"/admin/chatapp/session/{session.pk}/timeline/"),
     ]
     message = session.messages.order_by("-tokens").first()
     found.append(Page(name="message", path=f"/admin/chatapp/message/{message.pk}/change/"))

@@ -14,6 +14,7 @@ from django.contrib.admin.utils import flatten_fieldsets
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from chatapp.admin.filters import hex_range
 from chatapp.admin.page_forms import PageForms
@@ -163,6 +164,10 @@ class ReadOnlyAdmin(PageForms):
         """Return the ways from a row's page to others."""
         return []
 
+    def notices_for(self, request: HttpRequest, obj: Any) -> list[SafeString | str]:
+        """Return sentences that stand above everything else of a row's page."""
+        return []
+
     def panels_for(self, request: HttpRequest, obj: Any) -> list[Panel]:
         """Return what stands above a row's fields: drawings, and what may be done."""
         return []
@@ -191,6 +196,7 @@ class ReadOnlyAdmin(PageForms):
             }
             context |= {
                 "detail_links": self.links_for(request, obj),
+                "detail_notices": self.notices_for(request, obj),
                 "detail_panels": self.panels_for(request, obj),
                 "detail_forms": self.forms_shown(request, obj),
                 "detail_tables": self.tables_for(request, obj),

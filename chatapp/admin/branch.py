@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
@@ -11,6 +13,8 @@ from chatapp.admin.filters import CreatedSince, one_row
 from chatapp.admin.message import messages_url
 from chatapp.admin.parts import Link, Section
 from chatapp.models import Branch, Message, Session
+
+REPLAYS_SHOWN = 10
 
 
 @admin.register(Branch)
@@ -29,7 +33,11 @@ class BranchAdmin(ReadOnlyAdmin):
         "session__title",
     )
     sections = (
-        Section(title=None, fields=("id", "in_session", "kind", "parent", "forked_at")),
+        Section(
+            title=None,
+            fields=("id", "in_session", "kind", "parent", "forked_at", "replaces", "replayed_as"),
+            optional={"replaces": "replaces_id"},
+        ),
         Section(title="Size", fields=("messages", "tokens", "head")),
         Section(title="Times", fields=("created_at",)),
     )
@@ -48,6 +56,12 @@ class BranchAdmin(ReadOnlyAdmin):
     def forked_at(self, branch: Branch) -> str:
         """Return where it leaves its parent."""
         return cells.place(branch.fork_position)
+
+    @admin.display(description="Replayed as")
+    def replayed_as(self, branch: Branch) -> SafeString | str:
+        """Return links to the branches that repeat it with shortened tool results."""
+        rows = branch.replays.only("kind", "replaces").order_by("created_at")[:REPLAYS_SHOWN]
+        return format_html_join(", ", "{}", ((cells.row_link(row),) for row in rows)) or "—"
 
     @admin.display(description="Last position")
     def head(self, branch: Branch) -> str:

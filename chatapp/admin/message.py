@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models.fields.json import KT
 from django.db.models.functions import Left
 from django.http import HttpRequest
@@ -14,6 +16,12 @@ from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, one_row
 from chatapp.admin.parts import Link, Section
 from chatapp.models import Branch, Message, Session
+from chatapp.originals import whole_content
+from chatapp.transcript import REPLAY_OF
+from chatapp.wire import CUT_FROM
+
+CUT = Section(title="Shortened", fields=("cut_words", "whole_text"))
+REPEATED = Section(title="Replayed", fields=("repeats",))
 
 
 @admin.register(Message)
@@ -210,6 +218,49 @@ class MessageAdmin(ReadOnlyAdmin):
     def metadata_json(self, message: Message) -> str:
         """Return the metadata."""
         return cells.stored_json(message.metadata)
+
+    @admin.display(description="Cut")
+    def cut_words(self, message: Message) -> str:
+        """Return how much of the text is stored here."""
+        now, whole = len(message.content or ""), message.metadata.get(CUT_FROM)
+        if not isinstance(whole, int):
+            return "Parts of the text are left out here."
+        return f"Cut from {whole:,} characters to {now:,}; the model is sent the shorter text."
+
+    @admin.display(description="Whole text")
+    def whole_text(self, message: Message) -> str:
+        """Return what came in, from beside the row or from the branch that was replayed."""
+        try:
+            whole = whole_content(message)
+        except ValidationError:
+            # The mark is not one of ours: there is no such message.
+            return "—"
+        if whole is None or isinstance(whole, str):
+            return cells.stored_text(whole)
+        return cells.stored_json(whole)
+
+    @admin.display(description="Repeats")
+    def repeats(self, message: Message) -> str:
+        """Return a link to the message of the old branch, with the branch's own text."""
+        repeated = message.metadata.get(REPLAY_OF)
+        try:
+            key = UUID(str(repeated))
+        except ValueError:
+            return str(repeated)
+        words = f"the message {cells.short_id(key)} of the branch that was replayed"
+        return cells.link(words, cells.change_url(Message, key))
+
+    def get_sections(self, request: HttpRequest, obj: Message) -> tuple[Section, ...]:
+        """Add what is known of a text that was cut, and of a row that repeats another."""
+        marks = obj.metadata if obj is not None else {}
+        own, *further = self.sections
+        return (
+            own,
+            *([REPEATED] if REPLAY_OF in marks else []),
+            *further[:1],
+            *([CUT] if CUT_FROM in marks else []),
+            *further[1:],
+        )
 
     def links_for(self, request: HttpRequest, obj: Message) -> list[Link]:
         """Return the ways to the session and to the messages around this one."""

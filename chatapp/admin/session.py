@@ -14,7 +14,8 @@ from chatapp.admin.filters import CreatedSince, ModelAlias, choices_titled, hex_
 from chatapp.admin.message import messages_url
 from chatapp.admin.message_panel import all_sent, messages_panel
 from chatapp.admin.parts import Link, Panel, Section, Table
-from chatapp.admin.request_page import RequestPage, request_url
+from chatapp.admin.request_page import request_url
+from chatapp.admin.timeline.page import TimelineOfSession, timeline_url
 from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Session
@@ -24,7 +25,7 @@ BRANCHES_SHOWN = 50
 
 
 @admin.register(Session)
-class SessionAdmin(RequestPage):
+class SessionAdmin(TimelineOfSession):
     """One conversation of one owner; only superusers may delete it, with all that hangs on it."""
 
     list_display = ("name", "owner", "model", "api_name", "messages", "tokens", "created_at")
@@ -57,12 +58,17 @@ class SessionAdmin(RequestPage):
     )
 
     class Media:
-        css = {"all": ["chatapp/session.css"]}
+        css = {"all": ["chatapp/session.css", "chatapp/timeline.css"]}
 
     @admin.display(description="API")
     def api_name(self, session: Session) -> str:
         """Return which API of the model's server is spoken."""
         return str(session.get_api_display())
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
+        """Return sessions with what every page shows of their owner and branch, in one query."""
+        rows: QuerySet[Session] = super().get_queryset(request)
+        return rows.select_related("owner", "active_branch")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Only superusers delete conversations."""
@@ -130,14 +136,17 @@ class SessionAdmin(RequestPage):
 
     def links_for(self, request: HttpRequest, obj: Session) -> list[Link]:
         """Return the ways to the next request, to the messages, in order, and to all branches."""
-        links = [Link(label="Branches", url=cells.list_url(Branch, session__id__exact=obj.pk))]
+        links = [
+            Link(label="Timeline", url=timeline_url(obj)),
+            Link(label="Branches", url=cells.list_url(Branch, session__id__exact=obj.pk)),
+        ]
         if obj.active_branch_id:
             links.insert(0, Link(label="Messages in order", url=messages_url(obj.active_branch_id)))
         return [Link(label="What the next request sends", url=request_url(obj)), *links]
 
     def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
-        """Return the messages, a page of them."""
-        return [messages_panel(request, obj, all_sent)]
+        """Return the timeline's newest entries, and the messages, a page of them."""
+        return [self.timeline_panel(obj), messages_panel(request, obj, all_sent)]
 
     def tables_for(self, request: HttpRequest, obj: Session) -> list[Table]:
         """Return the branches, oldest first."""

@@ -150,20 +150,20 @@ def test_a_ladder_that_gave_up_says_what_the_user_was_told(session):
         session, {"outcome": "smaller"}, {"move": "give_up", "outcome": "no_help", "text": "Sorry."}
     )
     assert end_words(climb) == "Sorry."
-    assert title_of(climb) == "Request larger than the context window: gave up after 1 step"
+    assert title_of(climb) == "Request larger than the context window: gave up after 1 rung"
     assert texts_in(draw(climb))[-1] == "Gave up"
 
 
 def test_a_ladder_whose_last_rung_helped_went_through(session):
     climb = climb_of(session, {"tokens_after": 8000}, {"tokens_after": 4321})
     assert "with 4,321 tokens" in end_words(climb)
-    assert title_of(climb).endswith("went through after 2 steps")
+    assert title_of(climb).endswith("went through after 2 rungs")
 
 
 def test_a_ladder_that_stops_on_the_way_does_not_claim_an_end(session):
     climb = climb_of(session, {"outcome": "failed"})
     assert end_words(climb).startswith("The end is not known")
-    assert title_of(climb) == "Request larger than the context window: 1 step"
+    assert title_of(climb) == "Request larger than the context window: 1 rung"
 
 
 def test_every_move_and_every_outcome_has_words():

@@ -99,7 +99,7 @@ def test_a_ladder_is_one_entry_that_tells_every_rung(session):
         {"move": "halve", "groups": 5, "tokens_before": 8200, "tokens_after": 3100},
     )
     (entry,) = entries(session)
-    assert entry.title == "Request larger than the context window: went through after 3 steps"
+    assert entry.title == "Request larger than the context window: went through after 3 rungs"
     assert entry.reason == (
         "Tried: Compaction (failed), Tool results cut (smaller), Fewer messages sent (smaller)."
     )
@@ -144,7 +144,7 @@ def test_the_page_draws_ladders_and_the_panel_does_not(session, admin_client):
     assert 'class="ladder"' in admin_client.get(timeline_of(session)).text
     page = admin_client.get(page_of(session)).text
     assert 'class="ladder"' not in page
-    assert "went through after 1 step" in page
+    assert "went through after 1 rung" in page
 
 
 def test_rungs_are_paged_as_whole_ladders(session):
@@ -207,7 +207,7 @@ def test_a_session_whose_model_is_gone_still_has_its_timeline(session, admin_cli
     run_of(session, 5)
     for address in (timeline_of(session), page_of(session)):
         page = admin_client.get(address).text
-        assert "went through after 1 step" in page
+        assert "went through after 1 rung" in page
         assert "Window nearly full" in page
 
 
@@ -224,8 +224,9 @@ def test_a_turn_that_climbed_stands_in_the_timeline_with_its_new_branch(
 ):
     profile(**NEVER)
     refuse_above(model_server, 3000)
-    read = [wire for n in "123" for wire in (call("read", n), result(n, "a line\n" * 900))]
-    store(session, [user("read them"), *read])
+    calls = [call("read", n)["tool_calls"][0] for n in "123"]
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    store(session, [user("read"), asked, *(result(n, "a line\n" * 900) for n in "123")])
     run_turn(Turn(session=Session.objects.get(pk=session.pk)))
     new = Branch.objects.get(kind="replay")
     ladder = next(entry for entry in entries(session) if entry.label == "Ladder")

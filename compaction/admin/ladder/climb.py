@@ -89,10 +89,10 @@ def title_of(climb: Climb) -> str:
     """Return what happened, for a heading."""
     what = code_words(climb.rungs[0].error_kind)
     count = len(climb.tried)
-    steps = f"{count} step{'' if count == 1 else 's'}"
+    rungs = f"{count} rung{'' if count == 1 else 's'}"
     if climb.end == GAVE_UP:
-        return f"{what}: gave up after {steps}" if count else f"{what}: gave up"
-    return f"{what}: went through after {steps}" if climb.end == THROUGH else f"{what}: {steps}"
+        return f"{what}: gave up after {rungs}" if count else f"{what}: gave up"
+    return f"{what}: went through after {rungs}" if climb.end == THROUGH else f"{what}: {rungs}"
 
 
 def end_words(climb: Climb) -> str:

@@ -1,0 +1,182 @@
+"""Lessons: what model servers taught about themselves, next to what the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.actions import delete_selected
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from chatapp.admin import cells
+from chatapp.admin.parts import Link, Section
+from chatapp.admin.wide_list import WideList
+from chatapp.llm.models import ModelConfig, all_models
+from chatapp.models import Lesson
+
+NOT_CONFIGURED = "no model of the settings"
+
+
+@admin.register(Lesson)
+class LessonAdmin(WideList):
+    """One model of one server. Forgetting a lesson brings the settings back into force."""
+
+    list_display = (
+        "name",
+        "server_shown",
+        "aliases",
+        "window_shown",
+        "answer_shown",
+        "ratio_learnt",
+        "updated_at",
+    )
+    list_display_links = ("name",)
+    list_only = (
+        "server", "name", "context_window", "max_output", "tokens_per_count", "updated_at",
+    )  # fmt: skip
+    ordering = ("-updated_at", "-id")
+    sortable_by = ("updated_at",)
+    search_help_text = "A part of the model's name or of the server's address."
+    actions = ("delete_selected",)
+    delete_confirmation_template = "admin/chatapp/forget_one.html"
+    delete_selected_confirmation_template = "admin/chatapp/forget_selected.html"
+    sections = (
+        Section(title=None, fields=("name", "server_shown", "aliases", "updated_at")),
+        Section(title="Context window", fields=("window_learnt", "window_set", "window_in_force")),
+        Section(title="Longest answer", fields=("answer_learnt", "answer_set", "answer_in_force")),
+        Section(title="Counting", fields=("ratio_learnt", "ratio_meaning")),
+    )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whether the operator may forget lessons: permission `delete lesson`."""
+        return bool(request.user.has_perm("chatapp.delete_lesson"))
+
+    def search_q(self, wanted: str) -> Q:
+        """Search the model's name and the server's address."""
+        return Q(name__icontains=wanted) | Q(server__icontains=wanted)
+
+    @admin.action(description="Forget", permissions=["delete"])
+    def delete_selected(
+        self, request: HttpRequest, queryset: QuerySet[Lesson]
+    ) -> HttpResponse | None:
+        """Delete the selected lessons after a page that asks."""
+        asked: HttpResponse | None = delete_selected(self, request, queryset)
+        return asked
+
+    # --- cells ------------------------------------------------------------------------------------
+
+    @admin.display(description="Server")
+    def server_shown(self, lesson: Lesson) -> str:
+        """Return the server's address; none is OpenAI's own."""
+        return lesson.server or "OpenAI"
+
+    @admin.display(description="Used by")
+    def aliases(self, lesson: Lesson) -> str:
+        """Return the aliases of the settings that the lesson counts for."""
+        return ", ".join(model.alias for model in models_of(lesson)) or NOT_CONFIGURED
+
+    @admin.display(description="Context window")
+    def window_shown(self, lesson: Lesson) -> str:
+        """Return what was learnt next to what the settings say."""
+        return _beside(lesson.context_window, self.window_set(lesson))
+
+    @admin.display(description="Longest answer")
+    def answer_shown(self, lesson: Lesson) -> str:
+        """Return what was learnt next to what the settings say."""
+        return _beside(lesson.max_output, self.answer_set(lesson))
+
+    @admin.display(description="Learnt")
+    def window_learnt(self, lesson: Lesson) -> str:
+        """Return the tokens that the server takes; a dash where it taught nothing."""
+        return cells.number(lesson.context_window)
+
+    @admin.display(description="Set")
+    def window_set(self, lesson: Lesson) -> str:
+        """Return what the settings say."""
+        return _each(lesson, lambda model: model.context_window)
+
+    @admin.display(description="In force")
+    def window_in_force(self, lesson: Lesson) -> str:
+        """Return the smaller of the two."""
+        return _each(lesson, lambda model: _smaller(model.context_window, lesson.context_window))
+
+    @admin.display(description="Learnt")
+    def answer_learnt(self, lesson: Lesson) -> str:
+        """Return the longest answer the server gives."""
+        return cells.number(lesson.max_output)
+
+    @admin.display(description="Set")
+    def answer_set(self, lesson: Lesson) -> str:
+        """Return what the settings say."""
+        return _each(lesson, lambda model: model.max_output)
+
+    @admin.display(description="In force")
+    def answer_in_force(self, lesson: Lesson) -> str:
+        """Return the smaller of the two."""
+        return _each(lesson, lambda model: _smaller(model.max_output, lesson.max_output))
+
+    @admin.display(description="Its tokens per ours")
+    def ratio_learnt(self, lesson: Lesson) -> str:
+        """Return how many of the server's tokens one of ours is."""
+        ratio = lesson.tokens_per_count
+        return "—" if ratio is None else f"{ratio:.2f}"
+
+    @admin.display(description="What it means")
+    def ratio_meaning(self, lesson: Lesson) -> str:
+        """Return what the ratio does."""
+        if lesson.tokens_per_count is None:
+            return "The server was never seen to count otherwise: our count is taken as it is."
+        if lesson.tokens_per_count <= 1:
+            return "The server counts no more than we do: our count is taken as it is."
+        return (
+            f"What we count as 1,000 tokens is {1000 * lesson.tokens_per_count:,.0f} to the "
+            "server: requests are judged larger by that much, so they are compacted earlier."
+        )
+
+    # --- page -------------------------------------------------------------------------------------
+
+    def links_for(self, request: HttpRequest, obj: Lesson) -> list[Link]:
+        """Return the way to forget it."""
+        if not self.has_delete_permission(request, obj):
+            return []
+        return [Link(label="Forget", url=reverse("admin:chatapp_lesson_delete", args=[obj.pk]))]
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Return the page; its own word for deleting is Forget."""
+        own = {"show_delete": False} | (extra_context or {})
+        return super().change_view(request, object_id, form_url, own)
+
+
+def models_of(lesson: Lesson) -> list[ModelConfig]:
+    """Return the configured models that a lesson counts for (lessons.py compares the same way)."""
+    return [
+        model
+        for model in all_models().values()
+        if (model.base_url[:300], model.name[:200]) == (lesson.server, lesson.name)
+    ]
+
+
+def _smaller(configured: int, learnt: int | None) -> int:
+    return configured if learnt is None else min(configured, learnt)
+
+
+def _beside(learnt: int | None, configured: str) -> str:
+    """Return both in one cell; a dash where nothing was learnt."""
+    if learnt is None:
+        return "—"
+    return f"{cells.number(learnt)} (set: {configured})"
+
+
+def _each(lesson: Lesson, value: Callable[[ModelConfig], int]) -> str:
+    """Return what each model says; once where all say the same."""
+    values = sorted({value(model) for model in models_of(lesson)})
+    return ", ".join(cells.number(each) for each in values) or "—"

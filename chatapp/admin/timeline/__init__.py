@@ -1,0 +1,1 @@
+"""The timeline of a session: what happened to it, from several tables, newest first."""
