@@ -88,6 +88,12 @@ def trigger_words(trigger: str) -> str:
     return str(dict(CompactionRun.Trigger.choices).get(trigger, trigger))
 
 
+def why(run: CompactionRun) -> str:
+    """Return a run's rule, and what started it where that says more, as a sentence."""
+    reason, trigger = reason_words(run.reason), trigger_words(run.trigger)
+    return f"{reason}." if reason == trigger else f"{reason} ({trigger.lower()})."
+
+
 def run_status(run: CompactionRun) -> SafeString:
     """Return how a run stands, as a badge."""
     return cells.badge(status_words(run), status_tone(run))

@@ -31,14 +31,15 @@ SHARE_INVENTED = 0.5
 # Prose shrinks to a third when it is packed, lists and tables to a tenth; a few words said over and
 # over, without a full stop, to a hundredth.
 SHARE_PACKED = 0.04
-SHORTEST_PACKED_CHARS = 1000
+# Looked at where no limit of the answer seems to have held: no summary is that long.
+FAR_TOO_LONG_CHARS = 20_000
 
 
 def implausible(text: str, request: SummaryRequest) -> str:
     """Return why a text is hardly a summary of the request, as a sentence; empty when it may be."""
     if _is_echo(text):
         return "The summariser went on with the dialogue instead of summarising it."
-    if _repeated_share(text) > SHARE_REPEATED:
+    if _repeated_share(text) > SHARE_REPEATED or _goes_round(text):
         return "The summariser repeated itself: a fifth of its text and more stands there twice."
     invented = _invented(text, request)
     if invented:
@@ -59,10 +60,6 @@ def _is_echo(text: str) -> bool:
 
 def _repeated_share(text: str) -> float:
     """Return the part of the text, in characters, whose sentences stood there before."""
-    if len(text) >= SHORTEST_PACKED_CHARS:
-        data = text.encode("utf-8", "replace")
-        if len(zlib.compress(data)) < SHARE_PACKED * len(data):
-            return 1.0
     sentences = [one.strip().lower() for one in _SENTENCE_END.split(text)]
     sentences = [one for one in sentences if len(one) >= SHORTEST_SENTENCE]
     if len(sentences) < FEWEST_SENTENCES:
@@ -73,6 +70,14 @@ def _repeated_share(text: str) -> float:
         repeated += len(one) if one in seen else 0
         seen.add(one)
     return repeated / sum(len(one) for one in sentences)
+
+
+def _goes_round(text: str) -> bool:
+    """Whether a text is far too long and says the same few words all along."""
+    if len(text) < FAR_TOO_LONG_CHARS:
+        return False
+    data = text.encode("utf-8", "replace")
+    return len(zlib.compress(data)) < SHARE_PACKED * len(data)
 
 
 def _invented(text: str, request: SummaryRequest) -> list[str]:

@@ -14,7 +14,7 @@ from chatapp.selectors import path_messages
 from chatapp.transcript import Replay, point_placeholder, replay
 from compaction.engine.tool_results import cut_blocks, is_oversized, sent_marker
 from compaction.models import CompactionState, SessionSummaryMessage
-from compaction.selectors import active_summaries_of
+from compaction.selectors import chain_of
 from compaction.services.leases import Lease, ensure_state
 from compaction.services.sending import Cut, allotted, kept_of, limits_of
 from compaction.services.situation import Situation
@@ -105,9 +105,11 @@ def follow_replay(replayed: Replay) -> None:
 def _copy_summaries(replayed: Replay) -> dict[UUID, UUID]:
     """Copy the summaries that reach behind the fork; return {old id: new id}."""
     fork = replayed.new.fork_position or 0
-    rows = active_summaries_of(replayed.old).filter(covers_through__gt=fork)
     copies: dict[UUID, UUID] = {}
-    for summary in rows.order_by("covers_through", "created_at"):
+    # A fork and its parent may both have summarised a stretch: only what counts is copied.
+    for summary in reversed(chain_of(replayed.old)):
+        if summary.covers_through <= fork:
+            continue
         old_id = summary.pk
         summary.pk = copies[old_id] = uuid.uuid4()
         summary._state.adding = True

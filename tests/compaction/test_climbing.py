@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from chatapp import transcript
 from chatapp.models import Branch, Incident, Message, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript import set_pinned
@@ -347,6 +348,23 @@ def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
     cut(session)
     assert SessionSummary.objects.count() == 1
     assert "short" in text_of(situation_of(Session.objects.get()).context().messages[0])
+
+
+def test_only_the_summary_that_counts_is_copied_where_fork_and_parent_have_one(compacted, server):
+    fork = transcript.fork(compacted, at=path_messages(compacted.branch).order_by("-position")[0])
+    old = SessionSummary.objects.get()
+    SessionSummary.objects.create(
+        session=compacted,
+        branch=fork,
+        summary_text="the fork's own",
+        trigger="manual",
+        reason="manual",
+        covers_from=old.covers_from,
+        covers_through=old.covers_through,
+    )
+    transcript.activate(compacted, fork)
+    new = cut(Session.objects.get(pk=compacted.pk))
+    assert SessionSummary.objects.get(branch=new).summary_text == "the fork's own"
 
 
 def test_a_branch_in_use_is_not_replayed(compacted):

@@ -37,12 +37,14 @@ def test_a_text_that_goes_on_with_the_dialogue_is_no_summary(text):
 
 @pytest.mark.parametrize("words", ["never mind ", "没关系", "the same "])
 def test_a_few_words_over_and_over_are_no_summary_even_without_a_full_stop(words):
-    assert "repeated itself" in implausible(words * 500, REQUEST)
+    assert "repeated itself" in implausible(words * 7_000, REQUEST)
+    assert implausible(words * 20, REQUEST) == ""
 
 
 def test_a_long_list_of_like_lines_may_be_a_summary():
-    lines = "".join(f"- order PX-{number} went to Hamburg\n" for number in range(4471, 4520))
-    request = SummaryRequest(kind="chunk", items=(Item(id=1, role="user", text=lines),))
+    lines = "".join(f"- order PX-{number} went to Hamburg\n" for number in range(4471, 5471))
+    items = (Item(id=1, role="user", text=lines),)
+    request = SummaryRequest(kind="chunk", items=items)
     assert implausible(lines, request) == ""
 
 

@@ -54,7 +54,7 @@ class Runs:
         return {row.pk: self._entry(row) for row in rows}
 
     def _entry(self, run: CompactionRun) -> Entry:
-        reason = f"{words.reason_words(run.reason)} ({words.trigger_words(run.trigger).lower()})."
+        reason = words.why(run)
         if run.error:
             reason = f"{reason} {cells.shortened(run.error, REASON_CHARS)}"
         explained = explanation_of(run)
