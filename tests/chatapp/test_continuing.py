@@ -173,3 +173,30 @@ def test_calls_without_a_result_are_answered_in_the_request_only(session, model_
     outputs = [i for i in bodies(model_server)[0]["input"] if i["type"] == "function_call_output"]
     assert [item["call_id"] for item in outputs] == ["c1"]
     assert Message.objects.filter(session=session, role="tool").count() == 0
+
+
+def test_the_context_is_shown_as_the_sessions_wire_sends_it(session, model_server, api):
+    store(session, [user("one"), call("f", "c1"), result("c1", "found")])
+    url = f"/api/v1/sessions/{session.pk}/context/"
+    shown = api.get(url).data
+    run_turn(Turn(session=Session.objects.get(pk=session.pk)))
+    assert shown["input"] == bodies(model_server)[0]["input"]
+    assert "messages" not in shown
+    assert [m["role"] for m in api.get(f"{url}?wire=chat").data["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_the_body_of_the_next_request_is_that_of_the_sessions_wire(session, model_server):
+    from chatapp.context import context_backend
+    from chatapp.outgoing import body_of
+
+    store(session, [user("one")])
+    fresh = Session.objects.get(pk=session.pk)
+    body = body_of(fresh, context_backend.preview(fresh))
+    run_turn(Turn(session=fresh))
+    assert body == bodies(model_server)[0]
