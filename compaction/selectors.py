@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
+from django.db.models.functions import Coalesce
 
 from chatapp.models import Branch, Message
 from chatapp.selectors import Segment, path_messages, path_q, segments
@@ -33,12 +34,15 @@ def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
     )
 
 
-def _covered_by(stretches: Sequence[Segment]) -> Q:
+def _covered_by(
+    stretches: Sequence[Segment], *, branch: str = "branch_id", through: str = "covers_through"
+) -> Q:
+    """Return the filter for what holds on a path; `branch` and `through` name the columns."""
     condition = Q()
     for stretch in stretches:
-        one = Q(branch_id=stretch.branch_id)
+        one = Q(**{branch: stretch.branch_id})
         if stretch.through is not None:
-            one &= Q(covers_through__lte=stretch.through)
+            one &= Q(**{f"{through}__lte": stretch.through})
         condition |= one
     return condition
 
@@ -55,9 +59,13 @@ def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[Sessio
     return list(reversed(_chain(rows.only(*SENT_COLUMNS)[: limit + spare])[:limit]))
 
 
-def chain_of(branch: Branch) -> list[SessionSummary]:
-    """Return all summaries that the branch's history rests on, newest first."""
-    return _chain(summaries_of(branch).select_related("session", "branch"))
+def chain_of(branch: Branch, *, through: int | None = None) -> list[SessionSummary]:
+    """Return all summaries that the branch's history rests on, newest first.
+
+    With `through` only those that end there or before: a fork may not have taken over all.
+    """
+    rows = summaries_of(branch).select_related("session", "branch")
+    return _chain(rows if through is None else rows.filter(covers_through__lte=through))
 
 
 def _chain(rows: Iterable[SessionSummary]) -> list[SessionSummary]:
@@ -123,15 +131,34 @@ def placeholder_reach(branch: Branch) -> int:
     return positions[0] if positions else 0
 
 
+def sent_chain(branch: Branch, cursor: int) -> list[SessionSummary]:
+    """Return all summaries that stand for what is before a cursor, newest first, without texts."""
+    rows = summaries_of(branch).filter(covers_through__lte=cursor)
+    return _chain(rows.only("covers_from", "covers_through"))
+
+
 def hidden_messages(branch: Branch, cursor: int) -> QuerySet[Message]:
-    """Return the messages up to a cursor that no active summary was made from, in order.
+    """Return the messages up to a cursor that no summary of the branch was made from, in order.
 
     What is pinned is sent all the same; what an old placeholder covers has no links.
     """
-    summaries = active_summaries_of(branch)
-    links = SessionSummaryMessage.objects.filter(summary__in=summaries).values("message")
-    rows = path_messages(branch, after=placeholder_reach(branch), through=cursor)
-    return rows.filter(pinned=False).exclude(pk__in=links)
+    rows = summaries_of(branch).filter(covers_through__lte=cursor)
+    chain = {row.pk for row in sent_chain(branch, cursor)}
+    # Few, if any, while a chain may be long: each link is looked up by its message.
+    looked_past = [pk for pk in rows.values_list("pk", flat=True) if pk not in chain]
+    # Coalesced, so that no database begins with the branch's summaries for every single message.
+    owner = Coalesce("summary__branch_id", "summary__branch_id", output_field=UUIDField())
+    links = SessionSummaryMessage.objects.alias(owner=owner).filter(
+        _covered_by(segments(branch), branch="owner", through="summary__covers_through"),
+        message=OuterRef("pk"),
+        summary__status=SessionSummary.Status.ACTIVE,
+        summary__kind=SessionSummary.Kind.COMPACTION,
+        summary__covers_through__lte=cursor,
+    )
+    if looked_past:
+        links = links.exclude(summary__in=looked_past)
+    messages = path_messages(branch, after=placeholder_reach(branch), through=cursor)
+    return messages.filter(~Exists(links), pinned=False)
 
 
 def anchor_before(branch: Branch, position: int, *, last: Message | None = None) -> Message | None:

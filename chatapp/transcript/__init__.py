@@ -16,7 +16,7 @@ from chatapp.transcript.inserting import (
 )
 from chatapp.transcript.locking import lock_branches
 from chatapp.transcript.pinning import set_pinned
-from chatapp.transcript.repairing import repair_sums
+from chatapp.transcript.repairing import activate_main_line, recount_tokens, repair_sums
 from chatapp.transcript.replaying import (
     REPLAY_OF,
     Replay,
@@ -30,6 +30,7 @@ __all__ = [
     "REPLAY_OF",
     "Replay",
     "activate",
+    "activate_main_line",
     "append",
     "branch_replayed",
     "create_session",
@@ -40,6 +41,7 @@ __all__ = [
     "message_inserted",
     "point_placeholder",
     "positions_changed",
+    "recount_tokens",
     "renumber",
     "repair_sums",
     "replay",

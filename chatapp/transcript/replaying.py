@@ -56,8 +56,9 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
         if not still or first is None or changed.count() != len(contents):
             raise TranscriptError("The conversation went on in another branch meanwhile.")
         new = _start(session, old, path, first)
-        behind = path.filter(position__gt=new.fork_position or 0)
-        ids = _repeat(behind, new, contents, counter_of(session))
+        # What follows the fork, and marks that the old branch had put before it.
+        missing = path.exclude(path_q(new))
+        ids = _repeat(missing, new, contents, counter_of(session))
         found = Replay(old=old, new=new, ids=ids)
         branch_replayed.send(sender=Branch, replay=found)
         activate(session, new)
@@ -88,8 +89,9 @@ def _repeat(
     batch: list[Message] = []
     total = new.token_total
     for row in _copies(rows.iterator(chunk_size=BATCH), new, contents, counter, ids):
-        total += row.tokens
-        row.tokens_through = total
+        if row.position > (new.fork_position or 0):
+            total += row.tokens
+            row.tokens_through = total
         batch.append(row)
         if len(batch) == BATCH:
             Message.objects.bulk_create(batch)

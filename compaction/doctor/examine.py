@@ -1,50 +1,65 @@
-"""Examining sessions one by one, and repairing what was found."""
+"""Examining a session: every check, and a second look before anything is called wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from uuid import UUID
 
-from django.db import DatabaseError
+from django.db import transaction
 
-from chatapp.drafts import TranscriptError
-from chatapp.models import Branch, Session
-from compaction.doctor.coverage import check_coverage
-from compaction.doctor.findings import Finding, Severity
-from compaction.doctor.leases import check_session
+from chatapp.models import Session
+from chatapp.transcript import lock_branches
+from compaction.doctor.cursors import check_cursor
+from compaction.doctor.findings import Finding
+from compaction.doctor.leases import check_leases
+from compaction.doctor.lines import lines_of
 from compaction.doctor.pairs import check_pairs
-from compaction.doctor.sums import check_sums
-from compaction.services.errors import CompactionError
+from compaction.doctor.placeholders import check_placeholders
+from compaction.doctor.places import check_active_branch, check_places
+from compaction.doctor.runs import check_runs
+from compaction.doctor.summaries import check_summaries
+from compaction.doctor.sums import check_sums, check_tokens
 
 
-def examine(session: Session) -> Iterator[Finding]:
-    """Yield everything that is wrong with a session, parents before forks; changes nothing."""
-    yield from check_session(session)
-    for branch in Branch.objects.filter(session=session).order_by("created_at", "pk"):
-        yield from check_sums(branch)
-        yield from check_coverage(branch)
-        yield from check_pairs(branch)
+def examine(session_id: UUID, *, recount: bool = False) -> list[Finding]:
+    """Return everything that is wrong with a session, in the order of repair; changes nothing.
+
+    Rows that are read one after another may differ because somebody writes meanwhile: where an
+    error shows, it is looked for again while the session's branches are locked. With `recount` the
+    tokens of every message are counted again, which reads all texts. A session that was deleted has
+    no findings.
+    """
+    findings = list(_look(session_id))
+    if any(finding.is_error for finding in findings):
+        with transaction.atomic():
+            lock_branches(session_id)
+            findings = list(_look(session_id))
+    if recount:
+        findings = [*_count(session_id), *findings]
+    return findings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repaired:
-    """What came of one repair; `problem` is the sentence of one that failed."""
+def _look(session_id: UUID) -> Iterator[Finding]:
+    session = Session.objects.filter(pk=session_id).first()
+    if session is None:
+        return
+    lines = lines_of(session)
+    yield from check_runs(session)
+    yield from check_leases(session, lines)
+    yield from check_active_branch(session, lines)
+    for line in lines:
+        yield from check_places(line)
+        yield from check_sums(line)
+    for line in lines:
+        yield from check_summaries(line)
+    for line in lines:
+        yield from check_cursor(line)
+    yield from check_placeholders(session, lines)
+    for line in lines:
+        yield from check_pairs(line)
 
-    finding: Finding
-    problem: str = ""
 
-
-def repair(finding: Finding) -> Repaired:
-    """Mend a finding; a branch that somebody works on is left alone and said so."""
-    if finding.repair is None:
-        return Repaired(finding=finding, problem="This cannot be repaired by program.")
-    try:
-        finding.repair()
-    except (CompactionError, TranscriptError, DatabaseError) as error:
-        return Repaired(finding=finding, problem=str(error))
-    return Repaired(finding=finding)
-
-
-def is_error(finding: Finding) -> bool:
-    """Whether a finding is more than a note."""
-    return finding.severity is Severity.ERROR
+def _count(session_id: UUID) -> Iterator[Finding]:
+    session = Session.objects.filter(pk=session_id).first()
+    for line in lines_of(session) if session else ():
+        yield from check_tokens(line)

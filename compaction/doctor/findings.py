@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+BY_HAND = "No program can repair this: compare it with a backup."
+NOTHING = "Nothing has to be repaired."
+
 
 class Severity(enum.Enum):
     """Whether somebody has to do something about it."""
@@ -18,28 +21,45 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found, where, and what it means.
+    """What was found, where, and what it means; `remedy` says what a repair does.
 
-    `repair` mends it in a transaction of its own, or raises one of services.errors where somebody
-    works on the branch; None: there is nothing to repair, or it cannot be done by program.
+    `repair` mends it in transactions of its own, or raises one of services.errors where somebody
+    works on the branch; None: there is nothing to repair, or no program can.
     """
 
     code: str
     text: str
     session: UUID
     severity: Severity = Severity.ERROR
+    remedy: str = BY_HAND
     branch: UUID | None = None
-    row: UUID | None = None
-    repair: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    message: UUID | None = None
+    summary: UUID | None = None
+    run: UUID | None = None
+    repair: Callable[[], object] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the finding is more than a note."""
+        return self.severity is Severity.ERROR
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells the finding from others of its session, however often it is looked for.
+
+        Which message comes first may change while others are repaired.
+        """
+        return (self.code, self.branch, self.summary, self.run)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON."""
+        places = ("session", "branch", "message", "summary", "run")
+        ids = {name: getattr(self, name) for name in places}
         return {
             "code": self.code,
             "severity": self.severity.value,
-            "session": str(self.session),
-            "branch": str(self.branch) if self.branch else None,
-            "row": str(self.row) if self.row else None,
+            **{name: str(value) if value else None for name, value in ids.items()},
             "text": self.text,
+            "remedy": self.remedy,
             "can_be_fixed": self.repair is not None,
         }

@@ -1,98 +1,48 @@
-"""Leases that outlived their holder, runs that nobody works on, sessions without a branch."""
+"""Leases that outlived their holder, of a session's turn and of its branches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from django.utils import timezone
 
-from chatapp.models import Branch, Session
-from chatapp.transcript import activate
-from compaction.conf import compaction_settings
-from compaction.doctor.findings import Finding, Severity
-from compaction.models import CompactionRun, CompactionState
-from compaction.queue import enqueue_run
-from compaction.services.sweep import dead_runs, free_expired, restart_run
+from chatapp.models import Session
+from compaction.doctor.findings import Finding
+from compaction.doctor.lines import Line
+from compaction.services.repair import free_lease, free_turn
 
 
-def check_session(session: Session) -> Iterator[Finding]:
-    """Yield what is wrong with a session's own row, its leases and its unfinished runs."""
+def check_leases(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
+    """Yield the leases whose time is over. Nobody waits for them, but their holders are gone."""
     now = timezone.now()
-    if session.active_branch_id is None:
-        yield Finding(
-            code="no_active_branch",
-            text="The session has no active branch, so no turn can go on. Its root is activated.",
-            session=session.pk,
-            repair=partial(_activate_root, session),
-        )
     if session.turn_expires_at is not None and session.turn_expires_at < now:
         yield Finding(
             code="turn_lease_expired",
-            text="A turn ended without giving its lease back. The next one takes it; it is freed.",
-            severity=Severity.NOTE,
+            text=f"A turn that had time until {session.turn_expires_at:%Y-%m-%d %H:%M:%S} UTC "
+            "never gave its lease back: its process died.",
+            remedy="The lease is freed; the next turn would take it, too.",
             session=session.pk,
-            repair=partial(_free_turn, session),
+            repair=partial(free_turn, session),
         )
-    states = CompactionState.objects.filter(
-        branch__session=session, lease_owner__isnull=False, lease_expires_at__lt=now
-    )
-    for state in states:
+    for line in lines:
+        state = line.state
+        if state is None or state.lease_owner is None:
+            continue
+        if state.lease_expires_at is None:
+            text = "The branch's lease has an owner and no end: nobody could ever compact it again."
+        elif state.lease_expires_at < now:
+            text = (
+                f"The branch's lease ran out at {state.lease_expires_at:%Y-%m-%d %H:%M:%S} UTC: "
+                "the worker that held it is gone."
+            )
+        else:
+            continue
         yield Finding(
             code="lease_expired",
-            text="The worker that holds the branch is gone. The lease is freed.",
+            text=text,
+            remedy="The lease is freed.",
             session=session.pk,
-            branch=state.pk,
-            repair=partial(_free, state),
+            branch=line.branch.pk,
+            repair=partial(free_lease, state),
         )
-    yield from _runs(session)
-
-
-def _runs(session: Session) -> Iterator[Finding]:
-    now = timezone.now()
-    for run in dead_runs(now).filter(session=session):
-        yield Finding(
-            code="run_stuck",
-            text="The run says that it works, and no worker holds its branch. It is marked as "
-            "interrupted and started again.",
-            session=session.pk,
-            branch=run.branch_id,
-            row=run.pk,
-            repair=partial(_restart, run),
-        )
-    long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
-    waiting = CompactionRun.objects.filter(
-        session=session, status=CompactionRun.Status.QUEUED, created_at__lt=long_ago
-    )
-    for run in waiting:
-        yield Finding(
-            code="run_waits",
-            text="The run has waited for a worker for long. It is put into the queue again; if it "
-            "stays there, no cluster is running.",
-            session=session.pk,
-            branch=run.branch_id,
-            row=run.pk,
-            repair=partial(enqueue_run, run.pk),
-        )
-
-
-def _restart(run: CompactionRun) -> None:
-    restart_run(run)
-
-
-def _free(state: CompactionState) -> None:
-    free_expired(CompactionState.objects.filter(pk=state.pk))
-
-
-def _free_turn(session: Session) -> None:
-    Session.objects.filter(
-        pk=session.pk, turn_owner=session.turn_owner, turn_expires_at__lt=timezone.now()
-    ).update(turn_owner=None, turn_expires_at=None)
-
-
-def _activate_root(session: Session) -> None:
-    root = Branch.objects.filter(session=session, parent=None).order_by("created_at").first()
-    if root is not None:
-        session.active_branch = root
-        activate(session, root)

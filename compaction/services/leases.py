@@ -7,7 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from chatapp.models import Branch
@@ -28,7 +28,9 @@ def state_of(branch: Branch) -> CompactionState:
     if state is not None:
         return state
     reach = coverage_of(branch)
-    parent = CompactionState.objects.filter(pk=branch.parent_id).first()
+    parent = None
+    if branch.parent_id is not None:
+        parent = CompactionState.objects.filter(pk=branch.parent_id).first()
     return CompactionState(
         branch=Branch.objects.get(pk=branch.pk),
         cursor=reach.cursor,
@@ -93,8 +95,12 @@ class Lease:
 
 def interrupt_run_of(worker: UUID) -> bool:
     """Mark a dead worker's running run as failed; return whether there was one."""
-    runs = CompactionRun.objects.filter(worker=worker, status=CompactionRun.Status.RUNNING)
-    found = runs.update(
+    return interrupt_runs(CompactionRun.objects.filter(worker=worker))
+
+
+def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
+    """Mark those of the runs that say they work as failed; return whether there was one."""
+    found = runs.filter(status=CompactionRun.Status.RUNNING).update(
         status=CompactionRun.Status.FAILED,
         error_code="interrupted",
         error="The worker stopped in the middle of the run; nothing of it was stored. "

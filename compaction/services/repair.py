@@ -1,55 +1,69 @@
-"""Putting a branch's state right after something went wrong; never while somebody works on it."""
+"""Putting a branch's state right after something went wrong; never while somebody works on it.
+
+Everything here raises BranchBusyError while a run works on the branch, and then changes nothing.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from django.db import transaction
 from django.db.models import Count, Sum
+from django.utils import timezone
 
-from chatapp.models import Branch
+from chatapp.models import Branch, Session
 from chatapp.selectors import path_messages
-from chatapp.transcript import lock_branches
-from compaction.models import CompactionState
-from compaction.selectors import active_summaries_of, hidden_messages, placeholder_reach
-from compaction.services.leases import Lease
+from chatapp.transcript import lock_branches, repair_sums, set_pinned
+from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.selectors import coverage_of, hidden_messages, sent_chain
+from compaction.services.leases import Lease, interrupt_runs
+from compaction.services.restore import restore_summary
+
+Status = SessionSummary.Status
+
+# Messages that no summary read are pinned up to this number: pins are never summarised away.
+MOST_PINNED = 20
 
 
-def put_cursor_back(branch: Branch) -> None:
-    """Put the cursor to where the branch's summaries reach without a gap.
-
-    What is behind it is sent verbatim again. Raises BranchBusyError while a run works there.
-    """
+@contextmanager
+def _held(branch: Branch) -> Iterator[None]:
+    """Hold the branch's lease, where it has a state at all: without one no run can work on it."""
+    if not CompactionState.objects.filter(pk=branch.pk).exists():
+        yield
+        return
     lease = Lease.take(branch.pk, uuid.uuid4())
     try:
-        with transaction.atomic():
-            lock_branches(branch.session_id)
-            branch.refresh_from_db()
-            _write_state(branch, cursor=_reach(branch))
+        yield
     finally:
         lease.release()
 
 
-def put_sums_right(branch: Branch) -> None:
-    """Count again what is summarised. Raises BranchBusyError while a run works on the branch."""
-    lease = Lease.take(branch.pk, uuid.uuid4())
-    try:
-        with transaction.atomic():
-            lock_branches(branch.session_id)
-            state = CompactionState.objects.get(pk=branch.pk)
-            _write_state(branch, cursor=state.cursor)
-    finally:
-        lease.release()
+def while_nobody_works(branch: Branch, repair: Callable[[], object]) -> None:
+    """Do a repair that no run may see half done."""
+    with _held(branch):
+        repair()
 
 
-def _reach(branch: Branch) -> int:
-    """Return how far summaries cover the path from its beginning on, without hiding a message."""
-    reach = placeholder_reach(branch)
-    summaries = active_summaries_of(branch).filter(covers_through__lte=branch.head_position)
-    ends = summaries.values_list("covers_through", flat=True)
-    hidden = hidden_messages(branch, branch.head_position).first()
-    limit = hidden.position if hidden is not None else branch.head_position + 1
-    return max([reach, *(end for end in ends if end < limit)])
+def put_branch_sums_right(branch: Branch) -> None:
+    """Work the branch's counts, sums and head out again."""
+    while_nobody_works(branch, partial(repair_sums, branch))
+
+
+def put_cursor_right(branch: Branch) -> None:
+    """Put the cursor to where the branch's summaries reach; what is behind it is sent verbatim."""
+    with _held(branch), transaction.atomic():
+        lock_branches(branch.session_id)
+        _write_state(branch, cursor=coverage_of(branch).cursor)
+
+
+def put_covered_sums_right(branch: Branch) -> None:
+    """Count again what stands up to the cursor, which stays."""
+    with _held(branch), transaction.atomic():
+        lock_branches(branch.session_id)
+        _write_state(branch, cursor=CompactionState.objects.get(pk=branch.pk).cursor)
 
 
 def _write_state(branch: Branch, *, cursor: int) -> None:
@@ -58,3 +72,70 @@ def _write_state(branch: Branch, *, cursor: int) -> None:
     CompactionState.objects.filter(pk=branch.pk).update(
         cursor=cursor, covered_messages=sums["count"], covered_tokens=sums["total"] or 0
     )
+
+
+def show_hidden(branch: Branch) -> None:
+    """Have the messages sent that stand before the cursor and that no summary has read.
+
+    A few that came in late are pinned. Where a summary's place in the chain is empty, those behind
+    it are taken back. Where no summary reaches that far, only the cursor goes back.
+    """
+    cursor = CompactionState.objects.get(pk=branch.pk).cursor
+    hidden = list(hidden_messages(branch, cursor)[: MOST_PINNED + 1])
+    if not hidden:
+        return
+    behind = [row for row in sent_chain(branch, cursor) if row.covers_through > hidden[0].position]
+    were_read = SessionSummaryMessage.objects.filter(message__in=[row.pk for row in hidden])
+    if not behind:
+        put_cursor_right(branch)
+    elif len(hidden) > MOST_PINNED or were_read.exists():
+        take_back(behind[-1].pk)
+    else:
+        with _held(branch), transaction.atomic():
+            for row in hidden:
+                set_pinned(row, True)
+
+
+def take_back(summary_id: uuid.UUID) -> None:
+    """Restore a summary, if it is still active, and those built on it: its messages are sent."""
+    rows = SessionSummary.objects.select_related("branch", "session")
+    summary = rows.filter(pk=summary_id, status=Status.ACTIVE).first()
+    if summary is not None:
+        restore_summary(summary, cascade=True)
+
+
+def part_overlapping(earlier_id: uuid.UUID, later_id: uuid.UUID) -> None:
+    """Leave one of two summaries of one branch that cover the same messages.
+
+    Where the later one has read everything that the earlier one read, it supersedes it; else it is
+    taken back.
+    """
+    later = SessionSummary.objects.select_related("branch").get(pk=later_id)
+    links = SessionSummaryMessage.objects
+    read = links.filter(summary_id=later_id).values("message")
+    if links.filter(summary_id=earlier_id).exclude(message__in=read).exists():
+        take_back(later_id)
+        return
+    with _held(later.branch):
+        SessionSummary.objects.filter(pk=earlier_id, status=Status.ACTIVE).update(
+            status=Status.SUPERSEDED
+        )
+
+
+def free_lease(state: CompactionState) -> None:
+    """Free a lease that ran out or that has no end, unless somebody else took it meanwhile."""
+    CompactionState.objects.filter(
+        pk=state.pk, lease_owner=state.lease_owner, lease_expires_at=state.lease_expires_at
+    ).update(lease_owner=None, lease_expires_at=None)
+
+
+def free_turn(session: Session) -> None:
+    """Free the lease of a session's turn that ran out."""
+    Session.objects.filter(pk=session.pk, turn_expires_at__lt=timezone.now()).update(
+        turn_owner=None, turn_expires_at=None
+    )
+
+
+def end_run(run: CompactionRun) -> None:
+    """Mark a run as interrupted that says it works and names no worker or no beginning."""
+    interrupt_runs(CompactionRun.objects.filter(pk=run.pk, worker=run.worker))

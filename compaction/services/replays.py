@@ -87,7 +87,7 @@ def follow_replay(replayed: Replay) -> None:
     """
     old, new = replayed.old, replayed.new
     old_state = ensure_state(old)
-    copies = _copy_summaries(replayed)
+    copies = _copy_summaries(replayed, through=old_state.cursor)
     _point_placeholders(replayed, copies)
     last = path_messages(new, through=old_state.cursor).order_by("-position").first()
     CompactionState.objects.create(
@@ -102,13 +102,13 @@ def follow_replay(replayed: Replay) -> None:
     )
 
 
-def _copy_summaries(replayed: Replay) -> dict[UUID, UUID]:
-    """Copy the summaries that reach behind the fork; return {old id: new id}."""
-    fork = replayed.new.fork_position or 0
+def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
+    """Copy the summaries up to the cursor that the new branch does not share; {old id: new id}."""
+    shared = {summary.pk for summary in chain_of(replayed.new, through=through)}
     copies: dict[UUID, UUID] = {}
     # A fork and its parent may both have summarised a stretch: only what counts is copied.
-    for summary in reversed(chain_of(replayed.old)):
-        if summary.covers_through <= fork:
+    for summary in reversed(chain_of(replayed.old, through=through)):
+        if summary.pk in shared:
             continue
         old_id = summary.pk
         summary.pk = copies[old_id] = uuid.uuid4()

@@ -350,6 +350,23 @@ def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
     assert "short" in text_of(situation_of(Session.objects.get()).context().messages[0])
 
 
+def test_a_summary_of_a_fork_over_what_it_shares_goes_along(owner, server, queued):
+    profile(**NEVER)
+    server.script = [SHORT]
+    session = SessionFactory(owner=owner, wires=talk(6))
+    at = path_messages(session.branch).order_by("-position")[0]
+    transcript.activate(session, transcript.fork(session, at=at))
+    compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=4)
+    store(session, [call("f", "c1"), result("c1", "a line\n" * 3000)])
+    before = situation_of(session).context().messages
+    row = Message.objects.get(role="tool")
+    transcript.replay(session, contents={row.pk: row.content[:700]})
+    after = situation_of(Session.objects.get()).context().messages
+    assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
+    assert "short" in text_of(after[0])
+    check_all_sums(session)
+
+
 def test_only_the_summary_that_counts_is_copied_where_fork_and_parent_have_one(compacted, server):
     fork = transcript.fork(compacted, at=path_messages(compacted.branch).order_by("-position")[0])
     old = SessionSummary.objects.get()

@@ -19,7 +19,7 @@ from chatapp.importing import import_file
 from chatapp.llm import client
 from chatapp.models import Message, Session
 from chatapp.turns import Turn, TurnFailedError, run_turn
-from compaction.doctor.examine import examine, is_error
+from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, RecoveryRung
 from tests.factories import UserFactory, profile
 from tests.fakes.model_server import Call, ModelServer, estimate
@@ -175,7 +175,7 @@ def test_no_turn_gets_stuck_and_nothing_is_lost(sessions, moody):
         sent = json.dumps(context_backend.preview(session).messages)
         missing = marks[str(session.pk)] - set(MARKER.findall(sent))
         assert not missing, (session.title, missing)
-        assert [found for found in examine(session) if is_error(found)] == []
+        assert [found for found in examine(session.pk) if found.is_error] == []
 
 
 def readable(sentence: str) -> bool:

@@ -3,96 +3,183 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
+from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 
 from chatapp.admin.cells import short_id
 from chatapp.management.ids import find_by_id
-from chatapp.management.printable import one_line
-from chatapp.management.terminal import ProgressBar, counted
+from chatapp.management.printable import wrapped
+from chatapp.management.stopping import INTERRUPTED_STATUS, stop_signals_interrupt
+from chatapp.management.terminal import ProgressBar, columns_of, counted, quiet_logs
 from chatapp.models import Session
-from compaction.doctor.examine import Repaired, examine, is_error, repair
+from compaction.doctor.examine import examine
 from compaction.doctor.findings import Finding
+from compaction.doctor.mend import Mended, mend
+from compaction.management.redo import ids_of
 
-READ_AT_ONCE = 200
+ERRORS_STATUS, USAGE_STATUS = 1, 2
+INDENT = " " * 6
 
 
 class Command(BaseCommand):
-    """Examines, tells, repairs; exit status 1 while an error is left."""
+    """Takes one session after the other (`take_step`); exit status 1 while an error is left."""
 
     help = (
-        "Looks for what is wrong in stored sessions: sums, cursors, summaries without their "
-        "messages, leases and runs that nobody holds, tool calls without results. It changes "
-        "nothing unless --fix is given, and then no text of any message. Exit status 0: nothing is "
-        "wrong (notes do not count); 1: something is; 2: wrong usage."
+        "Looks for what is wrong in stored sessions: places and sums of messages, cursors, "
+        "summaries without their messages, leases and runs that nobody holds, tool calls without "
+        "results. It changes nothing unless --fix is given, and then no text of any message. Exit "
+        "status 0: nothing is wrong, or all of it was repaired (notes do not count); 1: an error "
+        "is there; 2: wrong usage, or no database."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--session", action="append", metavar="ID", help="only this session; may be repeated"
+            "--session", nargs="+", action="extend", metavar="ID", help="only these sessions"
         )
         parser.add_argument("--owner", metavar="NAME", help="only this user's sessions")
         parser.add_argument("--fix", action="store_true", help="repair what can be repaired")
+        parser.add_argument(
+            "--recount",
+            action="store_true",
+            help="count the tokens of every message again, which reads all texts; else the stored "
+            "counts are believed and only their sums are checked",
+        )
         parser.add_argument("--json", action="store_true", help="one JSON line a finding")
+        parser.add_argument(
+            "--quiet", action="store_true", help="neither notes nor totals: only errors"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        sessions = _sessions(options)
-        total, errors, notes, left, mended = sessions.count(), 0, 0, 0, 0
-        with ProgressBar(self.stderr, total=total, label="sessions") as bar:
-            for session in sessions.iterator(chunk_size=READ_AT_ONCE):
-                for finding in list(examine(session)):
-                    errors += is_error(finding)
-                    notes += not is_error(finding)
-                    outcome = repair(finding) if options["fix"] and finding.repair else None
-                    mended += outcome is not None and not outcome.problem
-                    left += is_error(finding) and (outcome is None or bool(outcome.problem))
-                    bar.clear()
-                    self._tell(finding, outcome, as_json=options["json"])
-                bar.advance()
-        if not options["json"]:
-            self.stdout.write(_result(total, errors, notes, mended, fix=options["fix"]))
-        if left:
-            sys.exit(1)
+        self.fix: bool = options["fix"]
+        self.recount: bool = options["recount"]
+        self.as_json: bool = options["json"]
+        self.quiet: bool = options["quiet"]
+        self.totals = _Totals()
+        try:
+            sessions = _sessions(options)
+            self.take_steps(sessions)
+        except (OperationalError, InterfaceError) as error:
+            raise CommandError(
+                f"The database cannot be reached: {error}", returncode=USAGE_STATUS
+            ) from error
+        if not self.quiet:
+            stream = self.stderr if self.as_json else self.stdout
+            stream.write(self.totals.sentence(fix=self.fix), style_func=str)
+        if self.totals.left:
+            sys.exit(ERRORS_STATUS)
 
-    def _tell(self, finding: Finding, outcome: Repaired | None, *, as_json: bool) -> None:
-        if as_json:
+    def take_steps(self, sessions: QuerySet[Session]) -> None:
+        """Examine every session; what was repaired stays repaired when somebody stops it."""
+        with ExitStack() as stack:
+            stack.enter_context(stop_signals_interrupt())
+            stack.enter_context(quiet_logs(logging.WARNING))
+            bar = ProgressBar(self.stderr, total=sessions.count(), label="sessions")
+            self.bar = stack.enter_context(bar)
+            try:
+                for session_id in ids_of(sessions):
+                    self.take_step(session_id)
+            except KeyboardInterrupt:
+                self.bar.clear()
+                raise CommandError(
+                    f"Stopped after {counted(self.totals.sessions, 'session')}.",
+                    returncode=INTERRUPTED_STATUS,
+                ) from None
+
+    def take_step(self, session_id: UUID) -> list[Mended]:
+        """Examine one session, repair it when told to, show and return what came of it."""
+        findings = examine(session_id, recount=self.recount)
+        if self.fix:
+            outcomes = mend(session_id, findings, recount=self.recount)
+        else:
+            outcomes = [Mended(finding=finding) for finding in findings]
+        self.totals.add(outcomes)
+        shown = [one for one in outcomes if one.finding.is_error or not self.quiet]
+        if shown:
+            self.bar.clear()
+            for outcome in shown:
+                self.stdout.writelines(f"{line}\n" for line in self._lines(outcome))
+        self.bar.advance()
+        return outcomes
+
+    def _lines(self, outcome: Mended) -> Iterator[str]:
+        finding = outcome.finding
+        if self.as_json:
+            tried = self.fix and (outcome.done or bool(outcome.problem))
             entry = finding.as_dict() | {
-                "fixed": None if outcome is None else not outcome.problem,
-                "problem": outcome.problem if outcome else "",
+                "fixed": outcome.done if tried else None,
+                "problem": outcome.problem,
             }
-            self.stdout.write(json.dumps(entry, ensure_ascii=False))
+            yield json.dumps(entry, ensure_ascii=False)
             return
-        where = f"session {short_id(finding.session)}"
-        if finding.branch:
-            where += f", branch {short_id(finding.branch)}"
-        self.stdout.write(f"{finding.severity.value:<6}{finding.code:<20}{where}")
-        self.stdout.write(f"      {one_line(finding.text)}")
-        if outcome is not None:
-            said = f"not repaired: {outcome.problem}" if outcome.problem else "repaired"
-            self.stdout.write(f"      {one_line(said)}")
+        yield f"{finding.severity.value:<6}{finding.code:<25}{_where(finding)}"
+        for text in (finding.text, self._end(outcome)):
+            width = columns_of(self.stdout) - len(INDENT)
+            yield from (f"{INDENT}{line}" for line in wrapped(text, width))
+
+    def _end(self, outcome: Mended) -> str:
+        """Return what was done about a finding, or would be."""
+        finding = outcome.finding
+        if outcome.done:
+            return f"Repaired. {finding.remedy}"
+        if outcome.problem:
+            return f"Not repaired. {outcome.problem}"
+        return f"With --fix: {finding.remedy}" if finding.repair else finding.remedy
+
+
+class _Totals:
+    """Sums over all sessions of one call; never more than a few numbers."""
+
+    def __init__(self) -> None:
+        self.sessions = self.errors = self.notes = self.mended = self.left = 0
+
+    def add(self, outcomes: list[Mended]) -> None:
+        self.sessions += 1
+        for outcome in outcomes:
+            self.errors += outcome.finding.is_error
+            self.notes += not outcome.finding.is_error
+            self.mended += outcome.done
+            self.left += outcome.is_left
+
+    def sentence(self, *, fix: bool) -> str:
+        looked = (
+            f"{counted(self.sessions, 'session')} examined: {counted(self.errors, 'error')}, "
+            f"{counted(self.notes, 'note')}"
+        )
+        if fix:
+            return f"{looked}; {self.mended:,} repaired, {counted(self.left, 'error')} left."
+        return f"{looked}.{' Nothing was changed; --fix repairs.' if self.errors else ''}"
+
+
+def _where(finding: Finding) -> str:
+    """Return the ids of a finding; the session's whole, so that it can be given to --session."""
+    parts = [f"session {finding.session}"]
+    for name in ("branch", "message", "summary", "run"):
+        if (value := getattr(finding, name)) is not None:
+            parts.append(f"{name} {short_id(value)}")
+    return ", ".join(parts)
 
 
 def _sessions(options: dict[str, Any]) -> QuerySet[Session]:
-    sessions = Session.objects.order_by("created_at", "id")
-    if options["owner"]:
+    sessions = Session.objects.all()
+    if options["owner"] is not None:
         owner = get_user_model().objects.filter(username=options["owner"]).first()
         if owner is None:
-            raise CommandError(f"There is no user “{options['owner']}”.", returncode=2)
+            raise CommandError(f"There is no user “{options['owner']}”.", returncode=USAGE_STATUS)
         sessions = sessions.filter(owner=owner)
     if options["session"]:
-        found = [find_by_id(sessions, text, noun="session").pk for text in options["session"]]
+        try:
+            found = [find_by_id(sessions, text, noun="session").pk for text in options["session"]]
+        except CommandError as wrong:
+            raise CommandError(str(wrong), returncode=USAGE_STATUS) from wrong
         sessions = sessions.filter(pk__in=found)
     return sessions
-
-
-def _result(total: int, errors: int, notes: int, mended: int, *, fix: bool) -> str:
-    looked = f"{counted(total, 'session')} examined: {counted(errors, 'error')}, "
-    looked += counted(notes, "note")
-    if fix:
-        return f"{looked}, {mended:,} repaired."
-    return f"{looked}. Nothing was changed; --fix repairs." if errors else f"{looked}."

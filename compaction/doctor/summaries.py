@@ -1,0 +1,132 @@
+"""Summaries: that each is linked to what it covers, and that no two of a branch cover the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from django.db.models import Count, Max, Min, Q
+
+from chatapp.management.terminal import counted
+from chatapp.models import Branch
+from compaction.doctor.findings import Finding
+from compaction.doctor.lines import Line
+from compaction.models import SessionSummary
+from compaction.services.repair import part_overlapping, take_back
+
+_BACK = (
+    "It is marked as restored, with those built on it, and the cursor goes back: its messages are "
+    "sent verbatim again."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """An active summary, and what its links say: how many, from where to where, on the path."""
+
+    pk: UUID
+    covers_from: int
+    covers_through: int
+    message_count: int
+    linked: int
+    on_path: int
+    low: int | None
+    high: int | None
+
+    @property
+    def links_lost(self) -> bool:
+        return self.linked != self.message_count or not self.linked
+
+    @property
+    def links_elsewhere(self) -> bool:
+        ends = (self.covers_from, self.covers_through)
+        return self.on_path != self.linked or (self.low, self.high) != ends
+
+
+def check_summaries(line: Line) -> Iterator[Finding]:
+    """Yield what is wrong with the active summaries of a branch, the earliest first.
+
+    Other branches of the path may have summarised what they share with this one: of those the
+    newest is sent, which is no fault.
+    """
+    rows = _active(line)
+    for row in rows:
+        if row.links_lost:
+            yield _lost(line.branch, row)
+        elif row.links_elsewhere:
+            yield _elsewhere(line.branch, row)
+    yield from _overlaps(line.branch, [row for row in rows if not row.links_lost])
+
+
+def _active(line: Line) -> list[_Row]:
+    rows = SessionSummary.objects.filter(
+        branch=line.branch,
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.COMPACTION,
+    ).order_by("covers_from", "covers_through")
+    found = rows.values("pk", "covers_from", "covers_through", "message_count").annotate(
+        linked=Count("links"),
+        on_path=Count("links", filter=_linked_on_path(line)),
+        low=Min("links__message__position"),
+        high=Max("links__message__position"),
+    )
+    return [_Row(**row) for row in found]
+
+
+def _linked_on_path(line: Line) -> Q:
+    condition = Q()
+    for stretch in line.path:
+        one = Q(links__message__branch=stretch.branch_id)
+        if stretch.through is not None:
+            one &= Q(links__message__position__lte=stretch.through)
+        condition |= one
+    return condition
+
+
+def _lost(branch: Branch, row: _Row) -> Finding:
+    return Finding(
+        code="links_missing",
+        text=f"The summary was made from {counted(row.message_count, 'message')} and is linked to "
+        f"{row.linked:,}: nobody can tell what it covers.",
+        remedy=_BACK,
+        session=branch.session_id,
+        branch=branch.pk,
+        summary=row.pk,
+        repair=partial(take_back, row.pk),
+    )
+
+
+def _elsewhere(branch: Branch, row: _Row) -> Finding:
+    return Finding(
+        code="links_elsewhere",
+        text="The summary is linked to other messages than it says it covers: what it hides and "
+        "what it was made from are not the same.",
+        remedy=_BACK,
+        session=branch.session_id,
+        branch=branch.pk,
+        summary=row.pk,
+        repair=partial(take_back, row.pk),
+    )
+
+
+def _overlaps(branch: Branch, rows: Sequence[_Row]) -> Iterator[Finding]:
+    widest: _Row | None = None
+    for row in rows:
+        if widest is not None and row.covers_from <= widest.covers_through:
+            later = max(widest, row, key=lambda one: one.covers_through)
+            earlier = row if later is widest else widest
+            yield Finding(
+                code="summaries_overlap",
+                text="Two active summaries of the branch cover the same messages: only the later "
+                "one is sent, and what the other one alone has read is lost to the model.",
+                remedy="The earlier one is superseded where the later one has read all that it "
+                "read; else the later one is taken back.",
+                session=branch.session_id,
+                branch=branch.pk,
+                summary=later.pk,
+                repair=partial(part_overlapping, earlier.pk, later.pk),
+            )
+        if widest is None or row.covers_through > widest.covers_through:
+            widest = row
