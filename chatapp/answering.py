@@ -97,6 +97,7 @@ class Asking:
             except ModelError as error:
                 self.last_error = error
                 self._after(error, model, request)
+                self._take_back(error)
             else:
                 return self._answered(reply, model, request)
 
@@ -122,7 +123,13 @@ class Asking:
             raise self._failed(self.last_error)
         self.sent.add(digest)
         release_connection()
-        return model.connect().complete(request, self._hear)
+        reply = model.connect().complete(request, self._hear)
+        if not (reply.text or reply.tool_calls or reply.refusal):
+            raise ModelError(
+                ErrorKind.BAD_ANSWER,
+                f"It holds neither text nor a tool call (finish reason {reply.finish_reason}).",
+            )
+        return reply
 
     def _hear(self, name: str, payload: dict[str, Any]) -> None:
         """Pass the model's news on; a retry is noted, too."""
@@ -154,6 +161,12 @@ class Asking:
             self._climb(error)
         else:
             raise self._failed(error, _which_message(error, request))
+
+    def _take_back(self, error: ModelError) -> None:
+        """Tell who watches that what was streamed of a refused answer does not count."""
+        partial: Reply | None = error.partial
+        if self.question.stream and partial and (partial.text or partial.tool_calls):
+            self.question.emit("reset", {"code": error.kind.value})
 
     def _note_change(self, code: str, text: str, error: ModelError) -> None:
         note(
@@ -196,7 +209,7 @@ class Asking:
         take_in(self.session, reply, model=model, request=request, account=self.context.account)
         metadata: dict[str, Any] = {}
         if goes_on(self.session, model):
-            metadata[SENT] = sent_by(request)
+            metadata[SENT] = sent_by(request, model)
         if reply.reasoning_items:
             metadata[REASONING_ITEMS] = list(reply.reasoning_items)
         context = replace(self.context, run_id=self.run_id)

@@ -17,9 +17,9 @@ from chatapp.assembling import Context
 from chatapp.llm.messages import ModelRequest
 from chatapp.llm.models import ModelConfig
 from chatapp.models import Message, Session
-from chatapp.selectors import path_q
+from chatapp.selectors import segments
 
-# In `metadata` of an answer: {"count": messages sent, "digest": of them}.
+# In `metadata` of an answer: {"count": messages sent, "digest": of them, "model": who answered}.
 SENT = "sent"
 
 
@@ -37,7 +37,7 @@ def continued(
     kept = replace(request, stores=True)
     answer = _last_answer(session)
     sent = answer.metadata.get(SENT) if answer is not None and answer.response_id else None
-    if answer is None or not isinstance(sent, dict):
+    if answer is None or not isinstance(sent, dict) or sent.get("model") != _name_of(model):
         return kept
     count = sent["count"]
     places = context.places[count : count + 1]
@@ -48,16 +48,33 @@ def continued(
 
 
 def _last_answer(session: Session) -> Message | None:
-    """Return the newest assistant message of the path; nothing may have come after its state."""
-    rows = Message.objects.filter(
-        path_q(session.branch), role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE
-    )
-    return rows.order_by("-position").first()
+    """Return the newest assistant message of the path.
+
+    Stretch by stretch, so that an index finds it however long the path is.
+    """
+    for stretch in segments(session.branch):
+        rows = Message.objects.filter(
+            branch_id=stretch.branch_id, role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE
+        )
+        if stretch.through is not None:
+            rows = rows.filter(position__lte=stretch.through)
+        if (found := rows.order_by("-position").first()) is not None:
+            return found
+    return None
 
 
-def sent_by(request: ModelRequest) -> dict[str, Any]:
+def sent_by(request: ModelRequest, model: ModelConfig) -> dict[str, Any]:
     """Return what the answer's row remembers of its request."""
-    return {"count": len(request.messages), "digest": digest_of(request.messages)}
+    return {
+        "count": len(request.messages),
+        "digest": digest_of(request.messages),
+        "model": _name_of(model),
+    }
+
+
+def _name_of(model: ModelConfig) -> str:
+    """Return what tells one server's model from others: only it knows its answers."""
+    return f"{model.name} at {model.base_url}"
 
 
 def digest_of(messages: Sequence[dict[str, Any]]) -> str:

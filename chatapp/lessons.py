@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.models import ModelConfig
+from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Lesson
 
 if TYPE_CHECKING:
@@ -40,10 +40,16 @@ def taught(model: ModelConfig) -> ModelConfig:
         return model
     return replace(
         model,
-        context_window=_smaller(model.context_window, lesson.context_window),
+        context_window=_smaller(model.context_window, _window_of(lesson, model)),
         max_output=_smaller(model.max_output, lesson.max_output),
         tokens_per_count=lesson.tokens_per_count or model.tokens_per_count,
     )
+
+
+def _window_of(lesson: Lesson, model: ModelConfig) -> int | None:
+    """Return the window that was taught, unless the operator has set another one since."""
+    same = lesson.configured_window in (None, model.context_window)
+    return lesson.context_window if same else None
 
 
 def _smaller(configured: int, learnt: int | None) -> int:
@@ -66,7 +72,8 @@ def learn_from_error(model: ModelConfig, error: ModelError, account: Account) ->
             news["max_output"] = allowed
     elif error.kind is ErrorKind.CONTEXT_OVERFLOW:
         if SMALLEST_WINDOW_TOKENS <= allowed < model.context_window:
-            news["context_window"] = allowed
+            configured = get_model(model.alias).context_window
+            news |= {"context_window": allowed, "configured_window": configured}
         window = min(model.context_window, news.get("context_window", model.context_window))
         ratio = _ratio_of_refusal(model, error.observed, account.used, window)
         if ratio is not None and ratio > model.tokens_per_count * (1 + NEWS):
@@ -94,20 +101,21 @@ def _ratio_of_refusal(
 
 
 def learn_from_usage(model: ModelConfig, reported: int | None, counted: int) -> None:
-    """Remember how many tokens one of ours is; `reported` are the request's by the server.
-
-    A server that answered more than a window it had taught has a larger one: that is forgotten.
-    """
+    """Remember how many tokens one of ours is; `reported` are the request's by the server."""
     if not reported or counted < SMALLEST_SAMPLE_TOKENS:
         return
-    if reported > model.context_window:
-        _rows(model).update(context_window=None, updated_at=timezone.now())
     ratio = reported / counted
     if not SMALLEST_RATIO <= ratio <= LARGEST_RATIO:
         return
     known = model.tokens_per_count
     if abs(ratio / known - 1) > NEWS:
         _write(model, {"tokens_per_count": known + (ratio - known) * _weight(ratio, known)})
+
+
+def forget_window(model: ModelConfig, reported: int) -> None:
+    """Forget a window that was learnt, once the server has answered a larger request."""
+    if reported > model.context_window:
+        _rows(model).update(context_window=None, updated_at=timezone.now())
 
 
 def _weight(ratio: float, known: float) -> float:

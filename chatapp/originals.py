@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chatapp.models import Message, MessageOriginal
-from chatapp.transcript import REPLAY_OF
-from chatapp.wire import CUT_FROM, content_of
+from chatapp.wire import CUT_FROM, REPLAY_OF, content_of
 
 
 def whole_content(message: Message) -> Any:

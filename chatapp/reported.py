@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chatapp.incidents import Kind, note
-from chatapp.lessons import learn_from_usage
+from chatapp.lessons import forget_window, learn_from_usage
 from chatapp.llm.errors import exceeds_window, truncates_silently
 from chatapp.llm.messages import ModelRequest, Reply
 from chatapp.llm.models import ModelConfig, get_model
+from chatapp.llm.usage import plausible
 from chatapp.models import Session
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ def take_in(
     account: Account,
 ) -> None:
     """Learn from the usage that came with an answer, and warn of what it gives away."""
-    reported = (reply.usage or {}).get("prompt_tokens")
-    if not isinstance(reported, int):
+    reported = plausible((reply.usage or {}).get("prompt_tokens"))
+    if reported is None:
         return
+    forget_window(model, reported)
     if truncates_silently(reported, account.used):
         _warn_of_truncation(session, reported, account.used)
     elif not _holds_parts(request):

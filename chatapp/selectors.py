@@ -12,6 +12,7 @@ from chatapp.llm.models import UnknownModelError, get_model
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.models import Branch, Message, Session
 from chatapp.pairing import answers
+from chatapp.wire import REPLAY_OF
 
 # How far the members of one group may stand apart: a result that comes later is an orphan.
 GROUP_REACH = 400
@@ -108,6 +109,31 @@ def group_of(message: Message) -> list[Message]:
     )
     mine = [i for i, place in answers([_roles(row) for row in rows]).items() if place[0] == 0]
     return [rows[0], *(rows[index] for index in mine)]
+
+
+def copies_of(messages: Sequence[Message]) -> list[Message]:
+    """Return the rows that repeat these messages in replayed branches, and those that repeat them.
+
+    A replay keeps positions, so an index finds them; a session without replays costs one query.
+    """
+    if not messages:
+        return []
+    replays = Branch.objects.filter(
+        session_id=messages[0].session_id, kind=Branch.Kind.REPLAY
+    ).values_list("pk", flat=True)
+    ids = list(replays)
+    if not ids:
+        return []
+    places = [message.position for message in messages]
+    rows = Message.objects.filter(branch_id__in=ids, position__in=places).select_related("branch")
+    found: list[Message] = []
+    known = {str(message.pk) for message in messages}
+    # A replay is made after what it repeats: one look in the order of their making finds chains.
+    for row in rows.order_by("branch__created_at"):
+        if row.metadata.get(REPLAY_OF) in known:
+            known.add(str(row.pk))
+            found.append(row)
+    return found
 
 
 def _roles(message: Message) -> dict[str, object]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import IntegrityError
+from django.db import IntegrityError, OperationalError
 
 from chatapp.answering import Asking, NoAnswerError, Question
 from chatapp.assembling import Context
@@ -24,8 +24,8 @@ from chatapp.llm.errors import ModelError
 from chatapp.llm.messages import Reply
 from chatapp.llm.models import get_model
 from chatapp.models import Message, Session
-from chatapp.selectors import active_branch
-from chatapp.transcript import REPLAY_OF, append
+from chatapp.selectors import active_branch, copies_of
+from chatapp.transcript import append
 from chatapp.turn_lease import TurnLease
 
 # The finish reason of an answer that broke off; what had come of it is stored.
@@ -122,7 +122,7 @@ def finish_turn(begun: BegunTurn) -> TurnResult:
             context = context_backend.preview(turn.session)
             return TurnResult(stored=stored, answer=earlier, context=context)
         return _answer(begun)
-    except (ObjectDoesNotExist, IntegrityError) as error:
+    except (ObjectDoesNotExist, IntegrityError, OperationalError) as error:
         if Session.objects.filter(pk=turn.session.pk).exists():
             raise
         raise SessionDeletedError from error
@@ -132,20 +132,17 @@ def finish_turn(begun: BegunTurn) -> TurnResult:
 
 def _answer_after(message: Message) -> Message | None:
     """Return the answer that an earlier turn with the same key got, if it got a whole one."""
-    current: Message | None = message
-    while current is not None:
+    # The turn may have replayed the branch before it got its answer.
+    for place in (message, *copies_of([message])):
         following = Message.objects.filter(
-            branch_id=current.branch_id, position__gt=current.position, kind=Message.Kind.MESSAGE
+            branch_id=place.branch_id,
+            position__gt=place.position,
+            role=Message.Role.ASSISTANT,
+            kind=Message.Kind.MESSAGE,
         ).exclude(finish_reason=INTERRUPTED)
         found = following.order_by("position").first()
         if found is not None:
-            return found if found.role == Message.Role.ASSISTANT else None
-        # The turn may have replayed the branch before it got its answer.
-        current = Message.objects.filter(
-            session_id=message.session_id,
-            position=message.position,
-            **{f"metadata__{REPLAY_OF}": str(current.pk)},
-        ).first()
+            return found
     return None
 
 

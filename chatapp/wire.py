@@ -19,6 +19,8 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ROLES = {"developer": "system", "function": "tool"}
 # The key of `metadata` that says how many characters were replaced.
 REPLACED = "replaced_characters"
+# In `metadata` of a row in a replayed branch: the message it repeats.
+REPLAY_OF = "replay_of"
 # In `metadata` of a tool result that was cut: how many characters it had.
 CUT_FROM = "cut_from"
 # In `metadata` of an answer, and in its wire form for the Responses API: the server's reasoning.

@@ -17,8 +17,7 @@ from chatapp.admin.filters import CreatedSince, one_row
 from chatapp.admin.parts import Link, Section
 from chatapp.models import Branch, Message, Session
 from chatapp.originals import whole_content
-from chatapp.transcript import REPLAY_OF
-from chatapp.wire import CUT_FROM
+from chatapp.wire import CUT_FROM, REPLAY_OF
 
 CUT = Section(title="Shortened", fields=("cut_words", "whole_text"))
 REPEATED = Section(title="Replayed", fields=("repeats",))

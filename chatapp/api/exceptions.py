@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.db import IntegrityError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from django.views import defaults
@@ -16,6 +17,7 @@ from rest_framework.views import exception_handler
 from chatapp.answering import NothingToAnswerError
 from chatapp.drafts import KeyReusedError, TranscriptError
 from chatapp.llm.models import UnknownModelError
+from chatapp.models import Session
 from chatapp.turn_lease import TurnInProgressError
 from chatapp.turns import TurnFailedError
 from chatapp.wire import InvalidMessageError
@@ -74,9 +76,23 @@ def _translate(error: Exception) -> Exception:
     return error
 
 
+def _about_deletion(error: Exception, context: dict[str, Any]) -> Exception:
+    """Return what a database's refusal means where a session is deleted while it is used."""
+    if not isinstance(error, IntegrityError | OperationalError):
+        return error
+    session_id = context.get("kwargs", {}).get("session_id")
+    if session_id is None:
+        return error
+    if not Session.objects.filter(pk=session_id).exists():
+        return exceptions.NotFound()
+    if isinstance(error, OperationalError) and "deadlock" in str(error):
+        return Conflict("The session is being worked on. Send the request again.", code="busy")
+    return error
+
+
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
     """Return the problem document for an error; None lets Django answer 500."""
-    error = _translate(error)
+    error = _translate(_about_deletion(error, context))
     response = exception_handler(error, context)
     if response is None or not isinstance(error, exceptions.APIException):
         return response

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -21,6 +22,7 @@ from chatapp.conf import chatapp_settings
 from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
 from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.models import ModelConfig
+from chatapp.llm.usage import cleaned
 from chatapp.llm.watchdog import Line
 from chatapp.llm.wires import wire_of
 
@@ -62,7 +64,8 @@ class OpenAIModel:
         )
         with line.cut_after(_left(request) if request.stream else timeout):
             try:
-                reply = self._ask(client.with_options(timeout=timeout), request, on_event)
+                answer = self._ask(client.with_options(timeout=timeout), request, on_event)
+                reply = replace(answer, usage=cleaned(answer.usage))
                 if (hidden := silent_overflow(reply, self.config.context_window)) is not None:
                     raise hidden
                 return reply

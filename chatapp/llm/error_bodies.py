@@ -169,6 +169,7 @@ def _retry_after(words: str) -> float | None:
     for found in _DURATION.finditer(words):
         minutes, amount, unit = found.groups()
         if minutes or amount:
-            seconds = float(amount or 0) / (1000 if unit == "ms" else 1)
-            return 60 * int(minutes or 0) + seconds
+            # No more digits than a wait can have: a text may hold thousands.
+            seconds = float((amount or "0")[:12]) / (1000 if unit == "ms" else 1)
+            return 60 * int((minutes or "0")[:6]) + seconds
     return None

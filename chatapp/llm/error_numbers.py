@@ -113,7 +113,7 @@ def numbers_of(kind: ErrorKind, said: Said) -> Numbers:
         return Numbers(
             observed=_first(_OBSERVED_ENTRIES, words),
             allowed=_first(_ALLOWED_ENTRIES, words),
-            message_index=int(found[1]) if found and about_one else None,
+            message_index=number(found[1]) if found and about_one else None,
         )
     return Numbers()
 

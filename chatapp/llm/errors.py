@@ -14,6 +14,7 @@ from chatapp.llm.error_bodies import read
 from chatapp.llm.error_kinds import REACTIONS, SENTENCES, ErrorKind, Reaction
 from chatapp.llm.error_numbers import numbers_of
 from chatapp.llm.messages import Reply
+from chatapp.llm.usage import plausible
 from chatapp.wire import Cleaner
 
 __all__ = [
@@ -64,9 +65,9 @@ class ModelError(Exception):
         self.status = status
         self.code = Cleaner().text(code)
         self.retry_after = retry_after
-        self.observed = observed
-        self.allowed = allowed
-        self.message_index = message_index
+        self.observed = plausible(observed)
+        self.allowed = plausible(allowed)
+        self.message_index = plausible(message_index)
         self.partial: Any = None
         super().__init__(f"{self.sentence} {self.detail}".strip())
 
@@ -170,5 +171,4 @@ def truncates_silently(reported: int | None, counted: int) -> bool:
 
 
 def _reported(reply: Reply, key: str) -> int | None:
-    value = (reply.usage or {}).get(key)
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return plausible((reply.usage or {}).get(key))

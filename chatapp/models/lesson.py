@@ -18,6 +18,8 @@ class Lesson(models.Model):
     )
     name = models.CharField(max_length=200, help_text="The model's name on that server.")
     context_window = models.PositiveIntegerField(null=True, blank=True)
+    # The window in the settings when that was taught: a changed setting counts more.
+    configured_window = models.PositiveIntegerField(null=True, blank=True)
     max_output = models.PositiveIntegerField(null=True, blank=True)
     tokens_per_count = models.FloatField(null=True, blank=True)
     updated_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -18,7 +18,6 @@ from chatapp.transcript.locking import lock_branches
 from chatapp.transcript.pinning import set_pinned
 from chatapp.transcript.repairing import activate_main_line, recount_tokens, repair_sums
 from chatapp.transcript.replaying import (
-    REPLAY_OF,
     Replay,
     branch_replayed,
     point_placeholder,
@@ -27,7 +26,6 @@ from chatapp.transcript.replaying import (
 from chatapp.transcript.sessions import create_session, delete_session
 
 __all__ = [
-    "REPLAY_OF",
     "Replay",
     "activate",
     "activate_main_line",

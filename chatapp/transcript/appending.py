@@ -19,6 +19,7 @@ from chatapp.wire import CUT_FROM, REPLACED, Cleaner, fields_of
 
 # Rows in one INSERT; requests are smaller, imported files may be larger.
 INSERT_BATCH = 500
+MAX_RESPONSE_ID_CHARS = 200
 
 
 def append(
@@ -67,7 +68,7 @@ def row_of(branch: Branch, draft: Draft, counter: TokenCounter) -> Message:
         summary=cleaner.text(draft.summary),
         usage=cleaner.json(draft.usage),
         finish_reason=cleaner.text(draft.finish_reason)[:40],
-        response_id=cleaner.text(draft.response_id)[:200],
+        response_id=_fitting(cleaner.text(draft.response_id)),
         pinned=draft.pinned,
         created_at=draft.created_at or timezone.now(),
         **columns,
@@ -80,6 +81,11 @@ def row_of(branch: Branch, draft: Draft, counter: TokenCounter) -> Message:
     if row.kind == Message.Kind.MESSAGE:
         row.tokens = count_message(row.wire(), counter)
     return row
+
+
+def _fitting(response_id: str) -> str:
+    """Return a server's id if it can be stored whole: a cut one would name nothing."""
+    return response_id if len(response_id) <= MAX_RESPONSE_ID_CHARS else ""
 
 
 def _guarded(draft: Draft) -> Mapping[str, Any]:

@@ -18,11 +18,9 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of, path_q
 from chatapp.transcript.branching import activate
 from chatapp.transcript.locking import lock_branches
-from chatapp.wire import CUT_FROM, fields_of
+from chatapp.wire import CUT_FROM, REPLAY_OF, fields_of
 
 BATCH = 500
-# In `metadata` of a replayed row: the message it repeats.
-REPLAY_OF = "replay_of"
 
 # Sent inside the transaction that replayed a branch: `replay`, a Replay.
 branch_replayed = Signal()

@@ -32,7 +32,7 @@ def delete_session(session: Session) -> None:
     for _ in range(DELETE_ATTEMPTS):
         try:
             with transaction.atomic():
-                lock_branches(session.pk)
+                lock_branches(session.pk, for_deletion=True)
                 # Deleting the row that was read keeps the caller's object as it is.
                 for row in Session.objects.select_for_update().filter(pk=session.pk):
                     row.delete()

@@ -32,8 +32,9 @@ LEFT_OUT = "…"
 # Room for a notice with any numbers, generously; a result keeps its minimum beside it.
 NOTICE_CHARS = 400
 _NOTICE = re.compile(
-    r"\n\n\[This tool result was truncated [^:\]]*: ([\d,]+) of its ([\d,]+) characters [^\]]*\]"
-    r"(?:\n\n)?"
+    # Bounded, so that a tool's own text can neither be read as a monstrous number nor take long.
+    r"\n\n\[This tool result was truncated [^:\[\]]{1,60}: (\d[\d,]{0,14}) of its (\d[\d,]{0,14})"
+    r" characters [^\[\]]{1,300}\](?:\n\n)?"
 )
 # A character and what belongs to it are this long at most: an emoji of a family, an accent.
 LONGEST_CHARACTER = 16

@@ -46,6 +46,11 @@ def _restore(summary: SessionSummary, lease: Lease, *, cascade: bool) -> Restore
         raise CompactionError(
             f"Only an active summary can be restored; this one is {summary.status}."
         )
+    if (copy := _copy_in_use(summary)) is not None:
+        raise CompactionError(
+            "The branch of this summary was replayed with shorter tool results, and the "
+            f"conversation goes on with its copy: restore summary {copy.pk} instead."
+        )
     branches = list(Branch.objects.filter(session_id=summary.session_id))
     newer = _built_on(summary, branches)
     if newer and not cascade:
@@ -65,6 +70,17 @@ def _restore(summary: SessionSummary, lease: Lease, *, cascade: bool) -> Restore
     for row in affected:
         row.status = SessionSummary.Status.RESTORED
     return Restored(summaries=affected, cursor=held.cursor)
+
+
+def _copy_in_use(summary: SessionSummary) -> SessionSummary | None:
+    """Return the copy that a replay made of a summary, where it and not this one is sent."""
+    active = Branch.objects.get(pk=summary.session.branch.pk)
+    if summary.run_id is None:
+        return None
+    chain = chain_of(active)
+    if any(row.pk == summary.pk for row in chain):
+        return None
+    return next((row for row in chain if row.run_id == summary.run_id), None)
 
 
 def _built_on(summary: SessionSummary, branches: list[Branch]) -> list[SessionSummary]:

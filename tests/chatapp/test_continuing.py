@@ -200,3 +200,21 @@ def test_the_body_of_the_next_request_is_that_of_the_sessions_wire(session, mode
     body = body_of(fresh, context_backend.preview(fresh))
     run_turn(Turn(session=fresh))
     assert body == bodies(model_server)[0]
+
+
+def test_an_answer_of_another_server_is_not_gone_on_from(session, server, use_models):
+    say(session, user("one"))
+    use_models(server.models(KEEPS_RESPONSES=True, NAME="another"))
+    say(session, user("two"))
+    assert "previous_response_id" not in bodies(server)[1]
+
+
+def test_an_id_that_is_too_long_to_be_stored_is_not_sent_back_cut(session, server):
+    Message.objects.all().delete()
+    answer = say(session, user("one"))
+    from chatapp.drafts import Draft
+
+    draft = Draft(wire={"role": "assistant", "content": "x"}, response_id="r" * 201)
+    (row,) = transcript.append(session.branch, [draft])
+    assert row.response_id == ""
+    assert answer.response_id

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chatapp.assembling import Account
-from chatapp.lessons import learn_from_error, learn_from_usage, taught
+from chatapp.lessons import forget_window, learn_from_error, learn_from_usage, taught
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.models import ModelConfig
 from chatapp.models import Lesson
@@ -22,6 +22,12 @@ MODEL = ModelConfig(
     max_output=1_000,
     base_url="http://127.0.0.1:1/v1",
 )
+
+
+@pytest.fixture(autouse=True)
+def configured(use_models):
+    """The settings say the same of the model as MODEL does."""
+    use_models({"default": {"BACKEND": "x", "NAME": "m", "CONTEXT_WINDOW": 32_000}})
 
 
 def overflow(**numbers) -> ModelError:
@@ -98,6 +104,15 @@ def test_the_account_measures_room_as_the_server_counts():
 
 
 def test_a_window_that_was_learnt_is_forgotten_when_the_server_answers_more():
-    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
-    learn_from_usage(taught(MODEL), 9_000, 9_000)
+    learn_from_error(MODEL, overflow(allowed=300), Account(kept=500))
+    assert taught(MODEL).context_window == 300
+    forget_window(taught(MODEL), 299)
+    assert taught(MODEL).context_window == 300
+    forget_window(taught(MODEL), 301)
     assert taught(MODEL).context_window == 32_000
+
+
+def test_a_window_that_was_learnt_yields_to_a_changed_setting():
+    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
+    assert taught(MODEL).context_window == 8_192
+    assert taught(replace(MODEL, context_window=16_000)).context_window == 16_000

@@ -213,3 +213,65 @@ def test_nothing_is_asked_twice_when_a_backend_finds_nothing_smaller(session, mo
     with pytest.raises(TurnFailedError):
         say(session, user("hello"))
     assert len(model_server.calls) == 1
+
+
+def test_what_was_streamed_of_a_refused_answer_is_taken_back(session, model_server):
+    broken = {
+        "chunks": ["AAA "],
+        "fail_after": 1,
+        "stream_error": {
+            "message": "max_tokens is too "
+            "large: 1024. This model supports at most 256 completion tokens"
+        },
+    }
+    model_server.script = first(broken | {"chunks": ["AAA ", "BBB"]})
+    told: list[str] = []
+    answer = say(session, user("hello"), stream=True, emit=lambda name, payload: told.append(name))
+    assert answer == "answered"
+    assert told.index("delta") < told.index("reset") < len(told) - 1
+
+
+def test_a_stream_that_ends_in_an_error_takes_nothing_back(session, model_server):
+    broken = {"chunks": ["AAA ", "BBB"], "fail_after": 1, "stream_error": {"message": "no"}}
+    model_server.script = [{"when": {}, "reply": broken}]
+    told: list[str] = []
+    with pytest.raises(TurnFailedError):
+        say(session, user("hello"), stream=True, emit=lambda name, payload: told.append(name))
+    assert "reset" not in told
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_of_nothing_is_no_answer(session, model_server, stream):
+    model_server.script = [{"when": {}, "reply": {"text": ""}}]
+    with pytest.raises(TurnFailedError, match="neither text nor a tool call"):
+        say(session, user("hello"), stream=stream)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"type": "exceed_context_size_error", "n_prompt_tokens": 10**20, "n_ctx": 10**20},
+        {"type": "exceed_context_size_error", "n_prompt_tokens": HUGE, "n_ctx": -HUGE},
+        {"message": "prompt is too long: 999999999999999m tokens > 200000 maximum"},
+        {"code": "string_above_max_length", "param": f"messages[{'9' * 5000}].content"},
+        {"code": "rate_limit_exceeded", "message": f"try again in {'9' * 5000}m{'9' * 5000}s"},
+    ],
+    ids=["beyond a column", "beyond a float", "beyond sense", "index", "wait"],
+)
+def test_monstrous_numbers_end_in_a_sentence(session, model_server, error):
+    model_server.script = [{"when": {}, "reply": refused(400, **error)}]
+    store(session, talk(6))
+    with pytest.raises(TurnFailedError):
+        say(session, user("hello"))
+    assert not Lesson.objects.exclude(tokens_per_count=None).exists()
+
+
+@pytest.mark.parametrize("count", [HUGE, -1, 1.5e300, "many", True, None])
+def test_a_monstrous_report_does_no_harm(session, model_server, count):
+    report = {"prompt_tokens": count, "completion_tokens": count, "total_tokens": count}
+    model_server.script = [{"when": {}, "reply": {"text": "answered", "usage": report}}]
+    assert say(session, user("hello")) == "answered"
+    assert say(session, user("again")) == "answered"

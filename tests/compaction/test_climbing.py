@@ -7,6 +7,7 @@ import json
 import pytest
 
 from chatapp import transcript
+from chatapp.drafts import Draft
 from chatapp.models import Branch, Incident, Message, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript import set_pinned
@@ -190,6 +191,47 @@ def test_a_question_that_alone_is_too_large_costs_no_compaction(owner, server, q
     assert climbed() == [("give_up", "no_help")]
     assert not CompactionRun.objects.exists()
     assert len(server.calls) == 1
+
+
+def test_a_repeated_request_is_answered_once_although_somebody_wrote_in_between(
+    owner, server, queued, api
+):
+    session = SessionFactory(owner=owner)
+    url = f"/api/v1/sessions/{session.pk}/"
+    first = {"content": "hello"}
+    append_first = api.post(f"{url}messages/", user("before"), format="json")
+    assert append_first.status_code == 201
+    asked = api.post(f"{url}turns/", first, format="json", HTTP_IDEMPOTENCY_KEY="k")
+    row = Message.objects.get(content="hello")
+    draft = Draft(wire=user("in between"))
+    transcript.insert_between(session.branch, after=row.position, draft=draft)
+    calls = len(server.calls)
+    again = api.post(f"{url}turns/", first, format="json", HTTP_IDEMPOTENCY_KEY="k")
+    assert again.data["answer"]["id"] == asked.data["answer"]["id"]
+    assert len(server.calls) == calls
+
+
+def test_an_id_from_before_a_replay_still_pins_the_message(owner, server, queued, api):
+    session = SessionFactory(owner=owner, wires=[user("go"), call("f", "c1"), result("c1", "long")])
+    row = Message.objects.get(role="tool")
+    new = transcript.replay(session, contents={row.pk: "l"}).new
+    assert (
+        api.patch(f"/api/v1/messages/{row.pk}/", {"pinned": True}, format="json").status_code == 200
+    )
+    assert Message.objects.get(branch=new, role="tool").pinned
+    api.patch(f"/api/v1/messages/{row.pk}/", {"pinned": False}, format="json")
+    assert not Message.objects.filter(pinned=True).exists()
+
+
+def test_restoring_a_summary_that_a_replay_copied_names_the_copy(compacted, api):
+    old = SessionSummary.objects.get()
+    new = cut(compacted)
+    copy = SessionSummary.objects.get(branch=new)
+    answer = api.post(f"/api/v1/summaries/{old.pk}/restore/")
+    assert answer.status_code == 409
+    assert str(copy.pk) in answer.data["detail"]
+    assert api.post(f"/api/v1/summaries/{copy.pk}/restore/").status_code == 200
+    assert "<summary>" not in text_of(situation_of(Session.objects.get()).context().messages[0])
 
 
 def test_each_rung_is_told_to_the_client(owner, server, queued):

@@ -277,6 +277,20 @@ def test_a_notice_that_a_tool_wrote_itself_is_not_believed():
     assert f"of its {len(text):,} characters" in cut_text(f"a\n\n{text}"[3:], 2_000)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n\n[This tool result was truncated by me: , of its , characters ok]",
+        "\n\n[This tool result was truncated by me: " + "9" * 5_000 + " of its 9 characters ok]",
+        "\n\n[This tool result was truncated " * 20_000,
+    ],
+    ids=["no digits", "too many digits", "over and over"],
+)
+def test_what_only_looks_like_a_notice_does_no_harm(text):
+    whole = text + "x" * 6_000
+    assert len(cut_text(whole, 2_000)) <= 2_000
+
+
 @pytest.mark.parametrize("cluster", ["e\u0301", "👨\u200d👩\u200d👧", "❤\ufe0f"])
 def test_what_belongs_to_a_character_stays_with_it(cluster):
     for limit in range(400, 440):
