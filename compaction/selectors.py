@@ -34,6 +34,12 @@ def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
     )
 
 
+def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
+    """Return the active summaries of branches that were left, which hold on the branch's path."""
+    rows = active_summaries_of(branch).filter(kind=SessionSummary.Kind.BRANCH)
+    return rows.order_by("covers_through", "created_at")
+
+
 def _covered_by(
     stretches: Sequence[Segment], *, branch: str = "branch_id", through: str = "covers_through"
 ) -> Q:

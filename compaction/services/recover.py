@@ -14,7 +14,7 @@ from chatapp.assembling import Context
 from chatapp.connections import release_connection
 from chatapp.context import Emit, Recovery
 from chatapp.drafts import TranscriptError
-from chatapp.llm.errors import ModelError
+from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import Branch, Session
 from compaction.conf import compaction_settings
 from compaction.engine.recovery import (
@@ -127,7 +127,9 @@ class _Climb:
     def _footing(self, situation: Situation) -> Footing:
         rows = [row for row in situation.rows if not row.is_rule]
         return Footing(
-            oversized=is_oversized_now(situation, window_of(self.error)),
+            # Shorter results are not fewer messages.
+            oversized=self.error.kind is not ErrorKind.TOO_MANY_MESSAGES
+            and is_oversized_now(situation, window_of(self.error)),
             groups=len(grouped(rows)),
             compaction_failed=speaks_of_failed_compaction(self.error.detail),
         )

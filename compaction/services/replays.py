@@ -14,7 +14,7 @@ from chatapp.selectors import path_messages
 from chatapp.transcript import Replay, point_placeholder, replay
 from compaction.engine.tool_results import cut_blocks, is_oversized, sent_marker
 from compaction.models import CompactionState, SessionSummaryMessage
-from compaction.selectors import chain_of
+from compaction.selectors import branch_summaries_of, chain_of
 from compaction.services.leases import Lease, ensure_state
 from compaction.services.sending import Cut, allotted, kept_of, limits_of
 from compaction.services.situation import Situation
@@ -103,11 +103,16 @@ def follow_replay(replayed: Replay) -> None:
 
 
 def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
-    """Copy the summaries up to the cursor that the new branch does not share; {old id: new id}."""
+    """Copy the summaries up to the cursor that the new branch does not share; {old id: new id}.
+
+    A fork and its parent may both have summarised a stretch: only what counts is copied. Summaries
+    of branches that were left stand anywhere.
+    """
     shared = {summary.pk for summary in chain_of(replayed.new, through=through)}
+    shared |= set(branch_summaries_of(replayed.new).values_list("pk", flat=True))
+    counting = [*reversed(chain_of(replayed.old, through=through))]
     copies: dict[UUID, UUID] = {}
-    # A fork and its parent may both have summarised a stretch: only what counts is copied.
-    for summary in reversed(chain_of(replayed.old, through=through)):
+    for summary in [*counting, *branch_summaries_of(replayed.old)]:
         if summary.pk in shared:
             continue
         old_id = summary.pk

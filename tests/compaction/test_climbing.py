@@ -234,6 +234,30 @@ def test_restoring_a_summary_that_a_replay_copied_names_the_copy(compacted, api)
     assert "<summary>" not in text_of(situation_of(Session.objects.get()).context().messages[0])
 
 
+def test_too_many_messages_are_made_fewer_and_no_result_is_cut(owner, server, queued):
+    profile(**NEVER, max_overflow_compaction_attempts=0)
+    many = {
+        "status": 400,
+        "body": {
+            "error": {
+                "code": "array_above_max_length",
+                "param": "messages",
+                "message": "Invalid 'messages': array too long. Expected an array with maximum "
+                "length 12, but got an array with length 30 instead.",
+            }
+        },
+    }
+    server.script = [
+        {"when": {"purpose": "chat", "call": 1}, "reply": {"error": many}},
+        {"when": {"purpose": "chat", "call": 2}, "reply": {"error": many}},
+        SHORT,
+    ]
+    session = SessionFactory(owner=owner, wires=[*talk(11), user("q"), *results(3, 900)])
+    assert say(session).answer.content == "short"
+    assert climbed() == [("halve", "smaller"), ("halve", "smaller")]
+    assert [len(messages) for messages in sent(server)] == [27, 23, 13]
+
+
 def test_each_rung_is_told_to_the_client(owner, server, queued):
     profile(**NEVER)
     server.script = limit(3000)
@@ -353,6 +377,27 @@ def test_a_summary_behind_the_fork_is_copied_with_its_links(compacted):
     assert set(copy.links.values_list("message", flat=True)) <= path
     assert {copy.first_message_id, copy.last_message_id} <= path
     assert SessionSummary.objects.get(pk=old.pk).status == "active"
+
+
+def test_a_summary_of_a_branch_that_was_left_goes_along(compacted):
+    last = path_messages(compacted.branch).order_by("-position")[0]
+    left = SessionSummary.objects.create(
+        session=compacted,
+        branch=compacted.branch,
+        kind="branch",
+        summary_text="what the other branch came to",
+        trigger="manual",
+        reason="branch",
+        covers_from=last.position,
+        covers_through=last.position,
+        first_message=last,
+        last_message=last,
+    )
+    new = cut(compacted)
+    copy = SessionSummary.objects.get(branch=new, kind="branch")
+    assert copy.summary_text == left.summary_text
+    assert copy.last_message.branch == new
+    assert SessionSummary.objects.filter(branch=new, kind="compaction").count() == 1
 
 
 def test_the_placeholder_names_the_copy(compacted):
