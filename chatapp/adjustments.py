@@ -16,6 +16,7 @@ from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.messages import ModelRequest
 from chatapp.llm.wires import message_at
 from chatapp.pairing import flattened
+from chatapp.wire import text_of
 
 SMALLEST_OUTPUT_TOKENS = 16
 IMAGE_LEFT_OUT = "[An image was left out here, because the request was too large to send.]"
@@ -52,7 +53,6 @@ class Adjustments:
             messages = without_images(messages, self.images_left_out)
         if self.without_reasoning:
             messages = [_without(message, "reasoning_items") for message in messages]
-        places = request.places
         if self.flat_tools:
             # One for one, so that every message keeps its place.
             messages = flattened(messages)
@@ -60,7 +60,6 @@ class Adjustments:
         return replace(
             request,
             messages=messages,
-            places=places,
             max_output=min(limits) if limits else None,
             plain_text=self.plain_text or request.plain_text,
             previous_response_id="" if self.stateless else request.previous_response_id,
@@ -178,13 +177,15 @@ def _send_plain(done: Adjustments, error: ModelError, request: ModelRequest) -> 
 
 def _cut_message(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
     """Cut the tool result that is too long; other messages are the user's or the model's words."""
-    if error.message_index is None or not error.allowed:
+    if error.message_index is None:
         return None
-    index, limit = message_at(request, error.message_index), error.allowed
+    index = message_at(request, error.message_index)
     if index is None or request.messages[index]["role"] != "tool":
         return None
     place = request.places[index]
-    if not place or done.cuts.get(place, limit + 1) <= limit:
+    # A server that names no number is asked with half of it, and half of that.
+    limit = error.allowed or len(text_of(request.messages[index].get("content"))) // 2
+    if not limit or not place or done.cuts.get(place, limit + 1) <= limit:
         return None
     return Change(
         code="message_cut",

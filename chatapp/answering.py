@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chatapp.adjustments import LARGEST, Adjustments, changed
+from chatapp.adjustments import SMALLEST_OUTPUT_TOKENS, Adjustments, changed
 from chatapp.assembling import Context
 from chatapp.connections import release_connection
 from chatapp.context import Emit, Recovery, context_backend
@@ -27,10 +27,11 @@ from chatapp.outgoing import model_of, request_of
 from chatapp.reported import take_in
 from chatapp.wire import REASONING_ITEMS
 
-# The backend has at most ten rungs; what asks for more has lost its way.
-MAX_RECOVERIES = 12
-# The most requests of one turn, waiting for a busy server apart.
-MAX_MODEL_CALLS = 1 + MAX_RECOVERIES + LARGEST
+# More rungs than any ladder has; what asks for more has lost its way.
+MAX_RECOVERIES = 20
+# Part of a limit per minute that the answer may take: the request counts, too.
+ANSWER_SHARE = 4
+EMPTY_ANSWER = "empty_answer"
 
 
 class NothingToAnswerError(Exception):
@@ -126,8 +127,7 @@ class Asking:
         reply = model.connect().complete(request, self._hear)
         if not (reply.text or reply.tool_calls or reply.refusal):
             raise ModelError(
-                ErrorKind.BAD_ANSWER,
-                f"It holds neither text nor a tool call (finish reason {reply.finish_reason}).",
+                ErrorKind.BAD_ANSWER, f"finish reason {reply.finish_reason}", code=EMPTY_ANSWER
             )
         return reply
 
@@ -154,19 +154,36 @@ class Asking:
         if change is not None:
             self._note_change(change.code, change.text, error)
             self.done = change.adjustments
-            if change.code == "stateless":
-                Session.objects.filter(pk=self.session.pk).update(stateless=True)
-                self.session.stateless = True
+            self._remember(change.code)
         elif error.reaction is Reaction.LADDER or error.kind is ErrorKind.BODY_TOO_LARGE:
+            if error.kind is ErrorKind.REQUEST_OVER_RATE and error.allowed:
+                self._answer_shorter(error.allowed)
             self._climb(error)
         else:
             raise self._failed(error, _which_message(error, request))
+
+    def _hear_of_rung(self, name: str, payload: dict[str, Any]) -> None:
+        """Pass the backend's news on; its work may be long, so the lease is kept meanwhile."""
+        self.question.keep_lease()
+        self.question.emit(name, payload)
+
+    def _answer_shorter(self, allowed: int) -> None:
+        """Ask for a shorter answer where request and answer share a limit per minute."""
+        most = max(SMALLEST_OUTPUT_TOKENS, allowed // ANSWER_SHARE)
+        self.done = replace(self.done, max_output=min(self.done.max_output or most, most))
 
     def _take_back(self, error: ModelError) -> None:
         """Tell who watches that what was streamed of a refused answer does not count."""
         partial: Reply | None = error.partial
         if self.question.stream and partial and (partial.text or partial.tool_calls):
             self.question.emit("reset", {"code": error.kind.value})
+
+    def _remember(self, code: str) -> None:
+        """Have the session's later turns begin with what its server turned out to want."""
+        column = {"stateless": "stateless", "plain_text": "plain_text"}.get(code)
+        if column is not None:
+            Session.objects.filter(pk=self.session.pk).update(**{column: True})
+            setattr(self.session, column, True)
 
     def _note_change(self, code: str, text: str, error: ModelError) -> None:
         note(
@@ -185,7 +202,7 @@ class Asking:
         if self.recoveries > MAX_RECOVERIES:
             raise self._failed(error)
         self.recovery = context_backend.recover(
-            self.session, error, self.recovery, refused=self.context, emit=self.question.emit
+            self.session, error, self.recovery, refused=self.context, emit=self._hear_of_rung
         )
         if self.recovery.context is None:
             raise self._failed(error, self.recovery.error)
@@ -230,6 +247,11 @@ def _digest(request: ModelRequest) -> str:
 
 
 def _sentence(error: ModelError) -> str:
+    if error.code == EMPTY_ANSWER:
+        return (
+            f"The model answered with neither text nor a tool call ({error.detail}). Try again; "
+            "where the reason is length, raise OPENAI_MAX_OUTPUT."
+        )
     if error.kind in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER) and error.detail:
         return f"{error.sentence} It says: {error.detail[:500]}"
     return error.sentence
@@ -246,6 +268,11 @@ def _which_message(error: ModelError, request: ModelRequest) -> str:
     place = request.places[index] if index < len(request.places) else ""
     which = f"message {place}" if place else f"a message of the role {role}"
     limit = f" ({error.allowed:,} characters)" if error.allowed else ""
+    if role == "tool":
+        return (
+            f"The server takes no text that long{limit}: {which} (tool), also after it was cut. "
+            "Have the tool answer with less, or start a new session."
+        )
     return (
         f"The server takes no text that long{limit}: {which} ({role}). Send it in pieces, or start "
         "a new session without it."

@@ -134,13 +134,18 @@ def assemble(
             summaries=part.summary_tokens,
             kept=sum(tokens[:pending_from]),
             pending=sum(tokens[pending_from:]),
-            reserve=model.max_output if reserve is None else max(reserve, model.max_output),
+            reserve=_reserve_of(model) if reserve is None else reserve,
             window=model.context_window,
             counter=model.counter.name,
             exact=model.counter.exact,
             tokens_per_count=model.tokens_per_count,
         ),
     )
+
+
+def _reserve_of(model: ModelConfig) -> int:
+    """Return the room of the answer, never more than half of the window."""
+    return min(model.max_output, model.context_window // 2)
 
 
 def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[dict[str, Any]]:

@@ -113,6 +113,7 @@ def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
     return [] if counter.exact else [Info(describe_counter(counter), id="chatapp.I001")]
 
 
+LEAST_WORDING_CHARS = 6
 _AT_LEAST_ONE = (
     "TURN_SECONDS",
     "MODEL_TIMEOUT_SECONDS",
@@ -144,6 +145,21 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
         )
         for name, number in numbers.items()
         if number < 1
+    ]
+
+
+@register(Tags.compatibility)
+def check_wordings(**kwargs: Any) -> list[CheckMessage]:
+    """OVERFLOW_WORDINGS must be texts that do not stand in every error."""
+    return [
+        Error(
+            f"OVERFLOW_WORDINGS has {wording!r}, which is no text of {LEAST_WORDING_CHARS} "
+            "characters or more: other errors would be taken for requests that are too large.",
+            hint="Write a piece of the error's text that stands in no other error.",
+            id="chatapp.E009",
+        )
+        for wording in chatapp_settings.overflow_wordings
+        if not isinstance(wording, str) or len(wording.strip()) < LEAST_WORDING_CHARS
     ]
 
 

@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from chatapp.assembling import Context, HistoryPart, assemble
 from chatapp.blocks import texts_of, with_texts
 from chatapp.conf import chatapp_settings
-from chatapp.llm.errors import ModelError
+from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.models import get_model
 from chatapp.models import Message, Session
 from chatapp.selectors import path_messages
@@ -91,6 +91,8 @@ class BaseContextBackend:
 
         `previous` is what it returned last in this turn, `refused` the Context that was too large.
         """
+        if error.kind is not ErrorKind.CONTEXT_OVERFLOW:
+            return Recovery(error=error.sentence)
         return Recovery(
             error=f"The conversation is larger than the model's context window "
             f"({get_model(session.model).context_window:,} tokens). "

@@ -33,6 +33,7 @@ def request_of(
         # More room than the window has left would be refused although the request fits (B33).
         max_output=min(model.max_output, room) if room > 0 else model.max_output,
         api=session.api,
+        plain_text=session.plain_text,
         **details,
     )
     return continued(request, session, model, context)

@@ -58,6 +58,8 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
             "system_prompt",
             "tools",
             "metadata",
+            "stateless",
+            "plain_text",
             "active_branch",
             "message_count",
             "token_total",

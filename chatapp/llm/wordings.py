@@ -55,6 +55,7 @@ OVERFLOW_WORDS = _any(
     r"tokens to keep from the initial prompt",
     r"when context the overflows",
     r"\bcontext overflow:",
+    r"requested [\d,]+ output tokens.{0,120}?prompt contains.{0,80}?total of",
     r"must be less than max_seq_len",
     r"range of input length should be",
     # The room for the answer as vLLM computed it: what the prompt left of the window.

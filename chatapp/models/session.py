@@ -15,7 +15,8 @@ class Session(models.Model):
 
     `turn_owner` and `turn_expires_at` are the turn's lease: one turn at a time per session, taken
     by a conditional UPDATE (see turns.py). `import_key` names the conversation that was imported.
-    `stateless` remembers that its server does not keep answers, so the whole history is sent.
+    `stateless` remembers that its server does not keep answers, so the whole history is sent,
+    `plain_text` that it takes texts only. Both are set by a refusal and can be taken back.
     """
 
     class Api(models.TextChoices):
@@ -33,7 +34,8 @@ class Session(models.Model):
         max_length=100, default="default", help_text="Alias from the CHATAPP MODELS setting."
     )
     api = models.CharField(max_length=10, choices=Api.choices, default=Api.CHAT)
-    stateless = models.BooleanField(default=False, editable=False)
+    stateless = models.BooleanField(default=False)
+    plain_text = models.BooleanField(default=False)
     system_prompt = models.TextField(blank=True)
     tools = models.JSONField(default=list, blank=True)
     active_branch = models.ForeignKey(

@@ -37,12 +37,6 @@ class LadderRules:
     truncate: bool = True
     halve: bool = True
 
-    @property
-    def max_model_calls(self) -> int:
-        """The most requests of one turn: the first one and one a rung."""
-        halvings = len(HALVINGS) if self.halve else 0
-        return 1 + self.max_compactions + int(self.truncate) + halvings
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footing:
@@ -96,10 +90,12 @@ class Ladder:
             return replace(self, compactions=self.compactions + 1)
         return replace(self, compaction_is_useless=True)
 
-    def after_truncation(self, characters: int) -> Ladder:
-        """Return the ladder after tool results were cut by that many characters; once a turn."""
-        useless = self.compaction_is_useless and characters == 0
-        return replace(self, truncated=True, compaction_is_useless=useless)
+    def after_truncation(self) -> Ladder:
+        """Return the ladder after tool results were cut, or could not be; once a turn.
+
+        A compaction may be of use then: of less text, or of the results that could not be cut.
+        """
+        return replace(self, truncated=True, compaction_is_useless=False)
 
     def after_halving(self, groups: int) -> Ladder:
         """Return the ladder after a request with that many groups."""

@@ -100,9 +100,10 @@ def allot(sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0
 
     First those above `single`; then, while all together exceed `together`, the newest are reduced
     (B15.1), none below `min_keep` and a notice (B21: each keeps its beginning), so the older ones
-    may follow.
+    may follow. Very many results each keep an equal share at least.
     """
     floor = min_keep + NOTICE_CHARS if min_keep else 0
+    floor = min(floor, together // max(1, len(sizes)))
     targets = [min(size, single) for size in sizes]
     over = sum(targets) - together if len(targets) > 1 else 0
     for index in range(len(targets) - 1, -1, -1):
@@ -114,6 +115,11 @@ def allot(sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0
         for index, (size, target) in enumerate(zip(sizes, targets, strict=True))
         if target < size
     }
+
+
+def least_of(limit: int, min_keep: int) -> int:
+    """Return what stays of a result that may have `limit` characters, its notice apart."""
+    return min(min_keep, max(0, limit - NOTICE_CHARS))
 
 
 # --- cutting --------------------------------------------------------------------------------------

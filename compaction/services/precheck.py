@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 from chatapp.assembling import Context
-from chatapp.models import Message
 from compaction.engine.tool_results import Route, precheck
 from compaction.engine.types import Decision
-from compaction.services.sending import Cut, allotted, kept_of, limits_of
+from compaction.services.sending import Cut, allotted, kept_of, sizes_as_sent
 from compaction.services.situation import Situation
 
 # The reason of a run that comes before a request that would be refused.
@@ -56,10 +55,6 @@ def route_of(situation: Situation, context: Context) -> Route:
 def _reducible(situation: Situation) -> int:
     """Return the characters that tool results lose when they share what one may have."""
     _, kept = kept_of(situation)
-    limits = limits_of(situation.profile)
-    single = limits.max_chars(situation.model.context_window)
-    now = {row.pk: len(row.content or "") for row in kept if row.role == Message.Role.TOOL}
-    if situation.profile.limit_tool_results:
-        now = {key: min(size, single) for key, size in now.items()}
+    now = sizes_as_sent(situation, kept)
     targets = allotted(situation, kept, _TOGETHER)
     return sum(max(0, now[row.pk] - limit) for row, limit in targets)

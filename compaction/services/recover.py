@@ -147,7 +147,8 @@ class _Climb:
             run = _compact_fully(self.session, situation.branch, reason)
         context = situation_of(self.session).context(run_id=str(run.pk))
         # A smaller window that the refusal taught makes every request smaller: that is not freed.
-        freed = min(self._freed(context), situation.context().account.used - context.account.used)
+        before = self._size(situation.context())
+        freed = min(self._freed(context), before - self._size(context))
         return _Step(
             ladder=self.memory.ladder.after_compaction(freed),
             context=context if freed > 0 else None,
@@ -174,11 +175,11 @@ class _Climb:
         try:
             cut = cut_tool_results(situation, window_of(self.error))
         except (CompactionError, TranscriptError) as refusal:
-            return _Step(ladder=ladder.after_truncation(0), text=str(refusal), failed=True)
+            return _Step(ladder=ladder.after_truncation(), text=str(refusal), failed=True)
         context = situation_of(self.session).context()
         freed = self._freed(context)
         return _Step(
-            ladder=ladder.after_truncation(cut.characters if freed > 0 else 0),
+            ladder=ladder.after_truncation(),
             context=context if freed > 0 else None,
             replay=cut.branch,
             results_cut=cut.results,
@@ -194,12 +195,23 @@ class _Climb:
             cut = Cut(groups=groups, results_together=True, window=window_of(self.error))
             context = situation.context(cut=cut)
             # Pinned messages and the question come on top: fewer groups may change nothing.
-            if self._freed(context) > 0:
+            if self._is_enough(context):
                 return _Step(ladder=ladder, context=context, groups=groups)
         return _Step(ladder=ladder)
 
     def _freed(self, context: Context) -> int:
-        return self.refused.account.used - context.account.used
+        return self._size(self.refused) - self._size(context)
+
+    def _size(self, context: Context) -> int:
+        """Return what the server found too much of: messages, or tokens."""
+        if self.error.kind is ErrorKind.TOO_MANY_MESSAGES:
+            return len(context.messages)
+        return context.account.used
+
+    def _is_enough(self, context: Context) -> bool:
+        """Whether a context is worth a request: smaller, and not above a named number."""
+        most = self.error.allowed if self.error.kind is ErrorKind.TOO_MANY_MESSAGES else None
+        return self._freed(context) > 0 and (not most or len(context.messages) <= most)
 
     def _record(self, move: Move, step: _Step, branch: Branch) -> None:
         after = step.context or self.refused

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from chatapp.assembling import Context
+from chatapp.lessons import SMALLEST_WINDOW_TOKENS
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import Message
+from compaction.services.sending import question_in
 from compaction.services.situation import Situation
 
 # What happened, without the advice: that depends on what was tried.
@@ -19,15 +21,20 @@ _IN_TOKENS = {ErrorKind.CONTEXT_OVERFLOW, ErrorKind.REQUEST_OVER_RATE}
 
 
 def window_of(error: ModelError) -> int | None:
-    """Return the tokens that the server allows, where the error names them."""
-    return error.allowed if error.kind in _IN_TOKENS and error.allowed else None
+    """Return the tokens that the server allows, where the error names them.
+
+    A number that no window has was misread.
+    """
+    if error.kind not in _IN_TOKENS or (error.allowed or 0) < SMALLEST_WINDOW_TOKENS:
+        return None
+    return error.allowed
 
 
 def sentence_for(error: ModelError, situation: Situation, refused: Context, *, tried: str) -> str:
     """Return what happened, what was tried, and what to do."""
     allowed = window_of(error) or situation.model.context_window
     happened = _HAPPENED.get(error.kind, error.sentence)
-    alone = _question_alone(situation, refused, allowed)
+    alone = _question_alone(error, situation, refused, allowed)
     said = [happened, alone or tried, _advice(error, alone=bool(alone))]
     return " ".join(text for text in said if text)
 
@@ -35,14 +42,8 @@ def sentence_for(error: ModelError, situation: Situation, refused: Context, *, t
 def is_hopeless(error: ModelError, situation: Situation, refused: Context) -> bool:
     """Whether the question alone is larger than the limit, so that no rung could help."""
     allowed = window_of(error) or situation.model.context_window
-    question = _question(situation)
+    question = question_in(situation.rows)
     return question is not None and _least_tokens(question, situation, refused) > allowed > 0
-
-
-def _question(situation: Situation) -> Message | None:
-    """Return the newest user message behind the cursor."""
-    users = (row for row in reversed(situation.rows) if row.role == Message.Role.USER)
-    return next(users, None)
 
 
 def _least_tokens(question: Message, situation: Situation, refused: Context) -> float:
@@ -51,10 +52,10 @@ def _least_tokens(question: Message, situation: Situation, refused: Context) -> 
     return (question.tokens + account.system + account.tools) * situation.model.scale
 
 
-def _question_alone(situation: Situation, refused: Context, allowed: int) -> str:
+def _question_alone(error: ModelError, situation: Situation, refused: Context, allowed: int) -> str:
     """Return a sentence that names the message, where it alone is too large for the limit."""
-    question = _question(situation)
-    if question is None:
+    question = question_in(situation.rows)
+    if question is None or error.kind not in _IN_TOKENS:
         return ""
     least = _least_tokens(question, situation, refused)
     if least + refused.account.reserve <= allowed:
@@ -68,6 +69,8 @@ def _question_alone(situation: Situation, refused: Context, allowed: int) -> str
 def _advice(error: ModelError, *, alone: bool) -> str:
     if error.kind is ErrorKind.REQUEST_OVER_RATE:
         return "Shorten the message, or have the limit per minute raised."
+    if error.kind is ErrorKind.TOO_MANY_MESSAGES:
+        return "Compact the session by hand, or start a new one."
     if alone:
         return "Shorten the message, send it in pieces, or use a model with a larger window."
     return (

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from chatapp.blocks import texts_of, with_texts
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages
 from chatapp.transcript import Replay, point_placeholder, replay
-from compaction.engine.tool_results import cut_blocks, is_oversized, sent_marker
+from compaction.engine.tool_results import is_oversized
 from compaction.models import CompactionState, SessionSummaryMessage
 from compaction.selectors import branch_summaries_of, chain_of
 from compaction.services.leases import Lease, ensure_state
-from compaction.services.sending import Cut, allotted, kept_of, limits_of
+from compaction.services.sending import Cut, cut_results, kept_of, limits_of, sizes_as_sent
 from compaction.services.situation import Situation
 
 LINK_BATCH = 1000
@@ -34,12 +33,8 @@ class CutResults:
 def is_oversized_now(situation: Situation, window: int | None) -> bool:
     """Whether the tool results, as they were sent, are too large alone or together (B15.1)."""
     _, kept = kept_of(situation)
-    limits = limits_of(situation.profile)
-    single = limits.max_chars(window or situation.model.context_window)
-    sizes = [len(row.content or "") for row in kept if row.role == Message.Role.TOOL]
-    if situation.profile.limit_tool_results:
-        guarded = limits.max_chars(situation.model.context_window)
-        sizes = [min(size, guarded) for size in sizes]
+    single = limits_of(situation.profile).max_chars(window or situation.model.context_window)
+    sizes = list(sizes_as_sent(situation, kept).values())
     return is_oversized(sizes, single=single, together=single)
 
 
@@ -64,19 +59,9 @@ def cut_tool_results(situation: Situation, window: int | None) -> CutResults:
 def _contents(situation: Situation, window: int | None) -> tuple[dict[UUID, Any], int]:
     """Return the new contents of the results that shrink, and the characters they lose."""
     _, kept = kept_of(situation)
-    cut = Cut(results_together=True, window=window)
-    keep = limits_of(situation.profile).min_keep(window or situation.model.context_window)
-    contents: dict[UUID, Any] = {}
-    characters = 0
-    for row, limit in allotted(situation, kept, cut):
-        content = row.wire()["content"]
-        before = texts_of(content)
-        after = cut_blocks(before, limit, min_keep=keep, marker=sent_marker)
-        lost = sum(map(len, before)) - sum(map(len, after))
-        if lost > 0:
-            contents[row.pk] = with_texts(content, after)
-            characters += lost
-    return contents, characters
+    cuts = list(cut_results(situation, kept, Cut(results_together=True, window=window)))
+    lost = sum(one.before - one.after for one in cuts)
+    return {one.row.pk: one.content for one in cuts}, lost
 
 
 def follow_replay(replayed: Replay) -> None:

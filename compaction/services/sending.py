@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from chatapp.assembling import Context, HistoryPart, Shortened, assemble
@@ -14,7 +14,13 @@ from compaction.convert import to_item
 from compaction.engine.boundaries import groups
 from compaction.engine.parameters import Profile
 from compaction.engine.rendering import ROLES, as_sent_text
-from compaction.engine.tool_results import ResultLimits, allot, cut_blocks, sent_marker
+from compaction.engine.tool_results import (
+    ResultLimits,
+    allot,
+    cut_blocks,
+    least_of,
+    sent_marker,
+)
 from compaction.selectors import anchor_before, is_final_answer
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ def kept_of(
     limit = situation.profile.history_limit
     if limit and len(rows) > limit:
         rows = _newest(rows, limit)
-    question = _question_behind(situation, rows) if groups is not None else None
+    question = question_in(rows) if groups is not None else None
     if groups is not None:
         rows = newest_groups(rows, groups)
     earlier = [row for row in situation.pinned if not row.is_rule]
@@ -68,8 +74,8 @@ def kept_of(
     return rules, [*earlier, *rows]
 
 
-def _question_behind(situation: Situation, rows: list[Message]) -> Message | None:
-    """Return the open question among the rows: it is sent however few groups are (rule 5)."""
+def question_in(rows: Sequence[Message]) -> Message | None:
+    """Return the newest question among the rows: it is sent however few groups are (rule 5)."""
     return next((row for row in reversed(rows) if row.role == Message.Role.USER), None)
 
 
@@ -105,20 +111,48 @@ def context_of(situation: Situation, *, cut: Cut = PLAIN) -> Context:
     return assemble(situation.session, part, model=situation.model, reserve=situation.reserve)
 
 
-def shortened(situation: Situation, kept: list[Message], cut: Cut) -> Mapping[UUID, Shortened]:
-    """Return the tool results that are sent shorter than they are stored."""
-    targets = allotted(situation, kept, cut)
-    limits, window = limits_of(situation.profile), cut.window or situation.model.context_window
-    found: dict[UUID, Shortened] = {}
-    for row, limit in targets:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutResult:
+    """A tool result that shrinks: its new content, and its characters before and after."""
+
+    row: Message
+    content: Any
+    before: int
+    after: int
+
+
+def cut_results(situation: Situation, kept: list[Message], cut: Cut) -> Iterator[CutResult]:
+    """Yield the tool results that are too long as they would be cut."""
+    window = cut.window or situation.model.context_window
+    keep = limits_of(situation.profile).min_keep(window)
+    for row, limit in allotted(situation, kept, cut):
         content = row.wire()["content"]
-        before = texts_of(content)
-        after = cut_blocks(before, limit, min_keep=limits.min_keep(window), marker=sent_marker)
-        size = sum(map(len, before))
-        if sum(map(len, after)) < size:
-            tokens = -(-row.tokens * sum(map(len, after)) // size)
-            found[row.pk] = Shortened(content=with_texts(content, after), tokens=tokens)
-    return found
+        texts = texts_of(content)
+        after = cut_blocks(texts, limit, min_keep=least_of(limit, keep), marker=sent_marker)
+        sizes = sum(map(len, texts)), sum(map(len, after))
+        if sizes[1] < sizes[0]:
+            found = with_texts(content, after)
+            yield CutResult(row=row, content=found, before=sizes[0], after=sizes[1])
+
+
+def shortened(situation: Situation, kept: list[Message], cut: Cut) -> Mapping[UUID, Shortened]:
+    """Return what is sent in the place of tool results that are too long."""
+    return {
+        one.row.pk: Shortened(
+            content=one.content, tokens=-(-one.row.tokens * one.after // one.before)
+        )
+        for one in cut_results(situation, kept, cut)
+    }
+
+
+def sizes_as_sent(situation: Situation, kept: list[Message]) -> dict[UUID, int]:
+    """Return the characters of the tool results as a plain request holds them."""
+    limits = limits_of(situation.profile)
+    single = limits.max_chars(situation.model.context_window)
+    sizes = {row.pk: len(row.content or "") for row in kept if row.role == Message.Role.TOOL}
+    if situation.profile.limit_tool_results:
+        sizes = {key: min(size, single) for key, size in sizes.items()}
+    return sizes
 
 
 def allotted(situation: Situation, kept: list[Message], cut: Cut) -> list[tuple[Message, int]]:

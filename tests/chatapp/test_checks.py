@@ -146,3 +146,13 @@ def test_i001_says_how_tokens_are_counted_where_an_estimate_was_asked_for(chatap
     chatapp(TOKEN_COUNTER=mode)
     assert ids(checks.check_token_counter) == []
     assert ids(checks.check_exact_counts) == ["chatapp.I001"]
+
+
+@pytest.mark.parametrize(
+    ("wordings", "found"), [((), 0), (("passt nicht mehr",), 0), (("a", 7), 2)]
+)
+def test_wordings_that_stand_in_every_error_are_refused(settings, wordings, found):
+    settings.CHATAPP = settings.CHATAPP | {"OVERFLOW_WORDINGS": wordings}
+    from chatapp.checks import check_wordings
+
+    assert [message.id for message in check_wordings()] == ["chatapp.E009"] * found

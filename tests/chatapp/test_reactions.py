@@ -243,7 +243,7 @@ def test_a_stream_that_ends_in_an_error_takes_nothing_back(session, model_server
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_of_nothing_is_no_answer(session, model_server, stream):
     model_server.script = [{"when": {}, "reply": {"text": ""}}]
-    with pytest.raises(TurnFailedError, match="neither text nor a tool call"):
+    with pytest.raises(TurnFailedError, match=r"neither text nor .* reason stop"):
         say(session, user("hello"), stream=stream)
 
 
@@ -275,3 +275,28 @@ def test_a_monstrous_report_does_no_harm(session, model_server, count):
     model_server.script = [{"when": {}, "reply": {"text": "answered", "usage": report}}]
     assert say(session, user("hello")) == "answered"
     assert say(session, user("again")) == "answered"
+
+
+def test_a_result_that_is_too_long_is_halved_where_no_number_is_named(session, model_server):
+    unnamed = refused(
+        400, code="string_above_max_length", param="messages[2].content", message="string too long"
+    )
+    model_server.script = first(unnamed, unnamed)
+    assert say(session, user("go"), call("run", "c1"), result("c1", "x" * 4000)) == "answered"
+    sizes = [len(text_of(called.messages[2])) for called in model_server.calls]
+    assert sizes[0] == 4000
+    assert sizes[1] <= 2000
+    assert sizes[2] <= 1000
+
+
+def test_a_session_remembers_that_its_server_takes_texts_only(session, model_server, api):
+    parts = refused(400, message="messages[0].content must be a string")
+    asked = {"role": "user", "content": [{"type": "text", "text": "look"}, PIXEL]}
+    model_server.script = first(parts)
+    assert say(session, asked) == "answered"
+    assert Session.objects.get().plain_text
+    say(Session.objects.get(), user("again"))
+    assert len(model_server.calls) == 3
+    assert model_server.calls[2].messages[0]["content"] == "look\n[image not sent]"
+    url = f"/api/v1/sessions/{session.pk}/"
+    assert api.patch(url, {"plain_text": False}, format="json").data["plain_text"] is False

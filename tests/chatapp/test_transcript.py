@@ -275,7 +275,7 @@ def test_a_servers_ids_and_reasons_are_cleaned_and_cut(session):
     draft = Draft(
         wire={"role": "assistant", "content": "a"},
         finish_reason="s\x00" + "x" * 100,
-        response_id="r\ud800" + "x" * 500,
+        response_id="r\ud800" + "x" * 198,
         usage={"prompt_tokens": 1, "note": "\x00"},
     )
     (row,) = transcript.append(session.branch, [draft])

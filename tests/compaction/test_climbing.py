@@ -258,6 +258,50 @@ def test_too_many_messages_are_made_fewer_and_no_result_is_cut(owner, server, qu
     assert [len(messages) for messages in sent(server)] == [27, 23, 13]
 
 
+def test_many_middling_results_of_one_call_are_made_to_fit(owner, server, queued):
+    profile(**NEVER)
+    server.script = limit(6000)
+    session = SessionFactory(owner=owner, wires=[user("read them"), *results(30, 340)])
+    assert say(session).answer.content == "short"
+    assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
+    assert "MK-0029" in server.of("chat")[-1].text
+
+
+def test_results_that_cannot_be_cut_are_summarised_rather_than_lost(owner, server, queued):
+    profile(**NEVER, truncate_tool_results=False, halve_history=False)
+    server.script = limit(1000)
+    session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 600)])
+    assert say(session).answer.content == "short"
+    assert climbed() == [("compact", "smaller")]
+    assert CompactionRun.objects.get().reason == "overflow_again"
+
+
+def test_a_window_no_larger_than_an_answer_gives_no_false_sentence(
+    owner, server, queued, use_models
+):
+    use_models(server.models(CONTEXT_WINDOW=4096, MAX_OUTPUT=4096), TOKEN_COUNTER="chars4")
+    profile(**NEVER, halve_history=False)
+    server.script = [{"when": {"purpose": "chat"}, "reply": OVERFLOW}, SHORT]
+    session = SessionFactory(owner=owner, wires=talk(4))
+    with pytest.raises(TurnFailedError) as failure:
+        say(session, user("hi"))
+    assert "alone" not in str(failure.value)
+
+
+def test_a_misread_limit_does_not_end_the_ladder(owner, server, queued):
+    profile(**NEVER)
+    odd = {
+        "status": 400,
+        "body": {"error": {"message": "context length exceeded (limit: 1 request)"}},
+    }
+    server.script = [
+        {"when": {"purpose": "chat", "call": 1}, "reply": {"error": odd}},
+        SHORT,
+    ]
+    session = SessionFactory(owner=owner, wires=talk(4))
+    assert say(session, user("hello")).answer.content == "short"
+
+
 def test_each_rung_is_told_to_the_client(owner, server, queued):
     profile(**NEVER)
     server.script = limit(3000)
@@ -311,6 +355,8 @@ def test_a_limit_per_minute_climbs_with_that_limit_and_is_not_the_window(owner, 
     assert say(session, user("hello")).answer.content == "short"
     assert climbed() == [("compact", "smaller")]
     assert RecoveryRung.objects.get().allowed == 600
+    # The answer counts against the limit, too.
+    assert server.of("chat")[-1].body["max_tokens"] == 150
     assert situation_of(Session.objects.get()).model.context_window == 8000
 
 

@@ -202,4 +202,7 @@ def check_requests(server: Moody) -> None:
             answered[json.dumps(call.body, sort_keys=True)] += 1
     assert max(answered.values()) == 1
     asked = Counter(json.dumps(call.body, sort_keys=True) for call in server.calls)
+    # A busy server is asked again, a few times; one that refused never is.
     assert max(asked.values()) <= client.MAX_ATTEMPTS
+    refused = [json.dumps(c.body, sort_keys=True) for c in server.calls if c.status == 400]
+    assert {asked[body] for body in refused} == {1}
