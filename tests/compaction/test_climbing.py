@@ -255,7 +255,8 @@ def test_too_many_messages_are_made_fewer_and_no_result_is_cut(owner, server, qu
     session = SessionFactory(owner=owner, wires=[*talk(11), user("q"), *results(3, 900)])
     assert say(session).answer.content == "short"
     assert climbed() == [("halve", "smaller"), ("halve", "smaller")]
-    assert [len(messages) for messages in sent(server)] == [27, 23, 13]
+    # 20 and 10 groups have more than the 12 messages that the error names.
+    assert [len(messages) for messages in sent(server)] == [27, 8, 5]
 
 
 def test_many_middling_results_of_one_call_are_made_to_fit(owner, server, queued):
