@@ -89,7 +89,7 @@ class Asking:
         """Return the answer; raise NoAnswerError or NothingToAnswerError."""
         self.run_id = self.context.run_id
         while True:
-            # A compaction may have taken long; nobody else's turn may start before this one ends.
+            # A backend's work may have taken long; nobody else's turn may start before this ends.
             self.question.keep_lease()
             model = self.context.model or model_of(self.session)
             request = self._request(model)

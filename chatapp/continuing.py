@@ -2,7 +2,7 @@
 
 Document 002's `previous_response_id` mode, made safe: the answer's row remembers a digest of what
 had been sent. Only where the next request begins with exactly that, and then the answer, does the
-server hold what we would send; a compaction, a restore, a fork or a changed prompt makes it differ.
+server hold what we would send; a new summary, a fork or a changed prompt makes it differ.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
-from compaction.models import CompactionRun, CompactionStep, SessionSummary
+from compaction.models import CompactionRun, CompactionStep, RecoveryRung, SessionSummary
 
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
@@ -75,6 +75,34 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
         """Return the id of the summary the run stored, if it stored one."""
         found = next(iter(run.summaries.all()), None)
         return str(found.pk) if found else None
+
+
+class RungSerializer(serializers.ModelSerializer[RecoveryRung]):
+    """One rung of a turn's ladder; the rungs of one turn share `recovery`."""
+
+    class Meta:
+        model = RecoveryRung
+        fields = [
+            "recovery",
+            "order",
+            "branch",
+            "run",
+            "replay",
+            "move",
+            "outcome",
+            "text",
+            "error_kind",
+            "error",
+            "observed",
+            "allowed",
+            "tokens_before",
+            "tokens_after",
+            "groups",
+            "results_cut",
+            "characters_cut",
+            "created_at",
+        ]
+        read_only_fields = fields
 
 
 class SummarySerializer(serializers.ModelSerializer[SessionSummary]):

@@ -19,7 +19,13 @@ from chatapp.api.pagination import NewestFirstPagination, TranscriptPagination
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
 from compaction.api import serializers as shapes
-from compaction.models import CompactionProfile, CompactionRun, CompactionStep, SessionSummary
+from compaction.models import (
+    CompactionProfile,
+    CompactionRun,
+    CompactionStep,
+    RecoveryRung,
+    SessionSummary,
+)
 from compaction.services import runs
 from compaction.services.compact import compact_branch
 from compaction.services.describe import branch_facts
@@ -150,6 +156,20 @@ class RunCancel(APIView):
         except CompactionError as error:
             raise Conflict(str(error)) from error
         return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)
+
+
+class RungList(SessionView):
+    """What a session's turns tried after refusals, newest first."""
+
+    pagination_class = NewestFirstPagination
+
+    @extend_schema(responses=shapes.RungSerializer(many=True))
+    def get(self, request: Request, session_id: str) -> Response:
+        """Return a page of rungs."""
+        rows = RecoveryRung.objects.filter(session=self.get_session())
+        pages = NewestFirstPagination()
+        page = pages.paginate_queryset(rows, request, view=self) or []
+        return pages.get_paginated_response(shapes.RungSerializer(page, many=True).data)
 
 
 class SummaryList(SessionView):

@@ -321,6 +321,23 @@ def test_each_rung_is_told_to_the_client(owner, server, queued):
     assert rungs[3]["branch"] == str(Branch.objects.get(kind="replay").pk)
 
 
+def test_the_api_lists_the_rungs_newest_first(
+    owner, server, queued, api, django_assert_max_num_queries
+):
+    profile(**NEVER)
+    server.script = limit(3000)
+    session = SessionFactory(owner=owner, wires=[user("read"), *results(3, 900)])
+    say(session)
+    with django_assert_max_num_queries(3):
+        rows = api.get(f"/api/v1/sessions/{session.pk}/rungs/").data["results"]
+    assert [(row["order"], row["move"], row["outcome"]) for row in rows] == [
+        (1, "truncate", "smaller"),
+        (0, "compact", "no_help"),
+    ]
+    assert rows[0]["recovery"] == rows[1]["recovery"]
+    assert rows[0]["replay"] == Branch.objects.get(kind="replay").pk
+
+
 def test_the_rungs_can_be_switched_off_one_by_one(owner, server, queued):
     profile(
         **NEVER,
