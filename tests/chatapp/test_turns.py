@@ -293,7 +293,7 @@ def test_a_backend_that_never_ends_is_stopped(session, model_server, settings):
     model_server.script = [{"when": {}, "reply": {"error": OVERFLOW}}]
     with pytest.raises(TurnFailedError):
         turn(session, user("hello"))
-    assert len(model_server.calls) == 13
+    assert len(model_server.calls) == 21
 
 
 class Grumpy(BaseContextBackend):
