@@ -259,8 +259,11 @@ def a_compaction_refuses_every_answer_of_the_model(client: Client, path: str) ->
     summary = client.ask(f"summaries/{run['summary']}/")[1]
     assert summary["metadata"]["truncated"] is True
     assert "PX-4471" in summary["summary_text"]
-    quoted = [line[2:] for line in summary["summary_text"].splitlines() if line[:2] == "- "]
-    said = "\n".join(text for _, text in PARCEL)
+    lines = [line[2:] for line in summary["summary_text"].splitlines() if line[:2] == "- "]
+    # Who spoke stands before what was said.
+    quoted = [line.removeprefix("[assistant] ") for line in lines]
+    rows = client.ask(f"{path}/messages/?page_size=100")[1]["results"]
+    said = "\n".join(row["content"] for row in rows if row["content"])
     assert [line for line in quoted if line not in said] == []
 
     status, turn = client.ask(f"{path}/turns/", {"content": "Which order is it about?"})
