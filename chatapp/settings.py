@@ -292,6 +292,13 @@ COMPACTION = {
     "BACKOFF_SECONDS": env.int("COMPACTION_BACKOFF_SECONDS", default=60),
     "MAX_RUN_ATTEMPTS": env.int("COMPACTION_MAX_RUN_ATTEMPTS", default=3),
     "STORED_RESULT_CHARS": env.int("COMPACTION_STORED_RESULT_CHARS", default=400_000),
+    "HEARTBEAT_SECONDS": env.int("COMPACTION_HEARTBEAT_SECONDS", default=15),
+    "SESSION_CALLS_PER_HOUR": env.int("COMPACTION_SESSION_CALLS_PER_HOUR", default=400),
+    "SESSION_TOKENS_PER_HOUR": env.int("COMPACTION_SESSION_TOKENS_PER_HOUR", default=4_000_000),
+    "OWNER_CALLS_PER_HOUR": env.int("COMPACTION_OWNER_CALLS_PER_HOUR", default=2_000),
+    "OWNER_TOKENS_PER_HOUR": env.int("COMPACTION_OWNER_TOKENS_PER_HOUR", default=20_000_000),
+    "BREAKER_FAILURES": env.int("COMPACTION_BREAKER_FAILURES", default=5),
+    "BREAKER_SECONDS": env.int("COMPACTION_BREAKER_SECONDS", default=60),
     # Variables of document 002 keep their names; what is set overrides the preset `bisect`.
     "ENVIRONMENT": {
         name: env.str(name)

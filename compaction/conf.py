@@ -13,7 +13,8 @@ class CompactionSettings:
     """COMPACTION with its defaults; names are the setting's keys in lower case.
 
     A call's time-out is shorter than a lease, a run's budget shorter than the queue's time-out
-    (compaction.E003 checks it). `environment` holds the variables of document 002 that are set.
+    (compaction.E003 checks it). Budgets of an hour are for model calls of summarising, 0: no limit.
+    `breaker_failures` of a model in a row open its breaker for `breaker_seconds`. `environment` holds the variables of document 002 that are set.
     """
 
     default_profile: str = "bisect"
@@ -24,6 +25,13 @@ class CompactionSettings:
     backoff_seconds: int = 60
     max_run_attempts: int = 3
     stored_result_chars: int = 400_000
+    heartbeat_seconds: int = 15
+    session_calls_per_hour: int = 400
+    session_tokens_per_hour: int = 4_000_000
+    owner_calls_per_hour: int = 2_000
+    owner_tokens_per_hour: int = 20_000_000
+    breaker_failures: int = 5
+    breaker_seconds: int = 60
     environment: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,5 +1,8 @@
-"""Stored compaction: profiles, runs, their steps, ladders, summaries, their links, branch state."""
+"""Stored compaction: profiles, runs, their steps, ladders, summaries, their links, branch state,
+and what watches over many processes: heartbeats, breakers, totals.
+"""
 
+from compaction.models.breaker import ModelBreaker
 from compaction.models.figures import DailyFigures
 from compaction.models.link import SessionSummaryMessage
 from compaction.models.profile import CompactionProfile
@@ -7,6 +10,8 @@ from compaction.models.run import CompactionRun, CompactionStep
 from compaction.models.rung import RecoveryRung
 from compaction.models.state import CompactionState
 from compaction.models.summary import SessionSummary
+from compaction.models.totals import RunTotals
+from compaction.models.worker import WorkerHeartbeat
 
 __all__ = [
     "CompactionProfile",
@@ -14,7 +19,10 @@ __all__ = [
     "CompactionState",
     "CompactionStep",
     "DailyFigures",
+    "ModelBreaker",
     "RecoveryRung",
+    "RunTotals",
     "SessionSummary",
     "SessionSummaryMessage",
+    "WorkerHeartbeat",
 ]

@@ -70,12 +70,16 @@ class CompactionRun(models.Model):
     chunk_count = models.PositiveIntegerField(default=0)
     max_depth = models.PositiveIntegerField(default=0)
     model_calls = models.PositiveIntegerField(default=0)
+    # Tokens in and out of all calls of a language model, also of failed ones: the budget of an hour.
+    spent_tokens = models.BigIntegerField(default=0)
     truncated = models.BooleanField(default=False)
     cost = models.FloatField(default=0.0)
     error_code = models.CharField(max_length=40, blank=True)
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
+    # A queued run that waits for something else than the queue; `error` says for what.
+    waits_until = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -94,6 +98,12 @@ class CompactionRun(models.Model):
             models.Index(fields=["session", "-created_at"], name="run_of_session"),
             # The page of a profile's version: its newest runs.
             models.Index(fields=["profile", "-created_at", "-id"], name="run_of_profile"),
+            # Before a run: what the last hour's runs of a session or an owner have spent.
+            models.Index(
+                fields=["started_at"],
+                condition=models.Q(spent_tokens__gt=0),
+                name="run_spent",
+            ),
             # The sweep: what waits or works.
             models.Index(
                 fields=["status", "created_at"],

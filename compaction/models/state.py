@@ -32,6 +32,11 @@ class CompactionState(models.Model):
     pending = models.BooleanField(default=False)
     failures = models.PositiveIntegerField(default=0)
     backoff_until = models.DateTimeField(null=True, blank=True)
+    look_again_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="When time alone may make a compaction due; the sweep looks again then.",
+    )
 
     class Meta:
         db_table = "compaction_states"
@@ -41,6 +46,12 @@ class CompactionState(models.Model):
                 fields=["lease_expires_at"],
                 condition=models.Q(lease_owner__isnull=False),
                 name="state_leased",
+            ),
+            # The sweep: idle branches whose time has come.
+            models.Index(
+                fields=["look_again_at"],
+                condition=models.Q(look_again_at__isnull=False),
+                name="state_look_again",
             ),
             # The page of a profile: the few branches that name one.
             models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),

@@ -61,6 +61,8 @@ class SessionSummary(models.Model):
     trigger = models.CharField(max_length=14)
     reason = models.CharField(max_length=40)
     truncated = models.BooleanField(default=False)
+    # Made of the messages themselves because no summariser answered: an operator may want it redone.
+    archived = models.BooleanField(default=False)
     compression_ratio = models.FloatField(default=0.0)
     previous = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="updates"
