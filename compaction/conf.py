@@ -13,8 +13,9 @@ class CompactionSettings:
     """COMPACTION with its defaults; names are the setting's keys in lower case.
 
     A call's time-out is shorter than a lease, a run's budget shorter than the queue's time-out
-    (compaction.E003 checks it). Budgets of an hour are for model calls of summarising, 0: no limit.
-    `breaker_failures` of a model in a row open its breaker for `breaker_seconds`. `environment` holds the variables of document 002 that are set.
+    (compaction.E002 and E003 check it). Budgets of an hour limit the model calls of summarising; 0
+    means no limit. So many failed calls of a model in a row open its breaker for
+    `breaker_seconds`. `environment` holds the variables of document 002 that are set.
     """
 
     default_profile: str = "bisect"

@@ -70,7 +70,7 @@ class CompactionRun(models.Model):
     chunk_count = models.PositiveIntegerField(default=0)
     max_depth = models.PositiveIntegerField(default=0)
     model_calls = models.PositiveIntegerField(default=0)
-    # Tokens in and out of all calls of a language model, also of failed ones: the budget of an hour.
+    # Tokens in and out of all calls of a language model, failed ones too: what a budget limits.
     spent_tokens = models.BigIntegerField(default=0)
     truncated = models.BooleanField(default=False)
     cost = models.FloatField(default=0.0)

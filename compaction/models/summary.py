@@ -61,7 +61,7 @@ class SessionSummary(models.Model):
     trigger = models.CharField(max_length=14)
     reason = models.CharField(max_length=40)
     truncated = models.BooleanField(default=False)
-    # Made of the messages themselves because no summariser answered: an operator may want it redone.
+    # Made of the messages themselves because no summariser answered; it can be re-summarised.
     archived = models.BooleanField(default=False)
     compression_ratio = models.FloatField(default=0.0)
     previous = models.ForeignKey(
