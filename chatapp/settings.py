@@ -299,7 +299,8 @@ COMPACTION = {
     "OWNER_TOKENS_PER_HOUR": env.int("COMPACTION_OWNER_TOKENS_PER_HOUR", default=20_000_000),
     "BREAKER_FAILURES": env.int("COMPACTION_BREAKER_FAILURES", default=5),
     "BREAKER_SECONDS": env.int("COMPACTION_BREAKER_SECONDS", default=60),
-    # Variables of document 002 keep their names; what is set overrides the preset `bisect`.
+    # Variables of the documents keep their names; what is set overrides the preset `bisect` (002)
+    # or `sliding_window` (001).
     "ENVIRONMENT": {
         name: env.str(name)
         for name in (
@@ -316,6 +317,11 @@ COMPACTION = {
             "SUMMARY_BISECT_MIN_MESSAGES",
             "SUMMARY_RETRY_ON_CONTEXT_OVERFLOW",
             "HISTORY_LIMIT",
+            "CONTEXT_SIZE",
+            "TAIL_KEEP_SIZE",
+            "COMPRESSION_WINDOW_SIZE",
+            "COMPRESSION_COOLDOWN_SEC",
+            "COMPRESSION_HARD_LIMIT",
         )
         if name in os.environ or f"{name}_FILE" in os.environ
     },

@@ -109,19 +109,22 @@ def check_minimums(**kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.compatibility)
 def check_environment(**kwargs: Any) -> list[CheckMessage]:
-    """Variables of document 002 must be readable as what they stand for, and fit each other."""
-    try:
-        build(PRESETS["bisect"], from_environment(compaction_settings.environment))
-    except ProfileError as error:
-        return [
-            Error(
-                f"{name}: {sentence}",
-                hint="Booleans are true or false; numbers are plain digits. See README, Settings.",
-                id="compaction.E004",
-            )
-            for name, sentence in error.errors.items()
-        ]
-    return []
+    """Variables of documents 001 and 002 must be readable as what they stand for, and fit."""
+    found: list[CheckMessage] = []
+    for name, preset in PRESETS.items():
+        try:
+            build(preset, from_environment(compaction_settings.environment, name))
+        except ProfileError as error:
+            found += [
+                Error(
+                    f"{parameter}: {sentence}",
+                    hint="Booleans are true or false; numbers are plain digits. See README, "
+                    "Settings.",
+                    id="compaction.E004",
+                )
+                for parameter, sentence in error.errors.items()
+            ]
+    return found
 
 
 @register(Tags.database)

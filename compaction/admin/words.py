@@ -12,6 +12,10 @@ REASONS = {
     "message_limit": "Message limit reached",
     "token_limit": "Token limit reached",
     "window": "Window nearly full",
+    "ahead": "Ahead of need",
+    "message_window": "Window of messages full",
+    "maximum_age": "Messages waited long enough",
+    "hard_limit": "Hard limit reached",
     "overflow_retry": "Request was too large",
     "overflow_again": "Request was still too large",
     "precheck": "Request would have been too large",
@@ -22,6 +26,10 @@ RULES = {
     "message_limit": f"Messages {SINCE_SUMMARY}",
     "token_limit": f"Tokens {SINCE_SUMMARY}",
     "window": "Tokens of the next request",
+    "ahead": "Tokens of the next request, to summarise ahead",
+    "message_window": "Messages beyond the tail",
+    "hard_limit": "Messages beyond the tail, at the latest",
+    "maximum_age": "Seconds that the oldest of them has waited",
 }
 OUTCOMES = {
     "ok": "ok",

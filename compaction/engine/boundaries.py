@@ -64,3 +64,14 @@ def split_point(items: Sequence[Item], min_messages: int) -> int | None:
         if cuts:
             return min(cuts, key=lambda cut: (abs(cut - middle), cut))
     return None
+
+
+def open_call(items: Sequence[Item]) -> int:
+    """Return where the calls begin that nobody has answered yet; the end when there are none."""
+    start = len(items)
+    while start > 0 and items[start - 1].role == "tool":
+        start -= 1
+    if start == 0 or not items[start - 1].tool_calls:
+        return len(items)
+    answered = [caller for caller in answered_calls(items).values() if caller == start - 1]
+    return start - 1 if len(answered) < len(items[start - 1].tool_calls) else len(items)

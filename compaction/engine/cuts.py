@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compaction.engine.boundaries import answered_calls, legal_cuts
+from compaction.engine.boundaries import legal_cuts, open_call
 from compaction.engine.types import Item, Plan
 
 
@@ -36,18 +36,7 @@ def keep_recent_tokens(items: Sequence[Item], tokens: int) -> Plan:
 def _cut_at(items: Sequence[Item], start: int) -> Plan:
     """Cut at `start`, or before it where it is not legal: the kept part only ever grows."""
     # A call at the end still waits for results: they must find it in the kept part.
-    start = min(start, _open_call(items))
+    start = min(start, open_call(items))
     if start < len(items):
         start = max(cut for cut in [0, *legal_cuts(items)] if cut <= start)
     return Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
-
-
-def _open_call(items: Sequence[Item]) -> int:
-    """Return where the calls begin that nobody has answered yet; the end when there are none."""
-    start = len(items)
-    while start > 0 and items[start - 1].role == "tool":
-        start -= 1
-    if start == 0 or not items[start - 1].tool_calls:
-        return len(items)
-    answered = [caller for caller in answered_calls(items).values() if caller == start - 1]
-    return start - 1 if len(answered) < len(items[start - 1].tool_calls) else len(items)

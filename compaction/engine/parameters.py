@@ -6,12 +6,18 @@ what is right instead.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from compaction.engine.parameter import parameter
+from compaction.engine.window_parameters import WindowParameters
 
 # What the groups of the parameters are about, in the order in which they are shown.
 GROUPS = {
     "when": "When to compact",
+    "ahead": "Ahead of need",
+    "window": "Sliding window of messages",
+    "failing": "When summaries keep failing",
     "cut": "What stays verbatim",
     "summariser": "Who summarises, and how long",
     "bisect": "Inputs that are too large",
@@ -21,18 +27,14 @@ GROUPS = {
 }
 
 
-def _parameter(default: Any, text: str, *, unit: str = "", group: str = "", **limits: Any) -> Any:
-    return field(default=default, metadata={"help": text, "unit": unit, "group": group, **limits})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(WindowParameters):
     """All parameters with the defaults of preset `bisect` (document 002; spec 1.1)."""
 
-    enabled: bool = _parameter(
+    enabled: bool = parameter(
         True, "Compaction as a whole; off means that everything is sent.", group="when"
     )
-    message_limit: int = _parameter(
+    message_limit: int = parameter(
         40,
         "Compact when this many messages came since the last summary; 0 switches the rule off.",
         unit="messages",
@@ -40,7 +42,7 @@ class Profile:
         minimum=0,
         maximum=100_000,
     )
-    max_context_tokens: int = _parameter(
+    max_context_tokens: int = parameter(
         6000,
         "Compact when this many tokens came since the last summary; 0 switches the rule off.",
         unit="tokens",
@@ -48,10 +50,10 @@ class Profile:
         minimum=0,
         maximum=100_000_000,
     )
-    window_trigger: bool = _parameter(
+    window_trigger: bool = parameter(
         False, "Compact when the next request would not leave the reserve free.", group="when"
     )
-    reserve_tokens: int = _parameter(
+    reserve_tokens: int = parameter(
         0,
         "Part of the window kept free for the answer; the model's own maximum counts if larger.",
         unit="tokens",
@@ -59,7 +61,7 @@ class Profile:
         minimum=0,
         maximum=100_000_000,
     )
-    cooldown_seconds: int = _parameter(
+    cooldown_seconds: int = parameter(
         60,
         "Shortest time between two compactions by count or tokens; overflow and window ignore it.",
         unit="seconds",
@@ -67,13 +69,14 @@ class Profile:
         minimum=0,
         maximum=86_400,
     )
-    cut: str = _parameter(
+    cut: str = parameter(
         "last_n",
-        "What stays verbatim: the last N messages, or the most recent tokens.",
+        "What stays verbatim: the last N messages, the most recent tokens, or the tail of the "
+        "sliding window.",
         group="cut",
-        choices=("last_n", "recent_tokens"),
+        choices=("last_n", "recent_tokens", "tail_size"),
     )
-    keep_last_n: int = _parameter(
+    keep_last_n: int = parameter(
         6,
         "Messages that stay verbatim; more where a tool call would lose its results.",
         unit="messages",
@@ -81,7 +84,7 @@ class Profile:
         minimum=0,
         maximum=10_000,
     )
-    keep_recent_tokens: int = _parameter(
+    keep_recent_tokens: int = parameter(
         20_000,
         "Tokens that stay verbatim, counted from the newest message.",
         unit="tokens",
@@ -89,16 +92,16 @@ class Profile:
         minimum=1,
         maximum=100_000_000,
     )
-    summariser: str = _parameter(
+    summariser: str = parameter(
         "model",
         "Who summarises: a language model, or chosen sentences without one.",
         group="summariser",
         choices=("model", "extractive"),
     )
-    summary_model: str = _parameter(
+    summary_model: str = parameter(
         "", "Alias of the summarising model, or the session's own.", group="summariser"
     )
-    target_summary_tokens: int = _parameter(
+    target_summary_tokens: int = parameter(
         700,
         "Size asked of a summary.",
         unit="tokens",
@@ -106,7 +109,7 @@ class Profile:
         minimum=16,
         maximum=100_000,
     )
-    merge_target_tokens: int = _parameter(
+    merge_target_tokens: int = parameter(
         0,
         "Size asked of a merged summary; 0 means the same as a summary's.",
         unit="tokens",
@@ -114,20 +117,20 @@ class Profile:
         minimum=0,
         maximum=100_000,
     )
-    temperature: float | None = _parameter(
+    temperature: float | None = parameter(
         0.2,
         "Temperature of the summarising calls; none sends no temperature.",
         group="summariser",
         minimum=0.0,
         maximum=2.0,
     )
-    bisect_enabled: bool = _parameter(
+    bisect_enabled: bool = parameter(
         True, "Halve an input that is too large and merge the two summaries.", group="bisect"
     )
-    bisect_max_depth: int = _parameter(
+    bisect_max_depth: int = parameter(
         6, "How often an input may be halved.", unit="levels", group="bisect", minimum=0, maximum=20
     )
-    bisect_min_messages: int = _parameter(
+    bisect_min_messages: int = parameter(
         # The document allows 1, with which a merge halves itself without end (1.12 D18).
         4,
         "Inputs of this many messages or fewer are not halved.",
@@ -136,25 +139,25 @@ class Profile:
         minimum=2,
         maximum=1000,
     )
-    planned_split: bool = _parameter(
+    planned_split: bool = parameter(
         False, "Halve at once what clearly exceeds the summariser's known window.", group="bisect"
     )
-    max_model_calls: int = _parameter(
+    max_model_calls: int = parameter(
         200, "Most model calls of one run.", unit="calls", group="bisect", minimum=1, maximum=1000
     )
-    fallback: str = _parameter(
+    fallback: str = parameter(
         "extractive",
         "When no halving is left: chosen sentences first, or the plain head of the text.",
         group="bisect",
         choices=("extractive", "truncate"),
     )
-    retry_on_context_overflow: bool = _parameter(
+    retry_on_context_overflow: bool = parameter(
         True,
         "After a request that was refused as too large, climb the ladder: compact everything but "
         "the question, cut tool results, send fewer messages.",
         group="recovery",
     )
-    max_overflow_compaction_attempts: int = _parameter(
+    max_overflow_compaction_attempts: int = parameter(
         3,
         "Compactions of one turn after refusals; only those that free tokens count.",
         unit="compactions",
@@ -162,22 +165,22 @@ class Profile:
         minimum=0,
         maximum=10,
     )
-    truncate_tool_results: bool = _parameter(
+    truncate_tool_results: bool = parameter(
         True,
         "Then cut oversized tool results, once a turn, in a new branch; the old one stays.",
         group="recovery",
     )
-    halve_history: bool = _parameter(
+    halve_history: bool = parameter(
         True, "Then send only the newest 20, 10, 5, 2 groups of messages, or 1.", group="recovery"
     )
-    max_tool_result_context_share: float = _parameter(
+    max_tool_result_context_share: float = parameter(
         0.3,
         "Part of the window that one tool result, or all together after a refusal, may take.",
         group="results",
         minimum=0.01,
         maximum=1.0,
     )
-    hard_max_tool_result_chars: int = _parameter(
+    hard_max_tool_result_chars: int = parameter(
         400_000,
         "Most characters of a tool result, however large the window is.",
         unit="characters",
@@ -185,7 +188,7 @@ class Profile:
         minimum=100,
         maximum=100_000_000,
     )
-    min_keep_chars: int = _parameter(
+    min_keep_chars: int = parameter(
         2000,
         "Characters that stay of a tool result in any case, unless the window is smaller.",
         unit="characters",
@@ -193,12 +196,12 @@ class Profile:
         minimum=0,
         maximum=1_000_000,
     )
-    limit_tool_results: bool = _parameter(
+    limit_tool_results: bool = parameter(
         True,
         "In every request, cut a tool result that alone exceeds its share; what is stored stays.",
         group="results",
     )
-    precheck_margin: float = _parameter(
+    precheck_margin: float = parameter(
         0.0,
         "Before sending, shorten a request whose counted tokens times this leave no room for the "
         "answer; 0 sends it and waits for the refusal.",
@@ -206,14 +209,14 @@ class Profile:
         minimum=0.0,
         maximum=3.0,
     )
-    rendering: str = _parameter(
+    rendering: str = parameter(
         "system",
         "How a summary is sent: a system message of its own, merged into the system prompt, or a "
         "user message with tags.",
         group="sending",
         choices=("system", "merged_system", "user_tags"),
     )
-    summary_limit: int = _parameter(
+    summary_limit: int = parameter(
         2,
         "How many of the newest summaries are sent, oldest first.",
         unit="summaries",
@@ -221,7 +224,7 @@ class Profile:
         minimum=1,
         maximum=20,
     )
-    history_limit: int = _parameter(
+    history_limit: int = parameter(
         # The document's 20 would hide messages that no summary covers yet (1.12 D4).
         0,
         "Most messages sent behind the summaries, the newest; 0 sends all. Older ones that no "
@@ -231,6 +234,12 @@ class Profile:
         minimum=0,
         maximum=100_000,
     )
+
+    @property
+    def tail(self) -> int:
+        """Messages that stay verbatim by count; 0 where the cut counts tokens."""
+        tails = {"tail_size": self.tail_keep_size, "last_n": self.keep_last_n}
+        return tails.get(self.cut, 0)
 
     @property
     def merge_target(self) -> int:

@@ -17,7 +17,24 @@ class ProfileError(ValueError):
         super().__init__("; ".join(f"{name}: {text}" for name, text in self.errors.items()))
 
 
-PRESETS: dict[str, Profile] = {"bisect": Profile()}
+PRESETS: dict[str, Profile] = {
+    "bisect": Profile(),
+    # Document 001 with its own values, and what it lacks (spec/rs_window_augment.md 2.2, 2.3).
+    "sliding_window": Profile(
+        message_limit=0,
+        max_context_tokens=0,
+        cooldown_seconds=0,
+        cut="tail_size",
+        context_size=75,
+        tail_keep_size=40,
+        compression_window_size=12,
+        compression_cooldown_sec=900,
+        compression_hard_limit=30,
+        batch_messages=60,
+        smaller_after_failures=3,
+        archive_after_failures=6,
+    ),
+}
 
 # Variables of document 002 (spec 1.1) and the parameter each one overrides in preset `bisect`.
 ENVIRONMENT = {
@@ -35,6 +52,15 @@ ENVIRONMENT = {
     "SUMMARY_RETRY_ON_CONTEXT_OVERFLOW": "retry_on_context_overflow",
     "HISTORY_LIMIT": "history_limit",
 }
+# Document 001's, which override the preset `sliding_window`.
+WINDOW_ENVIRONMENT = {
+    "CONTEXT_SIZE": "context_size",
+    "TAIL_KEEP_SIZE": "tail_keep_size",
+    "COMPRESSION_WINDOW_SIZE": "compression_window_size",
+    "COMPRESSION_COOLDOWN_SEC": "compression_cooldown_sec",
+    "COMPRESSION_HARD_LIMIT": "compression_hard_limit",
+}
+_BY_PRESET = {"bisect": ENVIRONMENT, "sliding_window": WINDOW_ENVIRONMENT}
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -104,11 +130,43 @@ def _across(profile: Profile) -> dict[str, str]:
             "keep_last_n": f"Must be below message_limit ({profile.message_limit}), or the rule "
             "fires when nothing is left to summarise."
         }
+    return _across_window(profile)
+
+
+def _across_window(profile: Profile) -> dict[str, str]:
+    """Return which of the window's numbers do not fit each other (spec 2.3, trap 1)."""
+    window, limit = profile.compression_window_size, profile.compression_hard_limit
+    tail, context = profile.tail, profile.context_size
+    if limit and window > limit:
+        return {
+            "compression_window_size": f"Must not be above compression_hard_limit ({limit}), or "
+            f"every run would make a request wait: lower it to {limit}, or raise the hard limit "
+            f"to {window}."
+        }
+    if context and tail >= context:
+        return {
+            ("tail_keep_size" if profile.cut == "tail_size" else "keep_last_n"): "Must be below "
+            f"context_size ({context}), or nothing but the tail is ever sent: lower it, or raise "
+            f"context_size above {tail}."
+        }
+    if context and limit and tail + limit > context:
+        return {
+            "compression_hard_limit": f"With the tail of {tail} it must not be above context_size "
+            f"({context}), or messages fall out before they are summarised: lower it to "
+            f"{context - tail}, or raise context_size to {tail + limit}."
+        }
+    if context and not limit and tail + window > context:
+        return {
+            "compression_window_size": f"With the tail of {tail} it must not be above context_size "
+            f"({context}): lower it to {context - tail}, or raise context_size to {tail + window}."
+        }
     return {}
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parameters that variables of document 002 set; raise ProfileError for junk.
+def from_environment(environment: Mapping[str, str], preset: str = "bisect") -> dict[str, Any]:
+    """Return the parameters that a preset's variables set; raise ProfileError for junk.
+
+    Those are document 002's for `bisect` and document 001's for `sliding_window`.
 
     Booleans are words (true, 1, yes, on / false, 0, no, off); the document took any other word,
     even "no", for true. Numbers below a parameter's minimum count as the minimum, which is what
@@ -118,7 +176,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     errors: dict[str, str] = {}
     types = parameter_types()
     minimum = {item.name: item.metadata.get("minimum") for item in fields(Profile)}
-    for variable, name in ENVIRONMENT.items():
+    for variable, name in _BY_PRESET.get(preset, {}).items():
         if variable in environment:
             text = environment[variable].strip()
             try:

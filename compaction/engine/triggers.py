@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from compaction.engine.parameters import Profile
+from compaction.engine.sliding import (
+    HARD_LIMIT,
+    MAXIMUM_AGE,
+    MESSAGE_WINDOW,
+    ages,
+    waiting_messages,
+    window_decision,
+)
 from compaction.engine.types import Decision
+
+# The reason of a run that summarises before a limit is reached.
+AHEAD = "ahead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +26,8 @@ class Facts:
 
     `usable` is window - max(reserve, answer's maximum): room for the answer is taken off (B33);
     None when the window is not known. `seconds_since` is None before the first summary.
+    `waiting_seconds` is how long the first message that left the tail has waited; None where too
+    few did. `window` is the whole window, 0 when it is not known.
     """
 
     messages: int
@@ -21,18 +35,26 @@ class Facts:
     request_tokens: int
     usable: int | None
     seconds_since: float | None = None
+    waiting_seconds: float | None = None
+    window: int = 0
 
 
 def decide(profile: Profile, facts: Facts) -> Decision | None:
     """Return why a compaction is due, or None.
 
     Order and strictness as in document 002 (count first, both inclusive; spec 1.5-1) and 000
-    (tokens > window - reserve, strict; spec/pi_openclaw.md A5).
+    (tokens > window - reserve, strict; spec/pi_openclaw.md A5). What is due in the background makes
+    no request wait.
     """
     if not profile.enabled:
         return None
     if profile.window_trigger and facts.usable is not None and facts.request_tokens > facts.usable:
         return Decision(reason="window")
+    sliding = window_decision(
+        profile, messages=facts.messages, waiting_seconds=facts.waiting_seconds
+    )
+    if sliding is not None:
+        return sliding
     if facts.seconds_since is not None and facts.seconds_since < profile.cooldown_seconds:
         # A tail that alone is over the limit would be compacted with every message (1.12 D14).
         return None
@@ -40,6 +62,8 @@ def decide(profile: Profile, facts: Facts) -> Decision | None:
         return Decision(reason="message_limit")
     if 0 < profile.max_context_tokens <= facts.tokens:
         return Decision(reason="token_limit")
+    if facts.window > 0 and 0 < profile.prepare_ratio * facts.window < facts.request_tokens:
+        return Decision(reason=AHEAD, mode="background")
     return None
 
 
@@ -52,7 +76,25 @@ def distances(profile: Profile, facts: Facts) -> list[dict[str, int | str]]:
         rules.append(("token_limit", profile.max_context_tokens, facts.tokens))
     if profile.window_trigger and facts.usable is not None:
         rules.append(("window", facts.usable + 1, facts.request_tokens))
+    if profile.prepare_ratio > 0 and facts.window > 0:
+        limit = math.floor(profile.prepare_ratio * facts.window) + 1
+        rules.append((AHEAD, limit, facts.request_tokens))
+    rules += _window_distances(profile, facts)
     return [
         {"reason": name, "limit": limit, "now": now, "left": max(0, limit - now)}
         for name, limit, now in rules
     ]
+
+
+def _window_distances(profile: Profile, facts: Facts) -> list[tuple[str, int, int]]:
+    """Return the window's rules: limit and where it stands, in messages or seconds."""
+    waiting = waiting_messages(profile, facts.messages)
+    rules = [
+        (MESSAGE_WINDOW, profile.compression_window_size, waiting),
+        (HARD_LIMIT, profile.compression_hard_limit, waiting),
+    ]
+    if ages(profile, facts.messages) and facts.waiting_seconds is not None:
+        rules.append(
+            (MAXIMUM_AGE, profile.compression_cooldown_sec, math.floor(facts.waiting_seconds))
+        )
+    return [rule for rule in rules if rule[1] > 0]

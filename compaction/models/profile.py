@@ -19,7 +19,7 @@ class CompactionProfile(models.Model):
     """One version of a profile. A change makes a new row, so runs say what they really used.
 
     `parameters` holds only what differs from the preset `base`; variables of document 002 stand
-    between the two for base `bisect`.
+    between the two for base `bisect`, those of document 001 for `sliding_window`.
     """
 
     name = models.SlugField(max_length=60)
@@ -72,9 +72,7 @@ class CompactionProfile(models.Model):
 
     def environment(self) -> dict[str, Any]:
         """Return what variables set between the preset and this row; ProfileError for junk."""
-        if self.base != "bisect":
-            return {}
-        return from_environment(compaction_settings.environment)
+        return from_environment(compaction_settings.environment, self.base)
 
     def clean(self) -> None:
         """Refuse parameters that cannot work, with a sentence for each."""

@@ -19,7 +19,9 @@ from compaction.services.leases import ensure_state
 
 logger = logging.getLogger(__name__)
 _DESCRIPTIONS = {
-    "bisect": "Engine of document 002: count and token limits, keep last N, halve and merge."
+    "bisect": "Engine of document 002: count and token limits, keep last N, halve and merge.",
+    "sliding_window": "Document 001: a tail of messages stays, what leaves it is summarised in "
+    "the background.",
 }
 
 

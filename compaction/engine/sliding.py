@@ -1,0 +1,110 @@
+"""Document 001's sliding window: how many messages wait, how many go at once, where they end.
+
+`tail` messages stay verbatim; what is older and not summarised yet *waits* (the document's delta).
+The document's cooldown is a maximum age: it makes a run due, it never holds one back
+(spec/rs_window_augment.md 2.3, trap 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compaction.engine.boundaries import legal_cuts, open_call
+from compaction.engine.parameters import Profile
+from compaction.engine.types import Decision, Item, Plan
+
+# Reasons, as stored with runs and summaries.
+MESSAGE_WINDOW = "message_window"
+HARD_LIMIT = "hard_limit"
+MAXIMUM_AGE = "maximum_age"
+# "2", "yes, both", "the second one": what it answers must be read together with it (2.5: 4627).
+SHORT_REPLY_CHARS = 20
+
+
+def waiting_messages(profile: Profile, messages: int) -> int:
+    """Return how many of the messages since the last summary have left the tail."""
+    return max(0, messages - profile.tail)
+
+
+def falls_out(profile: Profile, messages: int) -> bool:
+    """Whether a request would leave out messages that no summary has read (2.3, trap 3)."""
+    return 0 < profile.context_size < messages
+
+
+def window_decision(
+    profile: Profile, *, messages: int, waiting_seconds: float | None
+) -> Decision | None:
+    """Return which of the window's rules is due; the hard limit first, because it cannot wait.
+
+    `waiting_seconds` is how long the first waiting message has waited; None: nobody looked.
+    """
+    waiting = waiting_messages(profile, messages)
+    limit = profile.compression_hard_limit
+    if falls_out(profile, messages) or 0 < limit <= waiting:
+        return Decision(reason=HARD_LIMIT)
+    if 0 < profile.compression_window_size <= waiting:
+        return Decision(reason=MESSAGE_WINDOW, mode="background")
+    if waiting_seconds is None or not ages(profile, messages):
+        return None
+    is_old = waiting_seconds >= profile.compression_cooldown_sec
+    return Decision(reason=MAXIMUM_AGE, mode="background") if is_old else None
+
+
+def ages(profile: Profile, messages: int) -> bool:
+    """Whether so many wait that the maximum age counts; less is not worth a run (2.2)."""
+    return (
+        profile.compression_cooldown_sec > 0
+        and waiting_messages(profile, messages) >= profile.minimum_batch
+    )
+
+
+def batch_size(profile: Profile, *, waiting: int, failures: int) -> int:
+    """Return how many of the waiting messages go at once.
+
+    After failures the batch gets smaller each time: what makes a summariser fail may be one
+    message, and the others should not wait for it.
+    """
+    whole = min(waiting, profile.batch_messages or waiting)
+    first = profile.smaller_after_failures
+    if not first or failures < first:
+        return whole
+    return max(1, whole >> (failures - first + 1))
+
+
+def archives(profile: Profile, failures: int) -> bool:
+    """Whether the next batch is stored as an archive, because its summariser keeps failing."""
+    return 0 < profile.archive_after_failures <= failures
+
+
+def keep_tail(items: Sequence[Item], tail: int, *, batch: int | None = None) -> Plan:
+    """Keep the last `tail` items and summarise those before them, oldest first, at most `batch`.
+
+    Ends lie between groups. One that would leave nothing goes forward to the next legal place, as
+    far as there are waiting items; where there is none, nothing is summarised yet (2.3, trap 5).
+    """
+    end = max(0, len(items) - max(1, tail))
+    cuts = [cut for cut in legal_cuts(items) if cut <= open_call(items)]
+    goal = end if batch is None else min(end, batch)
+    cut = _last_before(items, cuts, goal) or _first_behind(cuts, goal, 2 * end)
+    return Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
+
+
+def _last_before(items: Sequence[Item], cuts: Sequence[int], goal: int) -> int:
+    """Return the last legal cut up to the goal that parts no reply from its question; else 0."""
+    found = [cut for cut in cuts if cut <= goal]
+    apart = [cut for cut in found if not _is_short_reply(items, cut)]
+    return max(apart or found, default=0)
+
+
+def _first_behind(cuts: Sequence[int], goal: int, furthest: int) -> int:
+    return min((cut for cut in cuts if goal < cut <= furthest), default=0) if goal else 0
+
+
+def _is_short_reply(items: Sequence[Item], cut: int) -> bool:
+    reply = items[cut]
+    return (
+        reply.role == "user"
+        and items[cut - 1].role == "assistant"
+        and not reply.images
+        and len(reply.text.strip()) <= SHORT_REPLY_CHARS
+    )

@@ -1,0 +1,118 @@
+"""The parameters of work in the background: ahead of need, by a window of messages, after failures.
+
+Names of the window's are those of document 001.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compaction.engine.parameter import parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowParameters:
+    """What every profile may use; only the first of them is on by default."""
+
+    prepare_ratio: float = parameter(
+        0.7,
+        "Summarise in the background when the next request passes this part of the window, so "
+        "that no turn has to wait for it; 0 switches the rule off.",
+        group="ahead",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    publish_when_needed: bool = parameter(
+        False,
+        "Keep a summary that was made ahead as a draft until a rule asks for it: requests begin "
+        "the same for longer, which keeps a server's prompt cache warm. Off: it counts at once.",
+        group="ahead",
+    )
+    minimum_batch: int = parameter(
+        # Document 001 summarises a single message every 900 s (2.2).
+        4,
+        "Fewer messages are not summarised because of their age, nor ahead of need.",
+        unit="messages",
+        group="ahead",
+        minimum=1,
+        maximum=1000,
+    )
+    compression_window_size: int = parameter(
+        0,
+        "Summarise in the background when this many messages have left the tail; 0 switches the "
+        "rule off.",
+        unit="messages",
+        group="window",
+        minimum=0,
+        maximum=100_000,
+    )
+    tail_keep_size: int = parameter(
+        40,
+        "Messages that stay verbatim where the cut is the tail of the sliding window.",
+        unit="messages",
+        group="window",
+        minimum=1,
+        maximum=10_000,
+    )
+    compression_cooldown_sec: int = parameter(
+        # The document calls it a cooldown; it fires, and never holds back (2.3, trap 2).
+        0,
+        "Maximum age: summarise when the oldest message that left the tail has waited for so long; "
+        "0 switches the rule off.",
+        unit="seconds",
+        group="window",
+        minimum=0,
+        maximum=31_536_000,
+    )
+    compression_hard_limit: int = parameter(
+        0,
+        "Summarise before the next request when this many messages have left the tail, also while "
+        "automatic runs wait after failures; 0 switches the rule off.",
+        unit="messages",
+        group="window",
+        minimum=0,
+        maximum=100_000,
+    )
+    context_size: int = parameter(
+        0,
+        "Most messages sent behind the summaries. Before any would be left out that no summary "
+        "has read, they are summarised; 0 sends all.",
+        unit="messages",
+        group="window",
+        minimum=0,
+        maximum=100_000,
+    )
+    batch_messages: int = parameter(
+        0,
+        "Most messages of one automatic run, the oldest first; the next run goes on. 0: all.",
+        unit="messages",
+        group="window",
+        minimum=0,
+        maximum=100_000,
+    )
+    smaller_after_failures: int = parameter(
+        0,
+        "After so many failed runs in a row, batches get smaller with each one; 0: never.",
+        unit="failures",
+        group="failing",
+        minimum=0,
+        maximum=100,
+    )
+    archive_after_failures: int = parameter(
+        0,
+        "After so many failed runs in a row the messages themselves, shortened, are stored as an "
+        "archive summary, so that nothing waits for ever; 0: never.",
+        unit="failures",
+        group="failing",
+        minimum=0,
+        maximum=100,
+    )
+    archive_tokens: int = parameter(
+        # Upstream once put a raw megabyte into every prompt (2.5: 3412); its cap is 16 000 chars.
+        4000,
+        "Most tokens of an archive summary.",
+        unit="tokens",
+        group="failing",
+        minimum=100,
+        maximum=1_000_000,
+    )
