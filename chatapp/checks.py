@@ -13,6 +13,7 @@ from rest_framework.throttling import SimpleRateThrottle
 
 from chatapp.conf import chatapp_settings
 from chatapp.context import context_backend
+from chatapp.health import unknown_part
 from chatapp.llm.models import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
 
@@ -160,6 +161,20 @@ def check_wordings(**kwargs: Any) -> list[CheckMessage]:
         )
         for wording in chatapp_settings.overflow_wordings
         if not isinstance(wording, str) or len(wording.strip()) < LEAST_WORDING_CHARS
+    ]
+
+
+@register(Tags.compatibility)
+def check_readiness(**kwargs: Any) -> list[CheckMessage]:
+    """READYZ_PARTS must name what can be looked at, or /readyz would never say yes."""
+    return [
+        Error(
+            unknown_part(name),
+            hint="Correct the name, or leave READYZ_PARTS out so that all of them count.",
+            id="chatapp.E010",
+        )
+        for name in settings.READYZ_PARTS
+        if name not in settings.READINESS_PARTS
     ]
 
 

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
 
 from chatapp.environment import Environment
 
@@ -173,7 +174,7 @@ CONTENT_SECURITY_POLICY = {
 HTTPS = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=HTTPS)
 # A load balancer asks over plain HTTP.
-SECURE_REDIRECT_EXEMPT = [r"^health/$"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^health/$"]
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if HTTPS else 0)
@@ -285,7 +286,7 @@ LOCAL_MODEL_GGUF = env.str("LOCAL_MODEL_GGUF", default="")
 
 COMPACTION = {
     "DEFAULT_PROFILE": env.str("COMPACTION_PROFILE", default="bisect"),
-    "LEASE_SECONDS": env.int("COMPACTION_LEASE_SECONDS", default=300),
+    "LEASE_SECONDS": env.int("COMPACTION_LEASE_SECONDS", default=90),
     "RUN_SECONDS": env.int("COMPACTION_RUN_SECONDS", default=480),
     "INLINE_SECONDS": env.int("COMPACTION_INLINE_SECONDS", default=120),
     "QUEUED_RUN_SECONDS": env.int("COMPACTION_QUEUED_RUN_SECONDS", default=120),
@@ -327,16 +328,43 @@ COMPACTION = {
     },
 }
 
+# --- watching -------------------------------------------------------------------------------------
+
+# What /readyz can look at: functions that return a chatapp.health.Part. READYZ_PARTS chooses.
+READINESS_PARTS = {
+    "database": "chatapp.health.database",
+    "broker": "compaction.health.broker",
+    "queue": "compaction.health.queue",
+}
+READYZ_PARTS = [name.strip() for name in env.list("READYZ_PARTS", default=list(READINESS_PARTS))]
+
+# Who may read /metrics without being logged in; empty: nobody.
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+
+LOG_FORMAT = env.str("LOG_FORMAT", default="line").strip().lower()
+_formatters = {
+    "line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"},
+    "json": {"()": "chatapp.log_lines.JsonLineFormatter"},
+}
+if LOG_FORMAT not in _formatters:
+    raise ImproperlyConfigured(f"LOG_FORMAT must be line or json, not {LOG_FORMAT!r}.")
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {"chosen": _formatters[LOG_FORMAT]},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "chosen"}},
     "root": {"handlers": ["console"], "level": env.level("LOG_LEVEL", default="INFO")},
     "loggers": {
         "django-q": {"level": "WARNING", "propagate": True},
         "httpx2": {"level": "WARNING", "propagate": True},
         # Tells of every client that goes away in the middle of a stream.
         "asyncio": {"level": "ERROR", "propagate": True},
+        # The web server writes lines of its own, which a reader of JSON could not read.
+        **(
+            {name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.access")}
+            if LOG_FORMAT == "json"
+            else {}
+        ),
     },
 }

@@ -1,0 +1,287 @@
+"""`/healthz`: the process lives. `/readyz`: what it needs can be reached (issue 5, section 2)."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+from django.db import OperationalError, connection
+from django.test import Client
+from django.utils import timezone
+
+from chatapp import checks
+from chatapp.health import Part
+from compaction import queue
+from compaction.models import WorkerHeartbeat
+from tests.fakes.silent_server import SilentServer
+
+SECRET = "postgres://palimpsest:hunter2@db.internal/palimpsest"
+
+
+def failing() -> Part:
+    """A part whose look fails with an error that strangers must not read."""
+    raise OperationalError(SECRET)
+
+
+def never_asked() -> Part:
+    """A part that nobody chose."""
+    raise AssertionError("a part that does not count was looked at")
+
+
+@pytest.fixture
+def parts(settings):
+    """Choose the parts that count; `failing` and `never_asked` can be chosen too."""
+    settings.READINESS_PARTS = settings.READINESS_PARTS | {
+        "failing": f"{__name__}.failing",
+        "missing": "chatapp.nowhere.look",
+        "never": f"{__name__}.never_asked",
+    }
+
+    def choose(*names: str) -> None:
+        settings.READYZ_PARTS = list(names)
+
+    return choose
+
+
+@pytest.fixture
+def beat(db):
+    """Store a sign of life of a process, so many seconds ago."""
+
+    def store(seconds: float, kind: str = "queue") -> WorkerHeartbeat:
+        at = timezone.now() - timedelta(seconds=seconds)
+        return WorkerHeartbeat.objects.create(id=uuid4(), kind=kind, host="h", pid=7, beat_at=at)
+
+    return store
+
+
+@pytest.fixture
+def broker_answers(monkeypatch):
+    monkeypatch.setattr("compaction.queue.ping", lambda: None)
+
+
+def text_of(name: str) -> str:
+    return Client().get("/readyz").json()["parts"][name]["text"]
+
+
+# --- /healthz: without the fixture `db` a query would fail the test ---
+
+
+def test_healthz_asks_no_database():
+    response = Client().get("/healthz")
+    assert (response.status_code, response.content) == (200, b"ok\n")
+    assert response.headers["Content-Type"].startswith("text/plain")
+
+
+def test_the_older_address_of_healthz_still_answers():
+    assert Client().get("/health/").content == b"ok\n"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_answers_to_load_balancers_are_not_kept(path, parts):
+    parts()
+    assert Client().get(path).headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_load_balancers_may_ask_for_the_head_only(path, parts):
+    parts()
+    response = Client().head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
+def test_nothing_else_may_be_done_with_them(path, method, parts):
+    parts()
+    assert getattr(Client(), method)(path).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/health/"])
+def test_load_balancers_are_not_sent_to_https(path, parts, settings):
+    settings.SECURE_SSL_REDIRECT = True
+    parts()
+    assert Client().get(path).status_code == 200
+    assert Client().get("/admin/").status_code == 301
+
+
+# --- /readyz ---
+
+
+def test_readyz_is_ready_when_every_part_is(beat, broker_answers, parts):
+    parts("database", "broker", "queue")
+    beat(12)
+    response = Client().get("/readyz")
+    assert response.status_code == 200
+    assert response.json()["ready"] is True
+    assert list(response.json()["parts"]) == ["database", "broker", "queue"]
+    assert all(part["ok"] for part in response.json()["parts"].values())
+
+
+def test_database_broker_and_queue_can_be_looked_at(settings):
+    assert list(settings.READINESS_PARTS) == ["database", "broker", "queue"]
+
+
+def test_one_part_that_fails_makes_it_unready(beat, parts, db):
+    parts("database", "failing")
+    response = Client().get("/readyz")
+    assert response.status_code == 503
+    assert response.json()["ready"] is False
+    assert response.json()["parts"]["database"]["ok"] is True
+    assert response.json()["parts"]["failing"]["ok"] is False
+
+
+def test_parts_that_do_not_count_are_not_looked_at(parts):
+    parts()
+    assert Client().get("/readyz").json() == {"ready": True, "parts": {}}
+
+
+def test_strangers_do_not_read_the_error(parts, caplog):
+    parts("failing")
+    response = Client().get("/readyz")
+    assert "hunter2" not in response.content.decode()
+    assert "the server's log says why" in response.json()["parts"]["failing"]["text"]
+    assert "hunter2" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["missing", "nonsense"])
+def test_a_part_that_nobody_can_look_at_is_not_ready(parts, name):
+    parts(name)
+    assert Client().get("/readyz").status_code == 503
+
+
+def test_a_database_that_does_not_answer_is_said(parts, monkeypatch, caplog):
+    def refuse(*args) -> None:
+        raise OperationalError(SECRET)
+
+    parts("database")
+    monkeypatch.setattr(connection, "cursor", refuse)
+    response = Client().get("/readyz")
+    assert response.status_code == 503
+    assert response.json()["parts"]["database"]["text"] == (
+        "The database does not answer: nothing can be read or stored. Start it, or correct "
+        "DATABASE_URL; the server's log has the error."
+    )
+    assert "hunter2" in caplog.text
+
+
+def test_a_broker_that_does_not_answer_is_said(parts, monkeypatch, caplog):
+    def refuse() -> None:
+        raise ConnectionError("redis://:hunter2@cache:6379")
+
+    parts("broker")
+    monkeypatch.setattr("compaction.queue.ping", refuse)
+    response = Client().get("/readyz")
+    assert response.status_code == 503
+    assert "The queue's broker does not answer" in response.content.decode()
+    assert "hunter2" not in response.content.decode()
+    assert "hunter2" in caplog.text
+
+
+def test_a_broker_in_the_database_answers_with_it(parts, db, monkeypatch):
+    monkeypatch.setattr("django_q.conf.Conf.ORM", "default")
+    parts("broker")
+    assert Client().get("/readyz").json()["parts"]["broker"] == {
+        "ok": True,
+        "text": "The queue's broker answers.",
+    }
+
+
+def test_without_any_cluster_it_says_to_start_one(parts, db):
+    parts("queue")
+    assert Client().get("/readyz").status_code == 503
+    assert text_of("queue").endswith("Start `manage.py qcluster`.")
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0, 200), (170, 200), (181, 503), (86_400, 503)])
+def test_a_cluster_lives_for_180_seconds_after_its_last_sign(parts, beat, seconds, status):
+    parts("queue")
+    beat(seconds)
+    assert Client().get("/readyz").status_code == status
+
+
+def test_a_silent_cluster_is_said_with_its_age_and_what_to_do(parts, beat):
+    parts("queue")
+    beat(7_200.5)
+    assert "is 7,200 seconds old" in text_of("queue")
+    assert "`manage.py qcluster`" in text_of("queue")
+
+
+def test_the_newest_sign_of_life_counts(parts, beat):
+    parts("queue")
+    beat(900)
+    beat(5)
+    assert Client().get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["web", "command"])
+def test_other_processes_are_no_cluster(parts, beat, kind):
+    parts("queue")
+    beat(1, kind=kind)
+    assert Client().get("/readyz").status_code == 503
+
+
+def test_a_cluster_whose_clock_is_ahead_lives(parts, beat):
+    parts("queue")
+    beat(-30)
+    assert text_of("queue") == "A queue cluster gave a sign of life 0 seconds ago."
+
+
+# --- the broker is asked with little patience ---
+
+
+@pytest.fixture
+def redis(monkeypatch):
+    """Have the queue use Redis; returns its client's package."""
+    monkeypatch.setattr("django_q.conf.Conf.ORM", None)
+    return pytest.importorskip("redis")
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [lambda port: f"redis://127.0.0.1:{port}/0", lambda port: {"host": "127.0.0.1", "port": port}],
+    ids=["address", "keywords"],
+)
+def test_a_broker_that_is_silent_is_asked_once_and_given_up_on(redis, monkeypatch, configured):
+    with SilentServer() as server:
+        monkeypatch.setattr("django_q.conf.Conf.REDIS", configured(server.port))
+        monkeypatch.setattr(queue, "PING_SECONDS", 0.05)
+        with pytest.raises(redis.TimeoutError):
+            queue.ping()
+        assert server.calls() == 1
+
+
+def test_a_broker_is_waited_for_one_second_to_connect_and_one_to_answer(redis, monkeypatch):
+    client = redis.from_url("redis://127.0.0.1:1/0")
+    broker = SimpleNamespace(connection=client)
+    monkeypatch.setattr("django_q.brokers.get_broker", lambda: broker)
+    with pytest.raises(redis.ConnectionError):
+        queue.ping()
+    waits = client.connection_pool.connection_kwargs
+    assert (waits["socket_connect_timeout"], waits["socket_timeout"]) == (1, 1)
+
+
+# --- the check ---
+
+
+def test_e010_names_that_stand_for_nothing(parts):
+    parts("database", "quue")
+    (error,) = checks.check_readiness()
+    assert error.id == "chatapp.E010"
+    assert error.msg.startswith("READYZ_PARTS has 'quue', which is no part")
+    assert "database, broker, queue" in error.msg
+
+
+def test_e010_is_silent_about_the_defaults():
+    assert checks.check_readiness() == []
+
+
+def test_an_unready_part_is_logged_once_for_each_question(parts, caplog):
+    parts("failing")
+    with caplog.at_level(logging.ERROR, logger="chatapp.health"):
+        Client().get("/readyz")
+    assert [record.name for record in caplog.records if record.name == "chatapp.health"] == [
+        "chatapp.health"
+    ]

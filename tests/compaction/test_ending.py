@@ -1,0 +1,204 @@
+"""What is told of a run that has ended: totals and one line (issue 5, section 2)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from compaction.models import CompactionRun, RunTotals
+from compaction.services.ending import ended
+from compaction.services.situation import situation_of
+from tests.factories import SessionFactory, profile, talk
+
+pytestmark = pytest.mark.django_db
+START = timezone.now().replace(microsecond=0) - timedelta(hours=1)
+
+
+@pytest.fixture
+def session(owner):
+    profile()
+    return SessionFactory(owner=owner, wires=talk(2))
+
+
+@pytest.fixture
+def run(session):
+    """Store a run that has ended; the keyword arguments are columns."""
+
+    def store(status: str = "succeeded", **columns) -> CompactionRun:
+        columns = {
+            "trigger": "manual", "reason": "manual", "mode": "inline",
+            "started_at": START, "finished_at": START + timedelta(seconds=2.5),
+        } | columns  # fmt: skip
+        return CompactionRun.objects.create(
+            session=session, branch=session.branch, status=status,
+            profile=situation_of(session).profile_row, **columns,
+        )  # fmt: skip
+
+    return store
+
+
+@pytest.fixture
+def count(django_capture_on_commit_callbacks):
+    """End runs in a transaction that commits."""
+
+    def end(*runs: CompactionRun) -> None:
+        with django_capture_on_commit_callbacks(execute=True):
+            for one in runs:
+                ended(one)
+
+    return end
+
+
+def totals() -> list[tuple]:
+    columns = ("status", "reason", "mode", "runs", "seconds", "tokens_saved")
+    return list(RunTotals.objects.order_by(*columns[:3]).values_list(*columns))
+
+
+def test_the_first_run_of_a_kind_makes_a_row(run, count):
+    count(run(tokens_before=6_000, tokens_after=1_500))
+    assert totals() == [("succeeded", "manual", "inline", 1, 2.5, 4_500)]
+
+
+def test_later_ones_add_to_it(run, count):
+    count(run(tokens_before=6_000, tokens_after=1_500), run(tokens_before=700, tokens_after=200))
+    count(run())
+    assert totals() == [("succeeded", "manual", "inline", 3, 7.5, 5_000)]
+
+
+def test_outcome_reason_and_mode_are_counted_apart(run, count):
+    count(
+        run("failed"), run("skipped"), run("cancelled"),
+        run(reason="message_limit"), run(mode="background"),
+    )  # fmt: skip
+    assert [row[:4] for row in totals()] == [
+        ("cancelled", "manual", "inline", 1),
+        ("failed", "manual", "inline", 1),
+        ("skipped", "manual", "inline", 1),
+        ("succeeded", "manual", "background", 1),
+        ("succeeded", "message_limit", "inline", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("started", "finished", "seconds"),
+    [(None, START, 0.0), (None, None, 0.0), (START, START - timedelta(seconds=1), 0.0)],
+    ids=["never started", "neither", "clocks that differ"],
+)
+def test_seconds_are_those_it_worked(run, count, started, finished, seconds):
+    count(run("cancelled", started_at=started, finished_at=finished))
+    assert totals()[0][4] == seconds
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped", "cancelled"])
+def test_only_what_succeeded_saves_tokens(run, count, status):
+    count(run(status, tokens_before=6_000, tokens_after=1_500))
+    assert totals()[0][5] == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(1_000, 1_200), (None, 500), (500, None)])
+def test_what_saved_nothing_counts_for_nothing(run, count, before, after):
+    count(run(tokens_before=before, tokens_after=after))
+    assert totals()[0][5] == 0
+
+
+def test_nothing_is_counted_before_the_transaction_commits(run):
+    ended(run())
+    assert totals() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_rolled_back_is_not_counted(run):
+    one = run()
+    with transaction.atomic():
+        ended(one)
+        transaction.set_rollback(True)
+    assert totals() == []
+
+
+@pytest.mark.parametrize("status", ["queued", "running"])
+def test_a_run_that_has_not_ended_is_refused(run, status):
+    with pytest.raises(ValueError, match="only what has ended is counted"):
+        ended(run(status))
+
+
+def test_the_row_may_be_used_on_after_the_call(run, django_capture_on_commit_callbacks):
+    one = run("failed", reason="message_limit")
+    with django_capture_on_commit_callbacks(execute=True):
+        ended(one)
+        one.status, one.reason = "queued", "other"
+    assert [row[:2] for row in totals()] == [("failed", "message_limit")]
+
+
+def test_of_two_first_runs_at_once_both_count(run, count, monkeypatch):
+    """Another process writes the row between our UPDATE, which finds none, and our INSERT."""
+    update, calls = QuerySet.update, []
+
+    def overtaken(self, **columns) -> int:
+        if self.model is not RunTotals or calls:
+            return update(self, **columns)
+        calls.append(columns)
+        RunTotals.objects.create(status="succeeded", reason="manual", mode="inline", runs=1)
+        return 0
+
+    monkeypatch.setattr(QuerySet, "update", overtaken)
+    count(run())
+    assert len(calls) == 1
+    assert [row[:4] for row in totals()] == [("succeeded", "manual", "inline", 2)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_runs_that_end_at_the_same_time_are_all_counted(run):
+    runs = [run(tokens_before=100, tokens_after=40) for _ in range(8)]
+    together = threading.Barrier(len(runs))
+
+    def work(one: CompactionRun) -> None:
+        try:
+            together.wait(timeout=30)
+            ended(one)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert totals() == [("succeeded", "manual", "inline", 8, 20.0, 480)]
+
+
+def test_totals_that_cannot_be_written_fail_nobody(run, count, monkeypatch, caplog):
+    def refuse(**kind) -> None:
+        raise DatabaseError("disk full")
+
+    monkeypatch.setattr(RunTotals.objects, "filter", refuse)
+    with caplog.at_level(logging.INFO):
+        count(run())
+    assert "disk full" in caplog.text
+    assert "run_ended" in caplog.text
+
+
+def test_one_line_tells_the_outcome(run, count, caplog):
+    one = run(
+        "failed", error_code="summary_empty", error="The model said: my password is hunter2",
+        model_calls=3, input_tokens=900, output_tokens=10, tokens_before=6_000,
+    )  # fmt: skip
+    with caplog.at_level(logging.INFO, logger="compaction.events"):
+        count(one)
+    (record,) = [one for one in caplog.records if one.name == "compaction.events"]
+    assert record.getMessage() == (
+        f"run_ended session={one.session_id} branch={one.branch_id} run={one.pk} reason=manual "
+        "status=failed mode=inline trigger=manual seconds=2.5 model_calls=3 tokens_before=6000 "
+        "input_tokens=900 output_tokens=10 code=summary_empty"
+    )
+
+
+def test_a_run_that_succeeded_has_no_error_code(run, count, caplog):
+    with caplog.at_level(logging.INFO, logger="compaction.events"):
+        count(run())
+    assert "code=" not in caplog.text
