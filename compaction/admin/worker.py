@@ -1,0 +1,95 @@
+"""Workers: the processes that compact, on every machine, and which of them fell silent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from chatapp.admin.filters import hex_range
+from chatapp.admin.parts import Link, Section
+from chatapp.admin.wide_list import WideList
+from compaction.admin.tables import when
+from compaction.models import CompactionRun, WorkerHeartbeat
+
+# Several heartbeats were missed by then (COMPACTION_HEARTBEAT_SECONDS).
+SILENT_SECONDS = 180
+# The list has room for so much of a host's name; the worker's page has all of it.
+HOST_CHARS = 40
+
+
+@admin.register(WorkerHeartbeat)
+class WorkerHeartbeatAdmin(WideList):
+    """One row a process, written by the process alone; the last to be heard of stands first."""
+
+    list_display = (
+        "kind",
+        "standing",
+        "host_start",
+        "pid",
+        "works_on",
+        "started_at_shown",
+        "beat_at_shown",
+    )
+    list_only = ("kind", "host", "pid", "run", "started_at", "beat_at")
+    list_filter = ("kind",)
+    ordering = ("-beat_at", "-pk")
+    sortable_by = ()
+    search_help_text = "A part of the host's name, or the beginning of a worker's or run's id."
+    sections = (
+        Section(title=None, fields=("kind", "standing", "host", "pid", "works_on")),
+        Section(title="Times", fields=("started_at_shown", "beat_at_shown")),
+    )
+
+    def search_q(self, wanted: str) -> Q:
+        """Search the host's name, and the ids of workers and of what they work on."""
+        found = Q(host__icontains=wanted)
+        if ids := hex_range(wanted):
+            for path in ("id", "run"):
+                found |= Q(**{f"{path}__gte": ids[0], f"{path}__lte": ids[1]})
+        return found
+
+    # --- cells ------------------------------------------------------------------------------------
+
+    @admin.display(description="State")
+    def standing(self, worker: WorkerHeartbeat) -> SafeString:
+        """Return whether the process gives signs of life, as a badge."""
+        if timezone.now() - worker.beat_at > timedelta(seconds=SILENT_SECONDS):
+            return cells.badge("Silent", "bad")
+        return cells.badge("Alive", "good")
+
+    @admin.display(description="Host")
+    def host_start(self, worker: WorkerHeartbeat) -> str:
+        """Return the machine's name, which may be long."""
+        return cells.shortened(worker.host, HOST_CHARS)
+
+    @admin.display(description="Works on")
+    def works_on(self, worker: WorkerHeartbeat) -> SafeString | str:
+        """Return a link to the run, which is not read for it."""
+        if worker.run_id is None:
+            return "—"
+        url = cells.change_url(CompactionRun, worker.run_id)
+        return cells.link(f"Run {cells.short_id(worker.run_id)}", url)
+
+    @admin.display(description="Since")
+    def started_at_shown(self, worker: WorkerHeartbeat) -> str:
+        """Return when the process began."""
+        return when(worker.started_at)
+
+    @admin.display(description="Last sign of life")
+    def beat_at_shown(self, worker: WorkerHeartbeat) -> str:
+        """Return when it was last heard of."""
+        return when(worker.beat_at)
+
+    # --- page -------------------------------------------------------------------------------------
+
+    def links_for(self, request: HttpRequest, obj: WorkerHeartbeat) -> list[Link]:
+        """Return the way to the run."""
+        if obj.run_id is None:
+            return []
+        return [Link(label="Run", url=cells.change_url(CompactionRun, obj.run_id))]

@@ -1,0 +1,166 @@
+"""Budgets of an hour: what the summariser's model calls of a session and of its owner may come to.
+
+Before a run, `overspent` says whether a limit is reached and when it no longer will be. Only calls
+of a language model count; choosing sentences costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from django.db.models import Q, QuerySet, Sum
+from django.utils import timezone
+
+from chatapp.models import Session
+from compaction.conf import compaction_settings
+from compaction.models import CompactionRun
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Model calls of summarising and their tokens, in and out."""
+
+    calls: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overspent:
+    """A limit that is reached: a sentence for the operator, and when it no longer is.
+
+    From `frees_at` on, enough of the hour's spending is older than an hour.
+    """
+
+    sentence: str
+    frees_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What one run of the last hour has spent, and whose it was."""
+
+    session: Spent
+    owner: Spent
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    """One of the four limits of the settings."""
+
+    whose: Literal["session", "owner"]
+    unit: Literal["calls", "tokens"]
+
+    @property
+    def key(self) -> str:
+        """The setting's name in lower case."""
+        return f"{self.whose}_{self.unit}_per_hour"
+
+    @property
+    def limit(self) -> int:
+        """What may be spent in an hour; 0 for no limit."""
+        return int(getattr(compaction_settings, self.key))
+
+    def of(self, session: Spent, owner: Spent) -> int:
+        """Return what counts against this limit."""
+        return int(getattr(session if self.whose == "session" else owner, self.unit))
+
+
+_BUDGETS = (
+    _Budget(whose="session", unit="calls"),
+    _Budget(whose="session", unit="tokens"),
+    _Budget(whose="owner", unit="calls"),
+    _Budget(whose="owner", unit="tokens"),
+)
+
+
+def overspent(session: Session, *, now: datetime | None = None) -> Overspent | None:
+    """Return the reached limit that holds longest; None while all of them leave something.
+
+    One query while nothing is reached, none where no limit is set. What is reached is told after
+    one more, which reads the hour's runs.
+    """
+    limited = [budget for budget in _BUDGETS if budget.limit > 0]
+    if not limited:
+        return None
+    now = now or timezone.now()
+    runs = CompactionRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
+    whole = _whole(session, limited)
+    sums = _sums(runs, session, whole)
+    reached = [budget for budget in limited if budget.of(*sums) >= budget.limit]
+    if not reached:
+        return None
+    read = list(_read(runs.filter(whole), session))
+    ends = {budget: _frees_at(budget, read, now=now) for budget in reached}
+    last = max(reached, key=lambda budget: ends[budget])
+    return Overspent(
+        sentence=_sentence(last, session, last.of(*sums), ends[last]), frees_at=ends[last]
+    )
+
+
+def _whole(session: Session, limited: Iterable[_Budget]) -> Q:
+    """Return whose runs are looked at: the owner's, or the session's where no owner has a limit."""
+    if any(budget.whose == "owner" for budget in limited):
+        return Q(session__owner_id=session.owner_id)
+    return Q(session_id=session.pk)
+
+
+def _sums(runs: QuerySet[CompactionRun], session: Session, whole: Q) -> tuple[Spent, Spent]:
+    """Return what the session spent of the runs, and what the whole did, in one query.
+
+    Whose runs they are stands in the sums and not in WHERE: there SQLite would read every run that
+    the owner's sessions ever had. So both databases read the partial index `run_spent`: the hour's
+    runs that cost something, however old the sessions are and however many the owner has.
+    """
+    own = Q(session_id=session.pk)
+    sums = runs.aggregate(
+        session_calls=Sum("model_calls", filter=own),
+        session_tokens=Sum("spent_tokens", filter=own),
+        calls=Sum("model_calls", filter=whole),
+        tokens=Sum("spent_tokens", filter=whole),
+    )
+    return (
+        Spent(calls=sums["session_calls"] or 0, tokens=sums["session_tokens"] or 0),
+        Spent(calls=sums["calls"] or 0, tokens=sums["tokens"] or 0),
+    )
+
+
+def _read(runs: QuerySet[CompactionRun], session: Session) -> Iterator[_Run]:
+    """Return the runs one by one, oldest first."""
+    rows = runs.order_by("started_at", "pk").values_list(
+        "started_at", "session_id", "model_calls", "spent_tokens"
+    )
+    for started_at, session_id, calls, tokens in rows:
+        if started_at is not None:
+            spent = Spent(calls=calls, tokens=tokens)
+            own = spent if session_id == session.pk else Spent()
+            yield _Run(session=own, owner=spent, started_at=started_at)
+
+
+def _frees_at(budget: _Budget, runs: list[_Run], *, now: datetime) -> datetime:
+    """Return when the runs that are younger than an hour by then come to less than the limit."""
+    left = sum(budget.of(run.session, run.owner) for run in runs)
+    frees_at = now
+    for run in runs:
+        if left < budget.limit:
+            break
+        left -= budget.of(run.session, run.owner)
+        frees_at = run.started_at + HOUR
+    return frees_at
+
+
+def _sentence(budget: _Budget, session: Session, spent: int, frees_at: datetime) -> str:
+    whose = "session" if budget.whose == "session" else f"owner ({session.owner.get_username()})"
+    where = "this session" if budget.whose == "session" else "all sessions of this owner"
+    unit = "model calls" if budget.unit == "calls" else "tokens"
+    return (
+        f"The budget of the {whose} is used up: summarising {where} took {spent:,} {unit} within "
+        f"an hour, and the limit is {budget.limit:,}. Nothing was summarised. It goes on at "
+        f"{frees_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, or at once when "
+        f"COMPACTION_{budget.key.upper()} is raised."
+    )
