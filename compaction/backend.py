@@ -12,11 +12,10 @@ from chatapp.assembling import Context
 from chatapp.context import BaseContextBackend, Emit, Recovery, silent
 from chatapp.llm.errors import ModelError
 from chatapp.models import Message, Session
-from compaction.models import CompactionRun
-from compaction.services.compact import check_branch, compact_branch
-from compaction.services.describe import context_facts, run_summary
+from compaction.services.ahead_of_request import Preparation
+from compaction.services.checking import check_branch
+from compaction.services.describe import context_facts
 from compaction.services.guard import cut_for_sending, guarded
-from compaction.services.leases import ensure_state
 from compaction.services.precheck import foreseen, sendable
 from compaction.services.recover import recover_overflow
 from compaction.services.situation import situation_of
@@ -28,24 +27,12 @@ class CompactionBackend(BaseContextBackend):
     def prepare(
         self, session: Session, pending: Sequence[dict[str, Any]], *, emit: Emit = silent
     ) -> Context:
-        """Return the next request; compact first where a trigger is due.
+        """Return the next request; compact first where a trigger is due that cannot wait.
 
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
         request goes out as it is (rule 6).
         """
-        situation = situation_of(session, state=ensure_state(session.branch))
-        decision = situation.compacts_now or foreseen(situation)
-        if decision is None:
-            return sendable(situation)
-        emit("compaction", {"phase": "started", "reason": decision.reason})
-        run = compact_branch(
-            session=session,
-            branch=situation.branch,
-            trigger=CompactionRun.Trigger.PROACTIVE,
-            reason=decision.reason,
-        )
-        emit("compaction", {"phase": "finished", **run_summary(run)})
-        return sendable(situation_of(session), run_id=str(run.pk))
+        return Preparation(session=session, emit=emit).context()
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""

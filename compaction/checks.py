@@ -9,10 +9,12 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connection
 
-from chatapp.conf import chatapp_settings
 from compaction.conf import compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 from compaction.models import CompactionProfile
+
+# A worker renews its lease with every sign of life; two may be late.
+BEATS_IN_A_LEASE = 3
 
 MINIMUMS = {
     "LEASE_SECONDS": 1,
@@ -80,14 +82,15 @@ def check_queue(**kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.compatibility)
 def check_times(**kwargs: Any) -> list[CheckMessage]:
-    """A lease must outlive one model call, or a slow call loses the branch."""
-    if compaction_settings.lease_seconds > chatapp_settings.model_timeout_seconds:
+    """A lease must outlive some lost signs of life, or a slow database costs a live worker it."""
+    lease, beat = compaction_settings.lease_seconds, compaction_settings.heartbeat_seconds
+    if lease >= BEATS_IN_A_LEASE * beat:
         return []
     return [
         Error(
-            f"A lease ({compaction_settings.lease_seconds} s) is not longer than one model call "
-            f"may take ({chatapp_settings.model_timeout_seconds} s).",
-            hint="Raise COMPACTION_LEASE_SECONDS or lower MODEL_TIMEOUT_SECONDS.",
+            f"A lease ({lease} s) is shorter than {BEATS_IN_A_LEASE} signs of life ({beat} s each) "
+            "of the worker that holds it: a short delay would cost it the branch.",
+            hint="Raise COMPACTION_LEASE_SECONDS or lower COMPACTION_HEARTBEAT_SECONDS.",
             id="compaction.E003",
         )
     ]

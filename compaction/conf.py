@@ -12,14 +12,14 @@ from chatapp.conf import LazySettings
 class CompactionSettings:
     """COMPACTION with its defaults; names are the setting's keys in lower case.
 
-    A call's time-out is shorter than a lease, a run's budget shorter than the queue's time-out
-    (compaction.E002 and E003 check it). Budgets of an hour limit the model calls of summarising; 0
+    A lease outlives some heartbeats, a run's budget is shorter than the queue's time-out
+    (compaction.E003 and E002 check it). Budgets of an hour limit the model calls of summarising; 0
     means no limit. So many failed calls of a model in a row open its breaker for
     `breaker_seconds`. `environment` holds the variables of document 002 that are set.
     """
 
     default_profile: str = "bisect"
-    lease_seconds: int = 300
+    lease_seconds: int = 90
     run_seconds: int = 480
     inline_seconds: int = 120
     queued_run_seconds: int = 120

@@ -95,6 +95,33 @@ EXPLANATIONS = {
         "it is interrupted again and again, look at the worker's log and its memory.",
         ways=("session", "state", "retry"),
     ),
+    "stopped": Explanation(
+        title="The worker was asked to stop",
+        happened="The queue's cluster was shut down, and the worker left the run between two "
+        "calls.",
+        means=f"{_NOTHING_LOST} Another run was queued in its place.",
+        remedy="Nothing has to be done, as long as a cluster runs again.",
+        ways=("session", "state"),
+    ),
+    "over_budget": Explanation(
+        title="The budget of an hour was used up",
+        happened="The summarising calls of this session, or of all its owner's sessions, reached "
+        "a limit for an hour.",
+        means="Nothing was summarised, so that nothing more was spent; the messages are all "
+        "still there.",
+        remedy="Look at what the session's last runs called a model for. It goes on by itself; "
+        "raise the COMPACTION_…_PER_HOUR setting if the limit is too low.",
+        ways=("session", "state", "retry"),
+    ),
+    "breaker_open": Explanation(
+        title="The model was left alone",
+        happened="The summarising model had failed several times in a row, so it is not called "
+        "for a while.",
+        means=f"{_NOTHING_LOST} One run tries the model again; the others follow when it answers.",
+        remedy="Mend the model's server or key. “Close the breaker” on its page has the next "
+        "run try at once.",
+        ways=("state", "retry"),
+    ),
     "unknown_model": Explanation(
         title="There is no such model",
         happened="The session or the profile names a model that this installation does not have.",

@@ -5,16 +5,27 @@ Tasks are enqueued when the transaction commits and carry ids only (spec/stack.m
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 
+logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
 SWEEP_TASK = "compaction.tasks.sweep"
 SWEEP_MINUTES = 1
 ROLL_UP_TASK = "compaction.tasks.roll_up"
 ROLL_UP_MINUTES = 5
+# Who waits for a ping is a load balancer with little patience.
+PING_SECONDS = 1
+# A worker that was told to stop leaves the queue this long to take its last result.
+LAST_RESULT_SECONDS = 1
 
 
 def enqueue_run(run_id: UUID) -> None:
@@ -60,3 +71,102 @@ def waiting_tasks() -> int:
     from django_q.brokers import get_broker
 
     return int(get_broker().queue_size())  # type: ignore[no-untyped-call]
+
+
+def ping() -> None:
+    """Return when the broker answers; raise its client's error soon when it does not.
+
+    Redis is asked once and waited for PING_SECONDS, for the connection and for the answer; its
+    client would try again for much longer. A broker in the database is asked for its size.
+    """
+    from django_q.brokers import get_broker
+
+    broker: Any = get_broker()
+    pool = getattr(broker.connection, "connection_pool", None)
+    if pool is None:
+        broker.queue_size()
+        return
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    pool.connection_kwargs.update(socket_connect_timeout=PING_SECONDS, socket_timeout=PING_SECONDS)
+    with broker.connection as client:
+        client.set_retry(Retry(NoBackoff(), 0))
+        client.ping()
+
+
+class _Worker:
+    """What a process of the cluster knows of itself; in all other processes nothing is set."""
+
+    pid = 0
+    is_busy = False
+    is_told_to_stop = False
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker of the queue."""
+    return _Worker.pid == os.getpid()
+
+
+def is_stopping() -> bool:
+    """Whether this worker should end its work soon: its cluster is being stopped, or it itself.
+
+    The cluster's master hears SIGTERM and waits for its workers without telling them; that it waits
+    stands in the status that it keeps in the broker or the cache.
+    """
+    if not is_worker():
+        return False
+    return _Worker.is_told_to_stop or _cluster_is_stopping()
+
+
+def _cluster_is_stopping() -> bool:
+    from django_q.conf import Conf
+    from django_q.status import Stat
+
+    try:
+        clusters: Any = Stat.get_all()
+    except Exception:
+        # Any broker's own error. A status that cannot be read stops nobody.
+        logger.debug("The status of the clusters cannot be read.", exc_info=True)
+        return False
+    return any(
+        cluster.status == Conf.STOPPING
+        and cluster.host == socket.gethostname()
+        and os.getpid() in cluster.workers
+        for cluster in clusters
+    )
+
+
+def watch_workers() -> None:
+    """Have every worker know that it is one, and end gracefully on SIGTERM.
+
+    Some supervisors send the signal to all processes of a cluster; its default would kill a worker
+    in the middle of a run.
+    """
+    from django_q import signals
+
+    signals.post_spawn.connect(_begin, dispatch_uid="compaction.queue.begin")
+    signals.pre_execute.connect(_take_up, dispatch_uid="compaction.queue.take_up")
+    signals.post_execute_in_worker.connect(_lay_down, dispatch_uid="compaction.queue.lay_down")
+
+
+def _begin(**kwargs: Any) -> None:
+    _Worker.pid = os.getpid()
+    signal.signal(signal.SIGTERM, _told_to_stop)
+
+
+def _told_to_stop(number: int, frame: Any) -> None:
+    _Worker.is_told_to_stop = True
+    if not _Worker.is_busy:
+        sys.exit(0)
+
+
+def _take_up(**kwargs: Any) -> None:
+    _Worker.is_busy = True
+
+
+def _lay_down(**kwargs: Any) -> None:
+    _Worker.is_busy = False
+    if _Worker.is_told_to_stop:
+        # Whoever hands out tasks may be gone: the worker would wait for the next one for ever.
+        threading.Timer(LAST_RESULT_SECONDS, os._exit, [0]).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from compaction import queue
 from compaction.services.compact import execute_run
 from compaction.services.errors import RunGoneError
 from compaction.services.figures import refresh_figures
@@ -11,7 +12,13 @@ from compaction.services.sweep import sweep_runs
 
 
 def run_compaction(run_id: str) -> str:
-    """Execute a run; return its status for the queue's own list."""
+    """Execute a run; return its status for the queue's own list.
+
+    A worker that is to stop leaves the run to the next one.
+    """
+    if queue.is_stopping():
+        queue.enqueue_run(UUID(run_id))
+        return "left to another worker"
     try:
         return str(execute_run(UUID(run_id)).status)
     except RunGoneError:

@@ -77,6 +77,9 @@ def result(call_id: str, content: str = "done") -> dict:
 
 
 def profile(name: str = "test", **parameters) -> CompactionProfile:
-    """Store a profile and make it the default, so that every session of the test uses it."""
-    parameters = {"cooldown_seconds": 0} | parameters
+    """Store a profile and make it the default, so that every session of the test uses it.
+
+    Time and a small window start nothing by themselves: who tests that says so.
+    """
+    parameters = {"cooldown_seconds": 0, "prepare_ratio": 0.0} | parameters
     return save_profile(name=name, parameters=parameters, make_default=True)

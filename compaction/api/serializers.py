@@ -59,12 +59,14 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "chunk_count",
             "max_depth",
             "model_calls",
+            "spent_tokens",
             "truncated",
             "cost",
             "summary",
             "error_code",
             "error",
             "created_at",
+            "waits_until",
             "started_at",
             "finished_at",
             "steps",
@@ -140,6 +142,7 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "trigger",
             "reason",
             "truncated",
+            "archived",
             "compression_ratio",
             "previous",
             "supersedes",
@@ -198,6 +201,14 @@ class TriggerSerializer(serializers.Serializer[Any]):
     left = serializers.IntegerField()
 
 
+class LastConsolidatedSerializer(serializers.Serializer[Any]):
+    """The last message that a summary covers: its id, how many stand up to it, its place."""
+
+    message = serializers.UUIDField(allow_null=True)
+    index = serializers.IntegerField()
+    sequence_id = serializers.DecimalField(max_digits=20, decimal_places=6)
+
+
 class StateSerializer(serializers.Serializer[Any]):
     """A branch's state: cursor, lease, what comes next."""
 
@@ -205,12 +216,16 @@ class StateSerializer(serializers.Serializer[Any]):
     profile = serializers.CharField()
     profile_version = serializers.IntegerField()
     cursor = serializers.IntegerField()
+    last_consolidated = LastConsolidatedSerializer(allow_null=True)
     last_consolidated_at = serializers.DateTimeField(allow_null=True)
     is_consolidating = serializers.BooleanField()
     lease_expires_at = serializers.DateTimeField(allow_null=True)
     pending = serializers.BooleanField()
     failures = serializers.IntegerField()
     backoff_until = serializers.DateTimeField(allow_null=True)
+    look_again_at = serializers.DateTimeField(allow_null=True)
+    waiting = serializers.IntegerField()
+    draft = serializers.UUIDField(allow_null=True)
     due = serializers.CharField(allow_null=True)
     triggers = TriggerSerializer(many=True)
 

@@ -28,12 +28,12 @@ from compaction.models import (
 )
 from compaction.services import runs
 from compaction.services.compact import compact_branch
-from compaction.services.describe import branch_facts
+from compaction.services.describe import branch_facts, last_consolidated
 from compaction.services.errors import CompactionError
 from compaction.services.profiles import assign_profile, find_profile
 from compaction.services.restore import restore_summary
 from compaction.services.resummarize import estimate_compaction
-from compaction.services.situation import situation_of
+from compaction.services.situation import Situation, situation_of
 
 MANUAL = CompactionRun.Trigger.MANUAL
 
@@ -108,7 +108,7 @@ class CompactionView(SessionView):
     @extend_schema(responses=shapes.StateSerializer)
     def get(self, request: Request, session_id: str) -> Response:
         """Return cursor, lease, pending, and which trigger comes next and how far it is."""
-        return Response(shapes.StateSerializer(branch_facts(situation_of(self.get_session()))).data)
+        return Response(_state_of(situation_of(self.get_session())))
 
     @extend_schema(request=shapes.AssignProfileSerializer, responses=shapes.StateSerializer)
     def patch(self, request: Request, session_id: str) -> Response:
@@ -119,7 +119,12 @@ class CompactionView(SessionView):
         name = form.validated_data["profile"]
         _profile(name)
         assign_profile(session, name)
-        return Response(shapes.StateSerializer(branch_facts(situation_of(session))).data)
+        return Response(_state_of(situation_of(session)))
+
+
+def _state_of(situation: Situation) -> Any:
+    facts = branch_facts(situation) | {"last_consolidated": last_consolidated(situation)}
+    return shapes.StateSerializer(facts).data
 
 
 class RunList(generics.ListAPIView[CompactionRun]):

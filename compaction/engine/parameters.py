@@ -242,6 +242,11 @@ class Profile(WindowParameters):
         return tails.get(self.cut, 0)
 
     @property
+    def sent_limit(self) -> int:
+        """Most messages sent behind the summaries; 0 for all."""
+        return min(filter(None, (self.history_limit, self.context_size)), default=0)
+
+    @property
     def merge_target(self) -> int:
         """Tokens asked of a merge."""
         return self.merge_target_tokens or self.target_summary_tokens

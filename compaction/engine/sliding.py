@@ -62,13 +62,15 @@ def batch_size(profile: Profile, *, waiting: int, failures: int) -> int:
     """Return how many of the waiting messages go at once.
 
     After failures the batch gets smaller each time: what makes a summariser fail may be one
-    message, and the others should not wait for it.
+    message, and the others should not wait for it. An archive of less than a batch is not smaller
+    than what it replaces.
     """
     whole = min(waiting, profile.batch_messages or waiting)
     first = profile.smaller_after_failures
     if not first or failures < first:
         return whole
-    return max(1, whole >> (failures - first + 1))
+    least = profile.minimum_batch if archives(profile, failures) else 1
+    return max(least, whole >> (failures - first + 1))
 
 
 def archives(profile: Profile, failures: int) -> bool:
@@ -76,17 +78,29 @@ def archives(profile: Profile, failures: int) -> bool:
     return 0 < profile.archive_after_failures <= failures
 
 
-def keep_tail(items: Sequence[Item], tail: int, *, batch: int | None = None) -> Plan:
-    """Keep the last `tail` items and summarise those before them, oldest first, at most `batch`.
+def keep_tail(items: Sequence[Item], tail: int) -> Plan:
+    """Keep the last `tail` items and summarise those before them.
 
-    Ends lie between groups. One that would leave nothing goes forward to the next legal place, as
-    far as there are waiting items; where there is none, nothing is summarised yet (2.3, trap 5).
+    The end lies between groups. One that would leave nothing goes forward to the next legal place,
+    as far as there are waiting items; where there is none, nothing is summarised yet (2.3, trap 5).
     """
     end = max(0, len(items) - max(1, tail))
     cuts = [cut for cut in legal_cuts(items) if cut <= open_call(items)]
-    goal = end if batch is None else min(end, batch)
-    cut = _last_before(items, cuts, goal) or _first_behind(cuts, goal, 2 * end)
+    cut = _last_before(items, cuts, end) or _first_behind(cuts, end, 2 * end)
     return Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
+
+
+def first_batch(plan: Plan, size: int) -> Plan:
+    """Return the plan with the oldest `size` items to summarise, or a few less or more.
+
+    A batch ends between groups, too; a group that is larger goes whole.
+    """
+    items = plan.summarise
+    if len(items) <= size:
+        return plan
+    cuts = [*legal_cuts(items), len(items)]
+    cut = _last_before(items, cuts, size) or _first_behind(cuts, size, len(items))
+    return Plan(summarise=items[:cut], keep=(*items[cut:], *plan.keep))
 
 
 def _last_before(items: Sequence[Item], cuts: Sequence[int], goal: int) -> int:

@@ -118,7 +118,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A finished summary and how it came about (document 002, section 3.1)."""
+    """A finished summary and how it came about (document 002, section 3.1).
+
+    `is_archive`: the text is made of the messages themselves (archive.py).
+    """
 
     text: str
     items: tuple[Item, ...]
@@ -132,6 +135,7 @@ class Outcome:
     split_depth: int = 0
     cost: float = 0.0
     steps: tuple[Step, ...] = field(default=())
+    is_archive: bool = False
 
     @property
     def compression_ratio(self) -> float:

@@ -1,7 +1,7 @@
 """Compacting a branch: request a run, claim it, hold the branch's lease, look again afterwards.
 
 Every way into a compaction ends here: inline before a request, in a worker, by hand, after an
-overflow. What a worker does with a run is in work.py.
+overflow. What a worker does with a run is in work.py, when one is due in checking.py.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ import time
 import uuid
 from typing import Any
 
+from django.db.models import Q
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
 from compaction import queue
 from compaction.conf import compaction_settings
+from compaction.events import event
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
 from compaction.services import runs
+from compaction.services.checking import check_branch, look_again_later
 from compaction.services.errors import BranchBusyError, RunGoneError
+from compaction.services.heartbeats import beating
 from compaction.services.leases import Lease, ensure_state
 from compaction.services.situation import situation_of
-from compaction.services.work import Work, do_work, fail
+from compaction.services.steps import Work
+from compaction.services.work import do_work, fail
 
+__all__ = ["check_branch", "compact_branch", "execute_run"]
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
@@ -62,8 +68,9 @@ def compact_branch(
 def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> CompactionRun:
     """Do a queued run's work and return it finished; one that is not queued is returned as it is.
 
-    Delivering a run twice is harmless: only one worker can claim it. Whatever goes wrong ends as
-    the run's row; only what stops the worker itself (a queue's time-out) is raised again.
+    Delivering a run twice, early or late is harmless: only one worker can claim it. Whatever goes
+    wrong ends as the run's row; only what stops the worker itself (a queue's time-out) is raised
+    again.
     """
     worker = uuid.uuid4()
     run = runs.claim(run_id, worker)
@@ -75,9 +82,11 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     except BranchBusyError as busy:
         _step_aside(run, busy)
         return run
+    event("run_started", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
     budget = compaction_settings.run_seconds if seconds is None else seconds
     try:
-        do_work(Work(run=run, lease=lease, deadline=time.monotonic() + budget))
+        with beating(lease, run):
+            do_work(Work(run=run, lease=lease, deadline=time.monotonic() + budget))
     except BaseException:
         # Also a queue's time-out, which is no Exception: the row must not say "running" for ever.
         fail(
@@ -109,46 +118,27 @@ def _step_aside(run: CompactionRun, busy: BranchBusyError) -> None:
 
 
 def _look_again(run: CompactionRun) -> None:
-    """After a run, let the next one have the branch that stepped aside, or look for a trigger."""
+    """After a run, let the next one have the branch that stepped aside, or look for a trigger.
+
+    The rule is evaluated again and not blindly followed: what asked meanwhile may have been done
+    by this very run. A batch may have left others behind it.
+    """
     asked = CompactionState.objects.filter(pk=run.branch_id, pending=True).update(pending=False)
+    now = timezone.now()
     waiting = CompactionRun.objects.filter(
-        branch_id=run.branch_id, status=Status.QUEUED, mode="background"
+        Q(waits_until__isnull=True) | Q(waits_until__lte=now),
+        branch_id=run.branch_id,
+        status=Status.QUEUED,
+        mode="background",
     ).exclude(trigger=Trigger.PROACTIVE)
     following = waiting.order_by("created_at").values_list("pk", flat=True).first()
     if following is not None:
         # Delivered perhaps a second time, which is harmless.
         queue.enqueue_run(following)
-    if asked:
+    if asked or run.status == Status.SUCCEEDED:
         check_branch(run.session, run.branch)
-
-
-def check_branch(session: Session, branch: Branch | None = None) -> CompactionRun | None:
-    """Queue a run for a branch whose trigger is due; return it, or None.
-
-    While another worker holds the branch only `pending` is set; after failures nothing happens
-    until the back-off is over, and where all is kept verbatim there is nothing to do.
-    """
-    situation = situation_of(session, state=ensure_state(branch or session.branch))
-    decision = situation.decision
-    if decision is None or situation.backs_off:
-        return None
-    held = CompactionState.objects.filter(
-        pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=timezone.now()
-    )
-    # One UPDATE asks and tells: who holds the lease looks at `pending` after releasing it.
-    if held.update(pending=True):
-        return None
-    # While a run waits for the queue, further messages do not look at all of its input again.
-    waiting = runs.waiting_run(situation.branch)
-    if waiting is not None:
-        return waiting
-    if not situation.plan().summarise:
-        return None
-    return runs.request_run(
-        session=session,
-        branch=situation.branch,
-        trigger=Trigger.PROACTIVE,
-        reason=decision.reason,
-        profile=situation.profile_row,
-        background=True,
-    )
+    elif run.trigger == Trigger.PROACTIVE and run.is_finished:
+        state = CompactionState.objects.filter(pk=run.branch_id).select_related("branch").first()
+        # A deleted session has no state any more, and nothing to look at.
+        if state is not None:
+            look_again_later(situation_of(run.session, state=state))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from chatapp.llm.tokens import describe_counter
 from chatapp.llm.usage import context_tokens
 from chatapp.models import Message
-from chatapp.selectors import path_q
+from chatapp.models.message import POSITION_STEP
+from chatapp.selectors import path_messages, path_q
 from compaction.engine.triggers import distances
 from compaction.models import CompactionRun
+from compaction.services.drafts import draft_of
 from compaction.services.situation import Situation
 
 
@@ -28,7 +31,7 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
 def branch_facts(situation: Situation) -> dict[str, Any]:
     """Return cursor, lease, pending, and which trigger comes next and how far away it is."""
     state, decision = situation.state, situation.decision
-    rules = sorted(distances(situation.profile, situation.facts), key=lambda rule: rule["left"])
+    rules = sorted(distances(situation.profile, situation.whole_facts), key=_how_far)
     return {
         "branch": str(state.pk),
         "profile": situation.profile_row.name,
@@ -40,9 +43,33 @@ def branch_facts(situation: Situation) -> dict[str, Any]:
         "pending": state.pending,
         "failures": state.failures,
         "backoff_until": state.backoff_until if situation.backs_off else None,
+        "look_again_at": state.look_again_at,
+        "waiting": situation.waiting,
+        "draft": draft_of(situation),
         "due": decision.reason if decision else None,
         "triggers": rules,
     }
+
+
+def last_consolidated(situation: Situation) -> dict[str, Any] | None:
+    """Return document 001's `last_consolidated`: kept as a place, told as id, index and place.
+
+    The index is the number of messages up to it. None before the first summary.
+    """
+    state = situation.state
+    if not state.cursor:
+        return None
+    last = path_messages(situation.branch, after=state.cursor - 1, through=state.cursor)
+    return {
+        "message": last.values_list("pk", flat=True).first(),
+        "index": state.covered_messages,
+        "sequence_id": Decimal(state.cursor) / POSITION_STEP,
+    }
+
+
+def _how_far(rule: dict[str, Any]) -> float:
+    """Return the part of the way that a rule has still to go, in whatever it counts."""
+    return float(rule["left"] / rule["limit"])
 
 
 def context_facts(situation: Situation) -> dict[str, Any]:

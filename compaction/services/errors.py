@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 
 class CompactionError(Exception):
     """A service refused; the text says what happened and what to do."""
@@ -21,6 +23,18 @@ class RunCancelledError(CompactionError):
 
 class RunGoneError(CompactionError):
     """The run was deleted together with its session."""
+
+
+class StoppingError(CompactionError):
+    """The worker was asked to stop; the run goes on elsewhere."""
+
+
+class MustWaitError(CompactionError):
+    """No model may be called before `until`; `code` says why, for programs."""
+
+    def __init__(self, sentence: str, *, code: str, until: datetime) -> None:
+        super().__init__(sentence)
+        self.code, self.until = code, until
 
 
 class OutOfTimeError(CompactionError):

@@ -13,8 +13,10 @@ from django.utils import timezone
 from chatapp.models import Branch
 from chatapp.transcript import lock_branches
 from compaction.conf import compaction_settings
+from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.selectors import coverage_of
+from compaction.services.ending import ended
 from compaction.services.errors import BranchBusyError, LostRaceError
 
 
@@ -75,6 +77,7 @@ class Lease:
                 "Another run is compacting this branch; it will look again after."
             )
         if former:
+            event("lease_taken_over", branch=branch_id, worker=owner, former=former)
             interrupt_run_of(former)
         return cls(branch_id=branch_id, owner=owner)
 
@@ -100,14 +103,22 @@ def interrupt_run_of(worker: UUID) -> bool:
 
 def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
     """Mark those of the runs that say they work as failed; return whether there was one."""
-    found = runs.filter(status=CompactionRun.Status.RUNNING).update(
-        status=CompactionRun.Status.FAILED,
-        error_code="interrupted",
-        error="The worker stopped in the middle of the run; nothing of it was stored. "
-        "A later run takes the same messages.",
-        finished_at=timezone.now(),
-    )
-    return bool(found)
+    found = False
+    for run in runs.filter(status=CompactionRun.Status.RUNNING):
+        rows = CompactionRun.objects.filter(
+            pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
+        )
+        if rows.update(
+            status=CompactionRun.Status.FAILED,
+            error_code="interrupted",
+            error="The worker stopped in the middle of the run; nothing of it was stored. "
+            "A later run takes the same messages.",
+            finished_at=timezone.now(),
+        ):
+            found = True
+            run.refresh_from_db()
+            ended(run)
+    return found
 
 
 def _expiry() -> object:

@@ -5,30 +5,35 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
 from compaction import queue
 from compaction.conf import compaction_settings
+from compaction.events import event
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
     CompactionState,
     SessionSummary,
 )
+from compaction.services.ending import ended
 from compaction.services.errors import CompactionError
 
 logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
+_NO_ERROR = {"error_code": "", "error": ""}
 LONGEST_BACKOFF_SECONDS = 3600
 INSERT_ATTEMPTS = 3
 # Reasons of runs after a refusal: what was said so far; then tool results that were not seen, too.
 OVERFLOW, OVERFLOW_AGAIN = "overflow_retry", "overflow_again"
+# The reason of a run that stores the messages themselves: a request would leave them out.
+ARCHIVE = "archive"
 
 
 def request_run(
@@ -62,8 +67,19 @@ def request_run(
         requested_by=requested_by,
         restarts=restarts,
     )
-    if background and run.is_new:
-        queue.enqueue_run(run.row.pk)
+    if run.is_new:
+        row = run.row
+        event(
+            "run_requested",
+            session=session,
+            branch=branch,
+            run=row,
+            reason=reason,
+            trigger=str(trigger),
+            mode=row.mode,
+        )
+        if background:
+            queue.enqueue_run(row.pk)
     return run.row
 
 
@@ -101,9 +117,18 @@ def _insert(columns: dict[str, Any]) -> _Requested:
 
 
 def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
-    """Return the run if this worker has it now; None when it was claimed or cancelled before."""
-    claimed = CompactionRun.objects.filter(pk=run_id, status=Status.QUEUED).update(
-        status=Status.RUNNING, worker=worker, started_at=timezone.now()
+    """Return the run if this worker has it now.
+
+    None when it was claimed or cancelled before, or waits for something that has not come yet.
+    """
+    now = timezone.now()
+    ready = Q(waits_until__isnull=True) | Q(waits_until__lte=now)
+    claimed = CompactionRun.objects.filter(ready, pk=run_id, status=Status.QUEUED).update(
+        status=Status.RUNNING,
+        worker=worker,
+        started_at=now,
+        waits_until=None,
+        **_NO_ERROR,
     )
     if not claimed:
         return None
@@ -112,14 +137,21 @@ def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
     )
 
 
-def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "") -> None:
-    """End a running run without a summary; one that ended meanwhile stays as it is."""
-    ended = CompactionRun.objects.filter(
+def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "") -> bool:
+    """End a running run without a summary and return whether that was done.
+
+    One that ended meanwhile, or that another worker took over, stays as it is.
+    """
+    was_ours = CompactionRun.objects.filter(
         pk=run.pk, status=Status.RUNNING, worker=run.worker
     ).update(status=status, error_code=code[:40], error=sentence, finished_at=timezone.now())
     reload(run)
-    if ended and status == Status.FAILED:
+    if not was_ours:
+        return False
+    ended(run)
+    if status == Status.FAILED:
         logger.warning("Run %s of session %s failed: %s", run.pk, run.session_id, code)
+    return True
 
 
 def reload(run: CompactionRun) -> None:
@@ -131,12 +163,27 @@ def reload(run: CompactionRun) -> None:
         run.error_code, run.error = "deleted", "The session was deleted while the run worked."
 
 
-def put_back(run: CompactionRun) -> None:
-    """Let a claimed run wait again; whoever holds its branch delivers it afterwards."""
-    CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker).update(
-        status=Status.QUEUED, worker=None, started_at=None
-    )
+def put_back(
+    run: CompactionRun, *, until: datetime | None = None, code: str = "", sentence: str = ""
+) -> None:
+    """Let a claimed run wait again.
+
+    Whoever holds its branch delivers it afterwards, or the sweep does when `until` has passed; code
+    and sentence tell operators what it waits for.
+    """
+    changes: dict[str, Any] = {"status": Status.QUEUED, "worker": None, "started_at": None}
+    changes |= {"waits_until": until, "error_code": code, "error": sentence}
+    rows = CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker)
+    try:
+        with transaction.atomic():
+            waits = rows.update(**changes)
+    except IntegrityError:
+        # Another automatic run was queued for the branch meanwhile: it does the same work.
+        finish(run, Status.SKIPPED, code=code or "busy", sentence=sentence)
+        return
     reload(run)
+    if waits:
+        event("run_waits", session=run.session_id, branch=run.branch_id, run=run, code=code)
 
 
 def note_failure(run: CompactionRun) -> None:
@@ -152,11 +199,21 @@ def note_failure(run: CompactionRun) -> None:
     seconds = min(
         LONGEST_BACKOFF_SECONDS, compaction_settings.backoff_seconds * 2 ** min(failures - 1, 12)
     )
-    states.update(backoff_until=timezone.now() + timedelta(seconds=seconds))
+    hold_off(run, timezone.now() + timedelta(seconds=seconds))
+    event("backing_off", branch=run.branch_id, run=run, failures=failures, seconds=seconds)
+
+
+def hold_off(run: CompactionRun, until: datetime) -> None:
+    """Make automatic runs of the branch wait; the sweep looks again then, if nobody else does."""
+    CompactionState.objects.filter(pk=run.branch_id).update(
+        backoff_until=until, look_again_at=until
+    )
 
 
 def cancel_run(run: CompactionRun) -> CompactionRun:
     """Cancel a run that has not finished; a working one stops before its next model call.
+
+    Automatic runs of the branch then wait for a while.
 
     Raises CompactionError when it has finished.
     """
@@ -167,10 +224,15 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
         error_code="cancelled",
         error="Somebody cancelled the run; nothing of it was stored.",
         finished_at=timezone.now(),
+        waits_until=None,
     )
     reload(run)
     if not cancelled:
         raise CompactionError(f"The run has ended already ({run.get_status_display().lower()}).")
+    if run.trigger == CompactionRun.Trigger.PROACTIVE:
+        # The next message would start it again at once.
+        hold_off(run, timezone.now() + timedelta(seconds=compaction_settings.backoff_seconds))
+    ended(run)
     return run
 
 

@@ -59,7 +59,7 @@ def kept_of(
     """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
     cursor = situation.state.cursor
     rows = [row for row in situation.rows if not row.is_rule]
-    limit = situation.profile.history_limit
+    limit = situation.profile.sent_limit
     if limit and len(rows) > limit:
         rows = _newest(rows, limit)
     question = question_in(rows) if groups is not None else None

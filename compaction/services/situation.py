@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property, lru_cache
 
 from django.utils import timezone
@@ -19,10 +20,9 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
-from compaction.engine.boundaries import groups
-from compaction.engine.cuts import keep_last, keep_recent_tokens
 from compaction.engine.parameters import Profile
 from compaction.engine.rendering import as_sent_text
+from compaction.engine.sliding import HARD_LIMIT, falls_out, waiting_messages
 from compaction.engine.triggers import Facts, decide
 from compaction.engine.types import Decision, Item, Plan
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
@@ -31,6 +31,8 @@ from compaction.selectors import (
     newest_summaries,
 )
 from compaction.services.leases import state_of
+from compaction.services.measuring import facts_of, pinned_tokens, waiting_since
+from compaction.services.planning import plan_of
 from compaction.services.profiles import parameters_of, profile_of
 from compaction.services.sending import PLAIN, Cut, context_of, kept_of
 
@@ -146,29 +148,36 @@ class Situation:
 
     @cached_property
     def facts(self) -> Facts:
-        """The numbers that triggers look at; two subtractions, hardly a message is read."""
-        state = self.state
-        tokens = max(0, self.branch.token_total - state.covered_tokens)
-        since = state.last_consolidated_at
-        window = self.model.context_window
-        # Without the window's trigger nothing looks at the whole request: nothing is read for it.
-        fixed = self._fixed_tokens if self.profile.window_trigger else 0
-        return Facts(
-            messages=max(0, self.branch.message_count - state.covered_messages),
-            tokens=tokens,
-            request_tokens=math.ceil(self.model.scale * (fixed + tokens)),
-            usable=window - self.reserve if window > 0 else None,
-            seconds_since=(timezone.now() - since).total_seconds() if since else None,
-        )
+        """The numbers that triggers look at (services/measuring.py)."""
+        return facts_of(self)
+
+    @property
+    def whole_facts(self) -> Facts:
+        """The facts with the whole request's tokens, whatever the rules need: for people."""
+        tokens = math.ceil(self.model.scale * (self.fixed_tokens + self.facts.tokens))
+        return replace(self.facts, request_tokens=tokens)
 
     @cached_property
-    def _fixed_tokens(self) -> int:
+    def fixed_tokens(self) -> int:
         """Tokens of the next request besides the messages behind the cursor."""
         fixed = tools_tokens(self.model, self.session.tools)
         fixed += text_tokens(self.model, self.session.system_prompt)
-        if self.profile.window_trigger:
-            fixed += sum(row.tokens for row in self.pinned)
-        return fixed + self.sent_summary_tokens
+        return fixed + pinned_tokens(self) + self.sent_summary_tokens
+
+    @cached_property
+    def waiting_since(self) -> datetime | None:
+        """When the first message that waits left the tail; None where none has."""
+        return waiting_since(self)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have left the tail and are not summarised yet."""
+        return waiting_messages(self.profile, self.facts.messages)
+
+    @property
+    def hides_messages(self) -> bool:
+        """Whether the next request would leave out messages that no summary has read."""
+        return falls_out(self.profile, self.facts.messages)
 
     @property
     def reserve(self) -> int:
@@ -196,8 +205,14 @@ class Situation:
         return self.unless_prevented(decide(self.profile, facts))
 
     def unless_prevented(self, decision: Decision | None) -> Decision | None:
-        """Return the decision, or None while another run works or nothing can be summarised."""
-        if decision is None or self.backs_off or self.state.is_consolidating:
+        """Return the decision, or None where no request waits for it.
+
+        That is what runs in the background, what another run works on, and what cannot be done. The
+        hard limit does not wait for a back-off to end.
+        """
+        if decision is None or decision.mode != "inline" or self.state.is_consolidating:
+            return None
+        if self.backs_off and decision.reason != HARD_LIMIT:
             return None
         return decision if self.plan().summarise else None
 
@@ -207,43 +222,15 @@ class Situation:
         until = self.state.backoff_until
         return until is not None and until > timezone.now()
 
-    def plan(self, *, keep_last_n: int | None = None, whole: bool = False) -> Plan:
-        """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut.
-
-        What the model has not answered yet is kept on top of that: the open question, or the tool
-        results at the end with their calls. Earlier steps of a long turn may be summarised; its
-        question is sent verbatim all the same (see sending.kept_of). With `whole`, unseen results
-        are summarised too, because nothing else makes the request smaller.
-        """
-        items, question = self._before_question()
-        if keep_last_n is None and self.profile.cut == "recent_tokens":
-            wanted = min(self.profile.keep_recent_tokens, self._largest_tail())
-            plan = keep_recent_tokens(items, wanted - sum(item.tokens for item in question))
-        else:
-            count = self.profile.keep_last_n if keep_last_n is None else keep_last_n
-            plan = keep_last(items, count)
-        unseen = 0 if whole or question else _unseen_results(items)
-        if len(plan.keep) < unseen:
-            cut = len(items) - unseen
-            plan = Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
-        return Plan(summarise=plan.summarise, keep=(*plan.keep, *question))
-
-    def _largest_tail(self) -> int:
-        """Tokens a tail may have at all: what the window leaves beside the fixed parts (B11)."""
-        facts = self.facts
-        if facts.usable is None:
-            return self.profile.keep_recent_tokens
-        summary = self.profile.target_summary_tokens + text_tokens(self.model, as_sent_text(""))
-        usable = math.floor(facts.usable / self.model.scale)
-        return max(0, usable - self._fixed_tokens - min(summary, usable // 4))
-
-    def _before_question(self) -> tuple[list[Item], list[Item]]:
-        """Return the items up to the unanswered question, and the question (B08)."""
-        items = self.items
-        index = len(items)
-        while index > 0 and items[index - 1].role == "user":
-            index -= 1
-        return items[:index], items[index:]
+    def plan(
+        self,
+        *,
+        keep_last_n: int | None = None,
+        whole: bool = False,
+        failures: int | None = None,
+    ) -> Plan:
+        """Return what to summarise and what to keep (services/planning.py)."""
+        return plan_of(self, keep_last_n=keep_last_n, whole=whole, failures=failures)
 
     def kept(self, *, groups: int | None = None) -> tuple[list[Message], list[Message]]:
         """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
@@ -257,19 +244,6 @@ class Situation:
     @cached_property
     def _plain_context(self) -> Context:
         return context_of(self)
-
-
-def _unseen_results(items: list[Item]) -> int:
-    """Return how many items at the end the model has not answered: question, call and results.
-
-    A question further up is sent verbatim in any case; one right before them saves nothing.
-    """
-    if not items or items[-1].role != "tool":
-        return 0
-    start = len(items) - len(groups(items)[-1].items)
-    while start > 0 and items[start - 1].role == "user":
-        start -= 1
-    return len(items) - start
 
 
 def situation_of(

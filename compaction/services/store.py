@@ -6,7 +6,6 @@ stands, whether the run still runs. A lost race writes nothing (DESIGN.md, rule 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
@@ -14,10 +13,11 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from chatapp.drafts import Draft
-from chatapp.models import Message
+from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_rules
-from chatapp.transcript import insert_between, lock_branches
+from chatapp.transcript import insert_between
 from compaction.engine.actions import collect_actions
+from compaction.engine.parameters import Profile
 from compaction.engine.prompts import (
     PROMPT_VERSION,
     main_language,
@@ -26,23 +26,18 @@ from compaction.engine.prompts import (
 )
 from compaction.engine.types import Outcome, SummaryRequest
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.services.claims import Ends, Sizes, claim_state, finish_run, hold_positions
 from compaction.services.errors import LostRaceError
 from compaction.services.leases import Lease
 from compaction.services.links import link_sources
 from compaction.services.situation import Situation
 from compaction.summarizer import summariser_name
 
-ALGORITHM = "bisect_v1"
+ALGORITHM, ARCHIVE_ALGORITHM = "bisect_v1", "archive_v1"
+# What stands in the place of a model's name where none was asked.
+ARCHIVE_WRITER = "archive"
+Status = SessionSummary.Status
 PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Tokens of summaries and history in the next request, before and after; of the new text."""
-
-    before: int
-    after: int
-    summary: int
 
 
 def store_summary(
@@ -54,23 +49,15 @@ def store_summary(
     """
     state = situation.state
     with transaction.atomic():
-        ends = _hold_positions(run, outcome)
+        ends = hold_positions(run, outcome)
         passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
         # Links are checked below: what was passed is what was received, and the rules between.
-        rules = passed.filter(pinned=True, role=Message.Role.SYSTEM)
-        _claim_state(
+        claim_state(
             lease,
             cursor=state.cursor,
-            changes={
-                "cursor": ends.last.position,
-                "covered_messages": state.covered_messages + len(outcome.items) + rules.count(),
-                "covered_tokens": ends.last.tokens_through,
-                "last_consolidated_at": timezone.now(),
-                "failures": 0,
-                "backoff_until": None,
-            },
+            changes=moved_cursor(state, passed, ends.last, messages=len(outcome.items)),
         )
-        summary = _write(
+        summary = write_summary(
             situation,
             run,
             outcome,
@@ -79,7 +66,7 @@ def store_summary(
             sources=without_rules(passed),
             previous=situation.summaries[-1] if situation.summaries else None,
         )
-        _finish_run(run, summary, outcome, sizes)
+        finish_run(run, summary, outcome, sizes)
     return summary
 
 
@@ -95,14 +82,14 @@ def store_new_version(
 ) -> SessionSummary:
     """Write a new summary over the old one's messages and supersede it; the cursor stays."""
     with transaction.atomic():
-        ends = _hold_positions(run, outcome)
-        _claim_state(lease, cursor=situation.state.cursor, changes={"pending": F("pending")})
+        ends = hold_positions(run, outcome)
+        claim_state(lease, cursor=situation.state.cursor, changes={"pending": F("pending")})
         replaced = SessionSummary.objects.filter(
             pk=old.pk, status=SessionSummary.Status.ACTIVE
         ).update(status=SessionSummary.Status.SUPERSEDED)
         if not replaced:
             raise LostRaceError("The summary is no longer active; somebody else replaced it.")
-        summary = _write(
+        summary = write_summary(
             situation,
             run,
             outcome,
@@ -112,63 +99,25 @@ def store_new_version(
             previous=previous,
             old=old,
         )
-        _finish_run(run, summary, outcome, sizes)
+        finish_run(run, summary, outcome, sizes)
     return summary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ends:
-    """The rows of the first and the last message that the summariser received."""
-
-    first: Message
-    last: Message
-
-
-def _hold_positions(run: CompactionRun, outcome: Outcome) -> _Ends:
-    """Keep the session's positions where they are until the transaction ends.
-
-    Another branch's summary may have renumbered them while this one was being written. Branches are
-    locked before states, here and in the transcript, so that two workers never wait for each other.
-    """
-    lock_branches(run.session_id)
-    ends = outcome.items[0].id, outcome.items[-1].id
-    first, last = (Message._meta.pk.to_python(end) for end in ends)
-    found = Message.objects.only("position", "tokens_through", "created_at")
-    rows = found.in_bulk([first, last])
-    if not {first, last} <= rows.keys() or rows[last].position != outcome.items[-1].position:
-        raise LostRaceError(
-            "The session's positions were renumbered while the summary was being written; "
-            "nothing was stored."
-        )
-    return _Ends(first=rows[first], last=rows[last])
-
-
-def _claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
-    held = CompactionState.objects.filter(
-        pk=lease.branch_id,
-        lease_owner=lease.owner,
-        lease_expires_at__gt=timezone.now(),
-        cursor=cursor,
-    ).update(**changes)
-    if not held:
-        raise LostRaceError(
-            "The branch changed hands or its cursor moved while the summary was being written; "
-            "nothing was stored."
-        )
-
-
-def _write(
+def write_summary(
     situation: Situation,
     run: CompactionRun,
     outcome: Outcome,
     sizes: Sizes,
     *,
-    ends: _Ends,
+    ends: Ends,
     sources: QuerySet[Message],
     previous: SessionSummary | None,
     old: SessionSummary | None = None,
+    is_draft: bool = False,
 ) -> SessionSummary:
     """Write summary, links and placeholder; `old` is the version that the new one supersedes.
+
+    A draft has no placeholder yet and is not sent.
 
     `sources` finds the outcome's messages again, so that the database can link them by itself.
     """
@@ -187,9 +136,11 @@ def _write(
         first_message_created_at=first.created_at,
         last_message_created_at=last.created_at,
         metadata=metadata,
+        status=Status.DRAFT if is_draft else Status.ACTIVE,
         trigger=run.trigger,
         reason=run.reason,
         truncated=outcome.truncated,
+        archived=outcome.is_archive,
         compression_ratio=outcome.compression_ratio,
         previous=previous,
         supersedes=old,
@@ -206,8 +157,25 @@ def _write(
         **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
-    _write_placeholder(situation, summary, metadata)
+    if not is_draft:
+        write_placeholder(situation.branch, summary)
     return summary
+
+
+def moved_cursor(
+    state: CompactionState, passed: QuerySet[Message], last: Message, *, messages: int
+) -> dict[str, Any]:
+    """Return the state's columns when the cursor moves over `messages` and the rules between."""
+    rules = passed.filter(pinned=True, role=Message.Role.SYSTEM).count()
+    return {
+        "cursor": last.position,
+        "covered_messages": state.covered_messages + messages + rules,
+        "covered_tokens": last.tokens_through,
+        "last_consolidated_at": timezone.now(),
+        "failures": 0,
+        "backoff_until": None,
+        "look_again_at": None,
+    }
 
 
 def _continues(situation: Situation, old: SessionSummary | None) -> bool:
@@ -220,6 +188,8 @@ def _asked(
 ) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
     profile = situation.profile
+    if outcome.is_archive:
+        return {"model": ARCHIVE_WRITER, "keep_last_n": _kept_by_count(profile, run)}
     spoken = spoken_text(SummaryRequest(kind="chunk", items=outcome.items))
     return {
         "summary_prompt": system_prompt(
@@ -232,14 +202,19 @@ def _asked(
         "model": summariser_name(situation.session, profile),
         "temperature": profile.temperature,
         "target_summary_tokens": profile.target_summary_tokens,
-        "keep_last_n": profile.keep_last_n if run.keep_last_n is None else run.keep_last_n,
+        "keep_last_n": _kept_by_count(profile, run),
     }
+
+
+def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
+    """Return how many messages were to be kept; the setting where the cut counted tokens."""
+    return (profile.tail or profile.keep_last_n) if run.keep_last_n is None else run.keep_last_n
 
 
 def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the document's metadata (3.1), and the leaves and halvings apart from the merges."""
     return {
-        "algorithm": ALGORITHM,
+        "algorithm": ARCHIVE_ALGORITHM if outcome.is_archive else ALGORITHM,
         "trigger": run.trigger,
         "chunk_count": outcome.chunk_count,
         "max_depth": outcome.max_depth,
@@ -252,17 +227,16 @@ def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _write_placeholder(
-    situation: Situation, summary: SessionSummary, metadata: dict[str, Any]
-) -> None:
+def write_placeholder(branch: Branch, summary: SessionSummary) -> None:
+    """Write the row that marks where the summary stands: behind the last message it covers."""
     insert_between(
-        situation.branch,
+        branch,
         after=summary.covers_through,
         draft=Draft(
             wire={"role": "assistant", "content": PLACEHOLDER_NOTICE},
             kind=Message.Kind.PLACEHOLDER,
             summary=summary.summary_text,
-            metadata=metadata
+            metadata=summary.metadata
             | {
                 "type": "session_summary",
                 "summary_id": str(summary.pk),
@@ -271,24 +245,3 @@ def _write_placeholder(
             },
         ),
     )
-
-
-def _finish_run(
-    run: CompactionRun, summary: SessionSummary, outcome: Outcome, sizes: Sizes
-) -> None:
-    finished = CompactionRun.objects.filter(
-        pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
-    ).update(
-        status=CompactionRun.Status.SUCCEEDED,
-        finished_at=timezone.now(),
-        tokens_before=sizes.before,
-        tokens_after=sizes.after,
-        input_tokens=outcome.input_tokens,
-        output_tokens=outcome.output_tokens,
-        chunk_count=outcome.chunk_count,
-        max_depth=outcome.max_depth,
-        truncated=outcome.truncated,
-        cost=outcome.cost,
-    )
-    if not finished:
-        raise LostRaceError("The run was cancelled or taken over; nothing was stored.")

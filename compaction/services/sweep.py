@@ -1,7 +1,8 @@
-"""The sweep: finds leases that ran out and runs that never started, and starts them again."""
+"""The sweep: dead workers, lost tasks, and idle branches whose time has come."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -9,14 +10,20 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
+from chatapp.llm.models import UnknownModelError
 from compaction import queue
 from compaction.conf import compaction_settings
+from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.services import runs
+from compaction.services.checking import check_branch
+from compaction.services.heartbeats import beat, forget_silent
 from compaction.services.leases import interrupt_run_of
 
 Status = CompactionRun.Status
 REQUEUE_BATCH = 100
+IDLE_BATCH = 200
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +33,8 @@ class Swept:
     expired_leases: int = 0
     restarted_runs: int = 0
     requeued_runs: int = 0
+    due_branches: int = 0
+    silent_workers: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
@@ -33,15 +42,25 @@ class Swept:
 
 
 def sweep_runs() -> Swept:
-    """Free expired leases, start dead workers' runs again, queue again what the queue lost."""
+    """Look after everything that nobody else will: dead workers, lost tasks, times that came.
+
+    Expired leases are freed, dead workers' runs start again, what the queue lost or what waited
+    until now is delivered, and idle branches are looked at whose time has come.
+    """
+    beat()
     now = timezone.now()
     dead = list(dead_runs(now))
     expired = free_expired(CompactionState.objects.all())
-    return Swept(
+    swept = Swept(
         expired_leases=expired,
         restarted_runs=sum(restart_run(run) for run in dead),
-        requeued_runs=_requeue(now),
+        requeued_runs=_deliver_waiting(now) + _requeue(now),
+        due_branches=_look_at_idle(now),
+        silent_workers=forget_silent(),
     )
+    if any(swept.as_dict().values()):
+        event("swept", reason="", **swept.as_dict())
+    return swept
 
 
 def free_expired(states: QuerySet[CompactionState]) -> int:
@@ -89,7 +108,7 @@ def _requeue(now: datetime) -> int:
     one of them was not lost, its second delivery finds it claimed.
     """
     long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
-    queued = CompactionRun.objects.filter(status=Status.QUEUED)
+    queued = CompactionRun.objects.filter(status=Status.QUEUED, waits_until__isnull=True)
     missing = queued.count() - queue.waiting_tasks()
     if missing <= 0:
         return 0
@@ -98,3 +117,36 @@ def _requeue(now: datetime) -> int:
     for run_id in ids:
         queue.enqueue_run(run_id)
     return len(ids)
+
+
+def _deliver_waiting(now: datetime) -> int:
+    """Deliver the runs whose waiting is over; return how many."""
+    over = CompactionRun.objects.filter(status=Status.QUEUED, waits_until__lte=now)
+    delivered = 0
+    for run_id in list(over.order_by("waits_until").values_list("pk", flat=True)[:REQUEUE_BATCH]):
+        # Of two sweeps one does it; a task that is lost now is found as any other.
+        if over.filter(pk=run_id).update(waits_until=None):
+            queue.enqueue_run(run_id)
+            delivered += 1
+    return delivered
+
+
+def _look_at_idle(now: datetime) -> int:
+    """Check the branches whose time has come without a message; return how many got a run.
+
+    Only the branch that a session is on: nobody waits for the others.
+    """
+    due = CompactionState.objects.filter(look_again_at__lte=now).order_by("look_again_at")
+    found = 0
+    for state in due.select_related("branch__session")[:IDLE_BATCH]:
+        if not due.filter(pk=state.pk).update(look_again_at=None):
+            continue
+        session = state.branch.session
+        if session.active_branch_id != state.pk:
+            continue
+        try:
+            found += check_branch(session, state.branch) is not None
+        except UnknownModelError as unknown:
+            event("branch_left_alone", session=session, branch=state.branch, code="unknown_model")
+            logger.warning("Session %s is not looked at: %s", session.pk, unknown)
+    return found

@@ -6,51 +6,43 @@ Model calls run outside transactions; each one's row is written before the next 
 from __future__ import annotations
 
 import logging
-import time
-from dataclasses import dataclass
-
-from django.db.models import F, QuerySet
+from collections.abc import Sequence
 
 from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
 from compaction.convert import read_items
+from compaction.engine.archive import archive
 from compaction.engine.bisect import BisectSummary, SummaryFailed
 from compaction.engine.inputs import limited_results
-from compaction.engine.protocols import Summarizer
-from compaction.engine.types import Item, Outcome, Step
+from compaction.engine.sliding import archives
+from compaction.engine.triggers import AHEAD
+from compaction.engine.types import Item, Outcome
 from compaction.engine.validation import does_not_shrink
-from compaction.models import CompactionRun, CompactionStep, SessionSummary
+from compaction.events import event
+from compaction.models import CompactionRun, SessionSummary
 from compaction.selectors import summaries_of
 from compaction.services import runs
-from compaction.services.errors import LostRaceError, OutOfTimeError, RunCancelledError
-from compaction.services.leases import Lease
+from compaction.services.admission import BREAKER_OPEN, WatchedSummarizer, admitted
+from compaction.services.claims import Sizes
+from compaction.services.drafts import publish_draft, store_draft
+from compaction.services.errors import (
+    LostRaceError,
+    MustWaitError,
+    OutOfTimeError,
+    RunCancelledError,
+    StoppingError,
+)
 from compaction.services.precheck import REASON
-from compaction.services.runs import OVERFLOW_AGAIN
+from compaction.services.runs import ARCHIVE, OVERFLOW_AGAIN
 from compaction.services.sending import limits_of
 from compaction.services.situation import Situation, situation_of
-from compaction.services.store import Sizes, store_new_version, store_summary
-from compaction.summarizer import prompt_of, summarising_model, summarizer_for
+from compaction.services.steps import StepWriter, Work, is_running
+from compaction.services.store import store_new_version, store_summary
+from compaction.summarizer import summarising_model, summarizer_for
 
 logger = logging.getLogger(__name__)
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One run in the hands of one worker."""
-
-    run: CompactionRun
-    lease: Lease
-    deadline: float
-
-    def must_stop(self) -> bool:
-        """Renew the lease while a model call waits to be repeated; whether it is better left."""
-        try:
-            self.lease.renew()
-        except LostRaceError:
-            return True
-        return not _is_running(self.run).exists()
 
 
 def do_work(work: Work) -> None:
@@ -64,6 +56,10 @@ def do_work(work: Work) -> None:
             _extend(work, situation)
     except RunCancelledError:
         runs.reload(run)
+    except StoppingError as stopping:
+        _hand_over(run, stopping)
+    except MustWaitError as wait:
+        _wait(run, wait)
     except LostRaceError as lost:
         runs.finish(run, Status.FAILED, code="lost_race", sentence=str(lost))
     except SummaryFailed as failure:
@@ -84,18 +80,35 @@ def do_work(work: Work) -> None:
 
 def fail(run: CompactionRun, code: str, sentence: str) -> None:
     """End a run as failed; automatic runs of the branch then wait for a while."""
-    runs.finish(run, Status.FAILED, code=code, sentence=sentence)
-    if run.status == Status.FAILED:
+    if runs.finish(run, Status.FAILED, code=code, sentence=sentence):
         runs.note_failure(run)
 
 
-def _is_running(run: CompactionRun) -> QuerySet[CompactionRun]:
-    return CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker)
+def _hand_over(run: CompactionRun, stopping: StoppingError) -> None:
+    """End a run whose worker is to stop, and queue another one that does the work."""
+    if runs.finish(run, Status.FAILED, code="stopped", sentence=str(stopping)):
+        runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts)
+
+
+def _wait(run: CompactionRun, wait: MustWaitError) -> None:
+    """Put off a run that may call no model now; no failure of the branch.
+
+    One that waits for a model goes on when that answers again. Nobody waits for an inline run, and
+    what is over its budget is skipped: a later trigger looks at the messages of then.
+    """
+    if run.mode == "background" and wait.code == BREAKER_OPEN:
+        runs.put_back(run, until=wait.until, code=wait.code, sentence=str(wait))
+        return
+    skipped = runs.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))
+    if skipped and run.trigger == Trigger.PROACTIVE:
+        runs.hold_off(run, wait.until)
 
 
 def _extend(work: Work, situation: Situation) -> None:
     """Summarise what came since the last summary."""
     run = work.run
+    if publish_draft(situation, lease=work.lease) is not None:
+        situation = situation_of(run.session, run.branch, profile=run.profile)
     foreseen = run.reason == REASON
     if run.trigger == Trigger.PROACTIVE and situation.decision is None and not foreseen:
         runs.finish(
@@ -105,7 +118,11 @@ def _extend(work: Work, situation: Situation) -> None:
             sentence="No trigger is due any more: another run has done the work.",
         )
         return
-    plan = situation.plan(keep_last_n=run.keep_last_n, whole=run.reason == OVERFLOW_AGAIN)
+    plan = situation.plan(
+        keep_last_n=run.keep_last_n,
+        whole=run.reason == OVERFLOW_AGAIN,
+        failures=0 if run.reason == ARCHIVE else None,
+    )
     if not plan.summarise:
         runs.finish(
             run,
@@ -115,11 +132,45 @@ def _extend(work: Work, situation: Situation) -> None:
             "verbatim (keep_last_n, an open question, or a tool call with its results).",
         )
         return
-    outcome = _summarise(work, situation, plan.summarise, previous=situation.previous_text)
+    if _archives(run, situation):
+        outcome = _archive(work, situation, plan.summarise)
+    else:
+        outcome = _summarise(work, situation, plan.summarise, previous=situation.previous_text)
     sizes = _sizes(situation, outcome)
     _must_shrink(outcome, sizes)
-    store_summary(situation=situation, run=run, lease=work.lease, outcome=outcome, sizes=sizes)
+    store = store_draft if _keeps_draft(run, situation) else store_summary
+    store(situation=situation, run=run, lease=work.lease, outcome=outcome, sizes=sizes)
     runs.reload(run)
+
+
+def _archives(run: CompactionRun, situation: Situation) -> bool:
+    """Whether the messages themselves are stored: because somebody waits, or all else failed."""
+    failures = situation.state.failures
+    is_automatic = run.trigger == Trigger.PROACTIVE
+    return run.reason == ARCHIVE or (is_automatic and archives(situation.profile, failures))
+
+
+def _keeps_draft(run: CompactionRun, situation: Situation) -> bool:
+    return run.reason == AHEAD and situation.profile.publish_when_needed
+
+
+def _archive(work: Work, situation: Situation, items: Sequence[Item]) -> Outcome:
+    event(
+        "archiving",
+        session=work.run.session_id,
+        branch=work.run.branch_id,
+        run=work.run,
+        reason=work.run.reason,
+        messages=len(items),
+        failures=situation.state.failures,
+    )
+    return archive(
+        items,
+        previous=situation.previous_text,
+        counter=situation.model.counter,
+        max_tokens=situation.profile.archive_tokens,
+        on_step=StepWriter(work, None).write,
+    )
 
 
 def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
@@ -178,22 +229,27 @@ def _continued_by(old: SessionSummary) -> SessionSummary | None:
 def _summarise(
     work: Work, situation: Situation, items: tuple[Item, ...] | list[Item], *, previous: str
 ) -> Outcome:
-    summarizer = summarizer_for(
+    inner = summarizer_for(
         situation.session,
         situation.profile,
         deadline=work.deadline,
         cancelled=work.must_stop,
     )
+    summarizer = admitted(work.run, situation.profile, inner)
     limit = _result_chars(situation)
-    CompactionRun.objects.filter(pk=work.run.pk).update(result_chars=limit)
+    is_running(work.run).update(result_chars=limit)
     engine = BisectSummary(
         profile=situation.profile,
         summarizer=summarizer,
         counter=situation.model.counter,
-        on_step=_StepWriter(work, summarizer).write,
+        on_step=StepWriter(work, inner).write,
     )
     read = list(limited_results(items, limit))
-    return engine.run(read, previous=previous, instructions=work.run.instructions)
+    try:
+        return engine.run(read, previous=previous, instructions=work.run.instructions)
+    finally:
+        if isinstance(summarizer, WatchedSummarizer):
+            summarizer.leave()
 
 
 def _result_chars(situation: Situation) -> int | None:
@@ -203,62 +259,6 @@ def _result_chars(situation: Situation) -> int | None:
     if not profile.limit_tool_results or model.context_window <= 0:
         return None
     return limits_of(profile).max_chars(model.context_window)
-
-
-class _StepWriter:
-    """Stores every finished call and asks, before the next one, whether to go on."""
-
-    def __init__(self, work: Work, summarizer: Summarizer) -> None:
-        self._work = work
-        self._summarizer = summarizer
-        self._rows: dict[int, int] = {}
-
-    def write(self, step: Step) -> None:
-        """Store one step; raise when the run was cancelled, lost its lease or is out of time."""
-        run = self._work.run
-        row = CompactionStep.objects.create(
-            run=run,
-            parent_id=self._rows.get(step.parent or 0),
-            kind=step.kind,
-            depth=step.depth,
-            order=step.order,
-            first_message_id=step.first,
-            last_message_id=step.last,
-            message_count=step.message_count,
-            input_tokens=step.input_tokens,
-            output_tokens=step.output_tokens,
-            outcome=step.outcome,
-            duration_ms=step.duration_ms,
-            error=step.error,
-            output=step.output,
-            prompt=self._prompt(step),
-            texts=_texts(step),
-            model=step.model[:100],
-            cost=step.cost,
-        )
-        self._rows[step.key] = row.pk
-        if not _is_running(run).update(model_calls=F("model_calls") + int(step.is_call)):
-            raise RunCancelledError("The run was cancelled.")
-        self._work.lease.renew()
-        if time.monotonic() > self._work.deadline:
-            raise OutOfTimeError(
-                "The run used up its time (COMPACTION_RUN_SECONDS); nothing was stored. "
-                "A faster summariser or a larger window needs fewer calls."
-            )
-
-    def _prompt(self, step: Step) -> str:
-        """Return the instruction that was sent; nobody is instructed to choose sentences."""
-        if step.request is None or not step.is_call:
-            return ""
-        return prompt_of(self._summarizer, step.request)
-
-
-def _texts(step: Step) -> list[str]:
-    """Return the part of a call's input that is no stored message."""
-    if step.request is None:
-        return []
-    previous = [step.request.previous] if step.request.previous else []
-    return [*previous, *step.request.texts]
 
 
 def _sizes(situation: Situation, outcome: Outcome) -> Sizes:

@@ -37,9 +37,10 @@ def test_e002_a_run_must_end_before_the_queue_kills_it(found):
     assert "compaction.E002" in found(compaction={"RUN_SECONDS": 600})
 
 
-def test_e003_a_lease_must_outlive_a_model_call(found):
-    messages = found(compaction={"LEASE_SECONDS": 120}, chatapp={"MODEL_TIMEOUT_SECONDS": 120})
+def test_e003_a_lease_must_outlive_two_late_signs_of_life(found):
+    messages = found(compaction={"LEASE_SECONDS": 29, "HEARTBEAT_SECONDS": 10})
     assert "COMPACTION_LEASE_SECONDS" in messages["compaction.E003"].hint
+    assert "compaction.E003" not in found(compaction={"LEASE_SECONDS": 30, "HEARTBEAT_SECONDS": 10})
 
 
 @pytest.mark.parametrize(

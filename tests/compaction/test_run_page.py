@@ -269,6 +269,8 @@ def codes_in(source: str) -> set[str]:
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             given += node.args[1:2] if name == "fail" else []
             given += node.args[:1] if name == "SummaryFailed" else []
+        elif isinstance(node, ast.Assign) and "BREAKER_OPEN" in ast.unparse(node.targets[-1]):
+            given += node.value.elts
         elif isinstance(node, ast.Assign) and "error_code" in ast.unparse(node.targets[0]):
             given += getattr(node.value, "elts", [node.value])[:1]
         found |= {each.value for each in given if isinstance(each, ast.Constant)}
@@ -283,6 +285,7 @@ def test_every_code_of_the_services_and_the_engine_has_words():
         "summariser_error", "bad_answer", "too_many_calls", "nothing_to_do", "not_smaller",
         "lost_race", "out_of_time", "interrupted", "unknown_model", "internal_error",
         "busy", "not_due", "nothing_to_compact", "not_active", "cancelled", "deleted",
+        "stopped", "over_budget", "breaker_open",
     }  # fmt: skip
     assert found == set(EXPLANATIONS)
 

@@ -42,7 +42,7 @@ def nothing_was_stored(session) -> bool:
     )
 
 
-@pytest.mark.parametrize("step", ["_claim_state", "_write", "_write_placeholder", "_finish_run"])
+@pytest.mark.parametrize("step", ["claim_state", "write_summary", "write_placeholder", "finish_run"])
 def test_when_a_write_fails_nothing_is_stored(session, monkeypatch, step):
     real = getattr(writing, step)
 

@@ -13,7 +13,7 @@ from compaction.services import runs
 from compaction.services.compact import execute_run
 from compaction.services.leases import Lease, ensure_state
 from compaction.services.situation import situation_of
-from compaction.services.sweep import sweep_runs
+from compaction.services.sweep import Swept, sweep_runs
 from tests.compaction.support import compact, state
 from tests.factories import SessionFactory, profile, talk
 
@@ -66,7 +66,7 @@ def killed(session, *, leased: bool = True, **changes) -> CompactionRun:
 
 
 def test_a_quiet_system_has_nothing_to_sweep(session, sweep):
-    assert sweep().as_dict() == {"expired_leases": 0, "restarted_runs": 0, "requeued_runs": 0}
+    assert sweep() == Swept()
 
 
 def test_a_killed_workers_run_is_started_again(session, sweep, queued):
@@ -107,7 +107,7 @@ def test_a_working_run_is_left_alone(session, sweep):
     run = runs.claim(request(session).pk, worker)
     CompactionRun.objects.filter(pk=run.pk).update(started_at=timezone.now() - DAY)
     Lease.take(session.branch.pk, worker)
-    assert sweep().as_dict() == {"expired_leases": 0, "restarted_runs": 0, "requeued_runs": 0}
+    assert sweep() == Swept()
     run.refresh_from_db()
     assert run.status == "running"
 
@@ -175,4 +175,4 @@ def test_a_busy_queue_does_not_hide_a_lost_run(session, sweep, waiting):
 def test_a_finished_run_is_never_swept(session, sweep):
     compact(session)
     CompactionRun.objects.update(created_at=timezone.now() - DAY, started_at=timezone.now() - DAY)
-    assert sweep().as_dict() == {"expired_leases": 0, "restarted_runs": 0, "requeued_runs": 0}
+    assert sweep() == Swept()

@@ -11,6 +11,7 @@ from compaction.engine.sliding import (
     archives,
     batch_size,
     falls_out,
+    first_batch,
     keep_tail,
     waiting_messages,
     window_decision,
@@ -266,7 +267,7 @@ def test_short_replies_everywhere_stop_nothing():
 def test_a_long_backlog_goes_in_chunks_the_oldest_first():
     """2.3, trap 7: 1 000 messages, 960 of them behind."""
     items, sizes = conversation(1000), []
-    while plan := keep_tail(items, 40, batch=60).summarise:
+    while plan := first_batch(keep_tail(items, 40), 60).summarise:
         assert plan[0] is items[0]
         sizes.append(len(plan))
         items = items[len(plan) :]
@@ -277,12 +278,12 @@ def test_a_long_backlog_goes_in_chunks_the_oldest_first():
 def test_a_group_larger_than_a_chunk_goes_whole():
     ids = [f"c{n}" for n in range(1, 10)]
     items = [calls(0, *ids), *(result(n, f"c{n}") for n in range(1, 10)), *map(say, range(10, 30))]
-    assert summarised(keep_tail(items, 4, batch=5)) == list(range(10))
+    assert summarised(first_batch(keep_tail(items, 4), 5)) == list(range(10))
 
 
 def test_batches_get_smaller_after_failures_and_then_an_archive_is_stored():
     sizes = [batch_size(PRESET, waiting=12, failures=failures) for failures in range(8)]
-    assert sizes == [12, 12, 12, 6, 3, 1, 1, 1]
+    assert sizes == [12, 12, 12, 6, 3, 1, 4, 4]
     sizes = [batch_size(PRESET, waiting=960, failures=failures) for failures in range(6)]
     assert sizes == [60, 60, 60, 30, 15, 7]
     assert [archives(PRESET, failures) for failures in range(8)] == [False] * 6 + [True] * 2

@@ -1,0 +1,95 @@
+"""An archive: what is stored in a summary's place when no summariser could write one.
+
+Upstream writes the plain messages to a log and moves on, so that nothing waits for ever; a megabyte
+of them then stood in every prompt (spec/rs_window_augment.md 2.4, 2.5: 3412). This one says what it
+is, is always smaller than what it replaces, and each message has the same room in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from compaction.engine.protocols import TokenCounter
+from compaction.engine.serialize import BETWEEN_BLOCKS, blocks
+from compaction.engine.types import Item, Outcome, Step, SummaryRequest
+
+KIND = "archive"
+# Part of the input that an archive may fill at most, so that storing it always frees something.
+LARGEST_SHARE = 0.75
+# The summary that came before keeps at least this part of the room.
+PREVIOUS_SHARE = 0.5
+_CUT = " […]"
+
+
+def archive(
+    items: Sequence[Item],
+    *,
+    previous: str = "",
+    counter: TokenCounter,
+    max_tokens: int,
+    on_step: Callable[[Step], None],
+) -> Outcome:
+    """Return the messages, shortened and marked as an archive, as an Outcome of no model call."""
+    started = time.monotonic()
+    before = sum(item.tokens for item in items) + (counter.count(previous) if previous else 0)
+    room = min(max_tokens, int(before * LARGEST_SHARE))
+    text = _text(items, previous, counter, room)
+    tokens = counter.count(text)
+    step = Step(
+        key=1,
+        parent=None,
+        kind=KIND,
+        depth=0,
+        order=1,
+        first=items[0].id,
+        last=items[-1].id,
+        message_count=len(items),
+        input_tokens=before,
+        output_tokens=tokens,
+        outcome="truncated",
+        is_call=False,
+        duration_ms=round((time.monotonic() - started) * 1000),
+        output=text,
+        request=SummaryRequest(kind=KIND, items=tuple(items), previous=previous),
+    )
+    on_step(step)
+    return Outcome(
+        text=text,
+        items=tuple(items),
+        chunk_count=1,
+        max_depth=0,
+        truncated=True,
+        input_tokens=before,
+        output_tokens=tokens,
+        steps=(step,),
+        is_archive=True,
+    )
+
+
+def _text(items: Sequence[Item], previous: str, counter: TokenCounter, room: int) -> str:
+    notice = (
+        f"[Archive of {len(items)} messages: they could not be summarised and stand here as they "
+        "were, shortened. All of them are stored.]"
+    )
+    short = f"[Archive of {len(items)} messages.]"
+    head = notice if counter.count(notice) * 2 <= room else short
+    kept = _shortened([previous], counter, int(room * PREVIOUS_SHARE)) if previous else []
+    left = room - counter.count(BETWEEN_BLOCKS.join([head, *kept]))
+    return BETWEEN_BLOCKS.join([head, *kept, *_shortened(list(blocks(items)), counter, left)])
+
+
+def _shortened(texts: list[str], counter: TokenCounter, tokens: int) -> list[str]:
+    """Return the texts cut to the same length, the longest with which all fit; [] if none does."""
+    low, high = 0, min(max(map(len, texts)), max(0, tokens) * 16)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if counter.count(BETWEEN_BLOCKS.join(_cut(texts, middle))) < tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return _cut(texts, low) if low > len(_CUT) else []
+
+
+def _cut(texts: list[str], length: int) -> list[str]:
+    return [text if len(text) <= length else text[:length].rstrip() + _CUT for text in texts]

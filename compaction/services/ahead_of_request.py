@@ -1,0 +1,116 @@
+"""What is done before a request goes out: as little as can be, and nothing where nothing must be.
+
+A draft is published, a due compaction is done, and where messages would fall out of the request
+that no summary has read, they are summarised, or at the very last archived. Whatever fails costs
+the user nothing: the request goes out as it is (DESIGN.md, rule 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+
+from chatapp.assembling import Context
+from chatapp.connections import release_connection
+from chatapp.context import Emit
+from chatapp.models import Session
+from compaction.conf import compaction_settings
+from compaction.engine.sliding import HARD_LIMIT
+from compaction.engine.types import Decision
+from compaction.models import CompactionRun, CompactionState
+from compaction.services.admission import NO_MODEL
+from compaction.services.checking import check_branch
+from compaction.services.compact import compact_branch
+from compaction.services.describe import run_summary
+from compaction.services.drafts import publish_draft
+from compaction.services.leases import ensure_state, state_of
+from compaction.services.precheck import foreseen, sendable
+from compaction.services.runs import ARCHIVE
+from compaction.services.situation import Situation, situation_of
+
+POLL_SECONDS = 0.1
+# A summary can be restored between two reads of one request: it is then put together again.
+MOST_READS = 3
+
+
+@dataclass(kw_only=True)
+class Preparation:
+    """One request's preparation; `emit` tells whoever watches the turn what it waits for."""
+
+    session: Session
+    emit: Emit
+    _end: float = field(default_factory=lambda: monotonic() + compaction_settings.inline_seconds)
+    _run: CompactionRun | None = None
+
+    def context(self) -> Context:
+        """Return what the next request sends."""
+        situation = self._settled()
+        run_id = str(self._run.pk) if self._run else None
+        for _ in range(MOST_READS - 1):
+            context = sendable(situation, run_id=run_id)
+            if _is_still_so(situation):
+                return context
+            situation = situation_of(self.session)
+        return sendable(situation, run_id=run_id)
+
+    def _settled(self) -> Situation:
+        """Return the branch as it is when nothing more is to be done before the request."""
+        situation = situation_of(self.session, state=ensure_state(self.session.branch))
+        if _waits_for_a_worker(situation):
+            check_branch(self.session, situation.branch)
+        while (decision := self._due(situation)) is not None:
+            if publish_draft(situation) is None and not self._compact(decision, situation):
+                break
+            situation = situation_of(self.session)
+            if decision.reason != HARD_LIMIT:
+                # One compaction is what a user is asked to wait for.
+                return situation
+        return situation_of(self.session) if self._run else situation
+
+    def _due(self, situation: Situation) -> Decision | None:
+        if monotonic() > self._end:
+            return None
+        if situation.hides_messages and situation.state.is_consolidating:
+            # Whoever holds the branch is doing just what this request needs.
+            self._wait_for_holder(situation)
+            situation = situation_of(self.session)
+        return situation.compacts_now or foreseen(situation)
+
+    def _compact(self, decision: Decision, situation: Situation) -> bool:
+        """Do what is due; return whether that helped."""
+        run = self._do(decision.reason)
+        refused = run.status == CompactionRun.Status.FAILED or run.error_code in NO_MODEL
+        if refused and situation.hides_messages:
+            run = self._do(ARCHIVE)
+        return run.status == CompactionRun.Status.SUCCEEDED
+
+    def _do(self, reason: str) -> CompactionRun:
+        self.emit("compaction", {"phase": "started", "reason": reason})
+        self._run = compact_branch(
+            session=self.session,
+            trigger=CompactionRun.Trigger.PROACTIVE,
+            reason=reason,
+            seconds=max(1.0, self._end - monotonic()),
+        )
+        self.emit("compaction", {"phase": "finished", **run_summary(self._run)})
+        return self._run
+
+    def _wait_for_holder(self, situation: Situation) -> None:
+        while monotonic() < self._end and state_of(situation.branch).is_consolidating:
+            release_connection()
+            sleep(POLL_SECONDS)
+
+
+def _waits_for_a_worker(situation: Situation) -> bool:
+    """Whether the message that just came makes a run due in the background."""
+    decision = situation.decision
+    return decision is not None and decision.mode == "background" and not situation.backs_off
+
+
+def _is_still_so(situation: Situation) -> bool:
+    """Whether the cursor stands where it stood when the request was begun."""
+    state = situation.state
+    return (
+        state._state.adding
+        or CompactionState.objects.filter(pk=state.pk, cursor__gte=state.cursor).exists()
+    )

@@ -1,0 +1,102 @@
+"""Whether a run is due: looked at after every stored message, after runs, and when time has passed.
+
+Nothing here compacts. What is due is queued as a run, or noted for whoever works on the branch; and
+when time alone may make it due, the branch's state says when to look again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from chatapp.models import Branch, Session
+from compaction.engine.sliding import MAXIMUM_AGE, ages
+from compaction.engine.triggers import AHEAD
+from compaction.engine.types import Decision
+from compaction.events import event
+from compaction.models import CompactionRun, CompactionState
+from compaction.services import runs
+from compaction.services.drafts import has_draft
+from compaction.services.leases import ensure_state
+from compaction.services.situation import Situation, situation_of
+
+# Rules that are no limit: too few messages are not worth a run.
+_UNHURRIED = frozenset({AHEAD, MAXIMUM_AGE})
+
+
+def check_branch(session: Session, branch: Branch | None = None) -> CompactionRun | None:
+    """Queue a run for a branch whose trigger is due; return it, or None.
+
+    While another worker holds the branch only `pending` is set; after failures nothing happens
+    until the back-off is over, and where all is kept verbatim there is nothing to do.
+    """
+    situation = situation_of(session, state=ensure_state(branch or session.branch))
+    run = _queue_if_due(situation)
+    look_again_later(situation)
+    return run
+
+
+def _queue_if_due(situation: Situation) -> CompactionRun | None:
+    decision = situation.decision
+    if decision is None or situation.backs_off:
+        return None
+    held = CompactionState.objects.filter(
+        pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=timezone.now()
+    )
+    # One UPDATE asks and tells: who holds the lease looks at `pending` after releasing it.
+    if held.update(pending=True):
+        return None
+    # While a run waits for the queue, further messages do not look at all of its input again.
+    waiting = runs.waiting_run(situation.branch)
+    if waiting is not None:
+        return waiting
+    if not _is_worth_a_run(situation, decision):
+        return None
+    event(
+        "trigger_due",
+        session=situation.session,
+        branch=situation.branch,
+        reason=decision.reason,
+        messages=situation.facts.messages,
+        tokens=situation.facts.tokens,
+        waiting=situation.waiting,
+    )
+    return runs.request_run(
+        session=situation.session,
+        branch=situation.branch,
+        trigger=CompactionRun.Trigger.PROACTIVE,
+        reason=decision.reason,
+        profile=situation.profile_row,
+        background=True,
+    )
+
+
+def _is_worth_a_run(situation: Situation, decision: Decision) -> bool:
+    """Whether there is something to summarise, and enough of it where nothing presses."""
+    least = situation.profile.minimum_batch if decision.reason in _UNHURRIED else 1
+    if len(situation.plan().summarise) < least:
+        return False
+    return decision.reason != AHEAD or not has_draft(situation)
+
+
+def look_again_later(situation: Situation) -> None:
+    """Note when the sweep should look at the branch, if no message comes before."""
+    when = _time_to_look(situation)
+    if when != situation.state.look_again_at:
+        CompactionState.objects.filter(pk=situation.state.pk).update(look_again_at=when)
+
+
+def _time_to_look(situation: Situation) -> datetime | None:
+    """Return when a back-off ends or the waiting messages are old enough; None: never by itself."""
+    state, profile = situation.state, situation.profile
+    if not profile.enabled:
+        return None
+    if situation.backs_off:
+        return state.backoff_until
+    since = situation.waiting_since if ages(profile, situation.facts.messages) else None
+    if since is None:
+        return None
+    due = since + timedelta(seconds=profile.compression_cooldown_sec)
+    # What is due now is queued, noted, or waits for more messages.
+    return due if due > timezone.now() else None

@@ -1,0 +1,143 @@
+"""Summaries that were made ahead of need: stored as drafts, published when a rule asks for them.
+
+A draft costs a model call when nobody waits, and publishing it none. It may be published as long as
+the messages that it was made from are exactly those that would be passed (DESIGN.md, rule 2).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from chatapp.models import Message
+from chatapp.selectors import path_messages, without_rules
+from chatapp.transcript import lock_branches
+from compaction.engine.types import Outcome
+from compaction.events import event
+from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.selectors import summaries_of
+from compaction.services.claims import Sizes, claim_state, finish_run, hold_positions
+from compaction.services.errors import BranchBusyError, LostRaceError
+from compaction.services.leases import Lease
+from compaction.services.situation import Situation
+from compaction.services.store import moved_cursor, write_placeholder, write_summary
+
+Status = SessionSummary.Status
+
+
+def store_draft(
+    *, situation: Situation, run: CompactionRun, lease: Lease, outcome: Outcome, sizes: Sizes
+) -> SessionSummary:
+    """Store a summary that is not sent yet; the cursor stays.
+
+    Raises LostRaceError as store_summary does.
+    """
+    state = situation.state
+    with transaction.atomic():
+        ends = hold_positions(run, outcome)
+        claim_state(
+            lease,
+            cursor=state.cursor,
+            changes={"failures": 0, "backoff_until": None, "look_again_at": None},
+        )
+        _drafts(situation).update(status=Status.SUPERSEDED)
+        passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
+        draft = write_summary(
+            situation,
+            run,
+            outcome,
+            sizes,
+            ends=ends,
+            sources=without_rules(passed),
+            previous=situation.summaries[-1] if situation.summaries else None,
+            is_draft=True,
+        )
+        finish_run(run, draft, outcome, sizes)
+    return draft
+
+
+def has_draft(situation: Situation) -> bool:
+    """Whether a draft waits for the branch; only where a profile keeps any is it looked for."""
+    return draft_of(situation) is not None
+
+
+def draft_of(situation: Situation) -> uuid.UUID | None:
+    """Return the id of the draft that waits for the branch."""
+    if not situation.profile.publish_when_needed:
+        return None
+    newest = _drafts(situation).order_by("-created_at")
+    return newest.values_list("pk", flat=True).first()
+
+
+def publish_draft(situation: Situation, *, lease: Lease | None = None) -> SessionSummary | None:
+    """Let the branch's draft count, without a model call; return it, or None.
+
+    One that no longer fits is superseded. Without a lease of the caller's own it is taken for the
+    moment; while a run works on the branch nothing happens.
+    """
+    if not has_draft(situation):
+        return None
+    try:
+        held = lease or Lease.take(situation.branch.pk, uuid.uuid4())
+    except BranchBusyError:
+        return None
+    try:
+        return _publish(situation, held)
+    except LostRaceError:
+        return None
+    finally:
+        if lease is None:
+            held.release()
+
+
+def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
+    branch = situation.branch
+    with transaction.atomic():
+        lock_branches(branch.session_id)
+        state = CompactionState.objects.get(pk=branch.pk)
+        draft = _drafts(situation).order_by("-created_at").first()
+        if draft is None:
+            return None
+        passed = path_messages(branch, after=state.cursor, through=draft.covers_through)
+        last = _last_if_it_fits(situation, draft, state)
+        if last is None:
+            _drafts(situation).update(status=Status.SUPERSEDED)
+            event("draft_discarded", session=branch.session_id, branch=branch, summary=draft.pk)
+            return None
+        changes = moved_cursor(state, passed, last, messages=draft.message_count)
+        claim_state(lease, cursor=state.cursor, changes=changes)
+        _drafts(situation).filter(pk=draft.pk).update(status=Status.ACTIVE)
+        draft.status = Status.ACTIVE
+        write_placeholder(branch, draft)
+    event(
+        "draft_published",
+        session=branch.session_id,
+        branch=branch,
+        run=draft.run_id,
+        messages=draft.message_count,
+    )
+    return draft
+
+
+def _last_if_it_fits(
+    situation: Situation, draft: SessionSummary, state: CompactionState
+) -> Message | None:
+    """Return the last message that the draft covers, if it was made from exactly what stands there.
+
+    The summary that it continues must be the newest one, too.
+    """
+    newest = summaries_of(situation.branch).filter(covers_through__lte=state.cursor)
+    if newest.values_list("pk", flat=True).first() != draft.previous_id:
+        return None
+    rows = path_messages(situation.branch, after=state.cursor, through=draft.covers_through)
+    passed = list(without_rules(rows).values_list("pk", flat=True))
+    read = SessionSummaryMessage.objects.filter(summary=draft).values_list("message", flat=True)
+    if not passed or set(passed) != set(read):
+        return None
+    return Message.objects.only("position", "tokens_through").get(pk=passed[-1])
+
+
+def _drafts(situation: Situation) -> QuerySet[SessionSummary]:
+    return SessionSummary.objects.filter(branch=situation.branch, status=Status.DRAFT)
