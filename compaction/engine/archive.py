@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from compaction.engine.protocols import TokenCounter
-from compaction.engine.serialize import BETWEEN_BLOCKS, blocks
+from compaction.engine.serialize import BETWEEN_BLOCKS
 from compaction.engine.types import Item, Outcome, Step, SummaryRequest
 
 KIND = "archive"
 # Part of the input that an archive may fill at most, so that storing it always frees something.
-LARGEST_SHARE = 0.75
-# The summary that came before keeps at least this part of the room.
-PREVIOUS_SHARE = 0.5
+LARGEST_SHARE = 0.9
+# The summary that came before has at most this part of the room.
+PREVIOUS_SHARE = 0.25
 _CUT = " […]"
 
 
@@ -28,12 +28,19 @@ def archive(
     previous: str = "",
     counter: TokenCounter,
     max_tokens: int,
+    replaces_previous: bool = False,
     on_step: Callable[[Step], None],
 ) -> Outcome:
-    """Return the messages, shortened and marked as an archive, as an Outcome of no model call."""
+    """Return the messages, shortened and marked as an archive, as an Outcome of no model call.
+
+    It is smaller than the messages alone, or, where it `replaces_previous` in what is sent, than
+    both together.
+    """
     started = time.monotonic()
-    before = sum(item.tokens for item in items) + (counter.count(previous) if previous else 0)
-    room = min(max_tokens, int(before * LARGEST_SHARE))
+    own = sum(item.tokens for item in items)
+    earlier = counter.count(previous) if previous else 0
+    before = own + earlier
+    room = min(max_tokens, int((before if replaces_previous else own) * LARGEST_SHARE))
     text = _text(items, previous, counter, room)
     tokens = counter.count(text)
     step = Step(
@@ -76,7 +83,14 @@ def _text(items: Sequence[Item], previous: str, counter: TokenCounter, room: int
     head = notice if counter.count(notice) * 2 <= room else short
     kept = _shortened([previous], counter, int(room * PREVIOUS_SHARE)) if previous else []
     left = room - counter.count(BETWEEN_BLOCKS.join([head, *kept]))
-    return BETWEEN_BLOCKS.join([head, *kept, *_shortened(list(blocks(items)), counter, left)])
+    return BETWEEN_BLOCKS.join([head, *kept, *_shortened(list(map(_line, items)), counter, left)])
+
+
+def _line(item: Item) -> str:
+    """Return a message as a line of the archive: who, what, and what was called."""
+    calls = [f"{call.name} {call.arguments}" for call in item.tool_calls]
+    called = f" (calls {'; '.join(calls)})" if calls else ""
+    return f"{item.tool_name or item.role}: {item.text}{called}"
 
 
 def _shortened(texts: list[str], counter: TokenCounter, tokens: int) -> list[str]:

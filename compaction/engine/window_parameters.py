@@ -75,8 +75,9 @@ class WindowParameters:
     )
     context_size: int = parameter(
         0,
-        "Most messages sent behind the summaries. Before any would be left out that no summary "
-        "has read, they are summarised; 0 sends all.",
+        "Most messages sent behind the summaries; pinned ones and the question of a turn that is "
+        "summarised in part come on top. Before any would be left out that no summary has read, "
+        "they are summarised; 0 sends all.",
         unit="messages",
         group="window",
         minimum=0,

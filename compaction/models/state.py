@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from django.db import models
 from django.utils import timezone
 
@@ -38,6 +40,9 @@ class CompactionState(models.Model):
         help_text="When time alone may make a compaction due; the sweep looks again then.",
     )
 
+    # Where the cursor stood in the database when the row was read.
+    stored_cursor: int = 0
+
     class Meta:
         db_table = "compaction_states"
         indexes = [
@@ -56,6 +61,13 @@ class CompactionState(models.Model):
             # The page of a profile: the few branches that name one.
             models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),
         ]
+
+    @classmethod
+    def from_db(cls, *args: Any, **kwargs: Any) -> Self:
+        """Return the row as it was read, remembering where the cursor stood."""
+        row = super().from_db(*args, **kwargs)
+        row.stored_cursor = row.__dict__.get("cursor", 0)
+        return row
 
     def __str__(self) -> str:
         return f"State of branch {str(self.branch_id)[:8]}"

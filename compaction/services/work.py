@@ -169,6 +169,7 @@ def _archive(work: Work, situation: Situation, items: Sequence[Item]) -> Outcome
         previous=situation.previous_text,
         counter=situation.model.counter,
         max_tokens=situation.profile.archive_tokens,
+        replaces_previous=situation.profile.summary_limit == 1,
         on_step=StepWriter(work, None).write,
     )
 
