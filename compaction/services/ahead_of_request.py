@@ -7,8 +7,11 @@ the user nothing: the request goes out as it is (DESIGN.md, rule 6).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from time import monotonic, sleep
+
+from django.utils import timezone
 
 from chatapp.assembling import Context
 from chatapp.connections import release_connection
@@ -17,6 +20,7 @@ from chatapp.models import Session
 from compaction.conf import compaction_settings
 from compaction.engine.sliding import HARD_LIMIT
 from compaction.engine.types import Decision
+from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.services.admission import NO_MODEL
 from compaction.services.checking import check_branch
@@ -65,12 +69,21 @@ class Preparation:
             if decision.reason != HARD_LIMIT:
                 # One compaction is what a user is asked to wait for.
                 return situation
-        return situation_of(self.session) if self._run else situation
+        situation = situation_of(self.session) if self._run else situation
+        if situation.hides_messages:
+            event(
+                "messages_left_out",
+                session=self.session,
+                branch=situation.branch,
+                level=logging.WARNING,
+                messages=situation.facts.messages - situation.profile.context_size,
+            )
+        return situation
 
     def _due(self, situation: Situation) -> Decision | None:
         if monotonic() > self._end:
             return None
-        if situation.hides_messages and situation.state.is_consolidating:
+        if situation.hides_messages and _has_live_holder(situation.state):
             # Whoever holds the branch is doing just what this request needs.
             self._wait_for_holder(situation)
             situation = situation_of(self.session)
@@ -96,7 +109,7 @@ class Preparation:
         return self._run
 
     def _wait_for_holder(self, situation: Situation) -> None:
-        while monotonic() < self._end and state_of(situation.branch).is_consolidating:
+        while monotonic() < self._end and _has_live_holder(state_of(situation.branch)):
             release_connection()
             sleep(POLL_SECONDS)
 
@@ -105,6 +118,18 @@ def _waits_for_a_worker(situation: Situation) -> bool:
     """Whether the message that just came makes a run due in the background."""
     decision = situation.decision
     return decision is not None and decision.mode == "background" and not situation.backs_off
+
+
+def _has_live_holder(state: CompactionState) -> bool:
+    """Whether a worker holds the branch that has just renewed its lease.
+
+    A lease that missed its renewals belongs to a dead worker: it is not worth waiting for.
+    """
+    if not state.is_consolidating or state.lease_expires_at is None:
+        return False
+    left = (state.lease_expires_at - timezone.now()).total_seconds()
+    missed = 2 * compaction_settings.heartbeat_seconds
+    return left > compaction_settings.lease_seconds - missed
 
 
 def _is_still_so(situation: Situation) -> bool:

@@ -27,6 +27,7 @@ from chatapp.models import Message, Session
 from chatapp.turns import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.compact import compact_branch
+from compaction.services.profiles import save_profile
 from compaction.services.situation import situation_of
 from tests.factories import SessionFactory, profile, talk
 from tests.fakes.model_server import Call, ModelServer
@@ -79,6 +80,22 @@ class Case:
         )
         named = {name: self.settings[name] for name in names if name in self.settings}
         return profile(**(NEVER | named | changes))
+
+    def window(self, **changes: Any):
+        """The case's settings on document 001's preset; what it does not name is small."""
+        names = (
+            "context_size",
+            "tail_keep_size",
+            "compression_window_size",
+            "compression_cooldown_sec",
+            "compression_hard_limit",
+        )
+        small = {"context_size": 40, "tail_keep_size": 4, "compression_hard_limit": 16}
+        named = {name: self.settings[name] for name in names if name in self.settings}
+        values = {"prepare_ratio": 0.0} | small | named | changes
+        return save_profile(
+            name="window", base="sliding_window", parameters=values, make_default=True
+        )
 
 
 def load(folder: Path, case_id: str) -> Case:

@@ -39,7 +39,7 @@ from tests.cases.support import (
     summarised_as,
 )
 from tests.cases.test_summaries import admin_text
-from tests.factories import profile, talk
+from tests.factories import talk
 
 threaded = pytest.mark.django_db(transaction=True)
 
@@ -85,18 +85,6 @@ def queued_run(session, **arguments):
 # --- B39 -----------------------------------------------------------------------------------------
 
 
-def sliding(case, **changes):
-    """Document 001's window as our count rule: a full window over the tail makes a run due."""
-    tail, window = case.settings["tail_keep_size"], case.settings["compression_window_size"]
-    values = {
-        "message_limit": tail + window,
-        "max_context_tokens": 0,
-        "keep_last_n": tail,
-        "cooldown_seconds": case.settings["compression_cooldown_sec"],
-    }
-    return profile(**(values | changes))
-
-
 def post(api, session, wires):
     url = f"/api/v1/sessions/{session.pk}/messages/"
     response = api.post(url, {"messages": wires}, format="json")
@@ -110,7 +98,7 @@ def test_b39_a_background_run_stores_how_far_it_got(
 ):
     case = cases("B39")
     server = play(case.script)
-    sliding(case)
+    case.window()
     session = stored(owner, case.transcript)
     old_session = fresh(session)
     old_state = situation_of(old_session).state
@@ -151,11 +139,10 @@ def test_b39_a_background_run_stores_how_far_it_got(
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("seconds", [0, 900])
-def test_b39_each_further_message_starts_no_run_until_a_window_is_full(cases, play, owner, seconds):
+def test_b39_each_further_message_starts_no_run_until_a_window_is_full(cases, play, owner):
     case = cases("B39")
     server = play(case.script)
-    sliding(case, cooldown_seconds=seconds)
+    case.window()
     session = stored(owner, case.transcript)
     execute_run(check_branch(fresh(session)).pk)
     for number in range(11):
@@ -163,7 +150,8 @@ def test_b39_each_further_message_starts_no_run_until_a_window_is_full(cases, pl
         assert check_branch(fresh(session)) is None
     assert len(server.of("summary")) == 1
     add(session, [{"role": "assistant", "content": "the twelfth"}])
-    assert (check_branch(fresh(session)) is None) == (seconds > 0)
+    run = execute_run(check_branch(fresh(session)).pk)
+    assert linked(run.summaries.get()) == originals(session)[12:24]
 
 
 @pytest.mark.django_db
@@ -172,7 +160,7 @@ def test_b39_a_request_that_began_earlier_does_not_write_the_old_value_back(
 ):
     case = cases("B39")
     play(case.script)
-    sliding(case)
+    case.window()
     session = stored(owner, case.transcript)
     # What a web request holds while the worker works: session, branch and state of before.
     held = fresh(session)
@@ -202,7 +190,7 @@ def test_b39_a_run_that_ends_during_a_turn_keeps_its_cursor(cases, play, owner):
     case = cases("B39")
     slow = {"when": {"purpose": "chat"}, "reply": {"text": "ok", "delay_s": 0.7}}
     server = play([slow, *case.script])
-    sliding(case, message_limit=0)
+    case.window()
     session = stored(owner, case.transcript)
     turn = Beside(ask, session, "a question")
     server.wait_for("chat")
@@ -292,8 +280,7 @@ def crashed(case, session, age_seconds):
 
 def leased(case, play, owner):
     server = play(case.script)
-    window, tail = case.settings["compression_window_size"], case.settings["tail_keep_size"]
-    profile(message_limit=window + tail, max_context_tokens=0, keep_last_n=tail)
+    case.window()
     return server, stored(owner, case.transcript)
 
 
@@ -321,7 +308,11 @@ def test_b44_an_expired_lease_is_taken_over(cases, play, owner, queued):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("age", [10, 290])
-def test_b44_a_lease_that_holds_starts_nothing_and_asks_for_another_look(cases, play, owner, age):
+def test_b44_a_lease_that_holds_starts_nothing_and_asks_for_another_look(
+    cases, play, owner, age, settings
+):
+    # A turn whose oldest messages would fall out waits for whoever holds the branch: not long here.
+    settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 1, "LEASE_SECONDS": 300}
     case = cases("B44")
     server, session = leased(case, play, owner)
     alive = crashed(case, session, age)

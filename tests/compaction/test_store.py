@@ -42,7 +42,10 @@ def nothing_was_stored(session) -> bool:
     )
 
 
-@pytest.mark.parametrize("step", ["claim_state", "write_summary", "write_placeholder", "finish_run"])
+STEPS = ["claim_state", "write_summary", "write_placeholder", "finish_run"]
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_when_a_write_fails_nothing_is_stored(session, monkeypatch, step):
     real = getattr(writing, step)
 

@@ -21,6 +21,17 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def members(group: int) -> list[int]:
+    """Return the ids of the processes of a group that are alive."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(folder.name))
+    return found
+
+
 def connected_to(pids: list[int], port: int) -> list[int]:
     """Return those that hold a TCP connection to a port on this machine."""
     sockets = set()

@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,19 +21,20 @@ from django.utils import timezone
 from django_q.models import Schedule
 
 from chatapp.models import Message
-from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.compact import check_branch
+from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
+from compaction.services.compact import check_branch, execute_run
 from compaction.services.sweep import sweep_runs
 from tests.compaction.support import sent
 from tests.factories import SessionFactory, UserFactory, profile, talk
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
-from tests.queue.processes import connected_to, descendants
+from tests.queue.processes import connected_to, descendants, members
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEASE_SECONDS = 8
 TIMES = {
     "COMPACTION_LEASE_SECONDS": LEASE_SECONDS,
+    "COMPACTION_HEARTBEAT_SECONDS": 2,
     "MODEL_TIMEOUT_SECONDS": 6,
     "COMPACTION_RUN_SECONDS": 40,
     "QUEUE_TIMEOUT_SECONDS": 60,
@@ -77,10 +79,29 @@ def cluster(transactional_db, server, monkeypatch, settings) -> Iterator[subproc
         try:
             yield process
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             log.seek(0)
             sys.stdout.write(log.read().decode(errors="replace")[-4000:])
+
+
+@pytest.fixture
+def short_input(use_models, server):
+    """A summariser that takes few tokens at once, so that a run needs many calls."""
+    server.script = [
+        {
+            "when": {"purpose": "summary", "est_tokens_gt": 700},
+            "reply": {
+                "error": {
+                    "status": 400,
+                    "body": {"error": {"code": "context_length_exceeded", "message": "too long"}},
+                }
+            },
+        },
+        {"when": {"purpose": "summary"}, "reply": {"text": "a part", "delay_s": 1}},
+        *ECHO_AND_ANSWER,
+    ]
 
 
 def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
@@ -144,3 +165,44 @@ def test_a_killed_workers_run_is_done_once_and_no_message_is_lost(session, serve
     assert all(f"MK-000{n}" in request for n in range(1, 7))
     linked = Message.objects.filter(summary_links__summary=summary)
     assert linked.count() == 10
+
+
+def test_a_cluster_that_is_asked_to_stop_leaves_its_run_to_the_next_one(
+    transactional_db, server, short_input, cluster
+):
+    profile(message_limit=10, keep_last_n=2)
+    session = SessionFactory(owner=UserFactory(), wires=talk(16, marker=1))
+    run = check_branch(session)
+    wait_until(lambda: len(server.of("summary")) >= 2)
+    cluster.send_signal(signal.SIGTERM)
+    # Not at the end of the run's many calls: after the one that is under way.
+    cluster.wait(timeout=30)
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("failed", "stopped")
+    assert not SessionSummary.objects.exists()
+    assert CompactionState.objects.get().lease_owner is None
+    successor = CompactionRun.objects.exclude(pk=run.pk).get()
+    assert (successor.status, successor.restarts) == ("queued", 0)
+    server.script = ECHO_AND_ANSWER
+    assert execute_run(successor.pk).status == "succeeded"
+
+
+def test_workers_that_are_asked_to_stop_themselves_finish_their_call_and_end(
+    transactional_db, server, short_input, cluster
+):
+    """Some supervisors send SIGTERM to every process of a cluster."""
+    profile(message_limit=10, keep_last_n=2)
+    session = SessionFactory(owner=UserFactory(), wires=talk(16, marker=1))
+    run = check_branch(session)
+    wait_until(lambda: len(server.of("summary")) >= 2)
+    os.killpg(cluster.pid, signal.SIGTERM)
+    wait_until(lambda: status(run) == "failed", 30)
+    run.refresh_from_db()
+    assert run.error_code == "stopped"
+    # The library's master may hang then: its supervisor has to end it (README says how).
+    wait_until(lambda: set(members(cluster.pid)) <= {cluster.pid}, 30)
+
+
+def test_a_running_cluster_gives_signs_of_life(session, cluster):
+    assert check_branch(session) is not None
+    wait_until(lambda: WorkerHeartbeat.objects.filter(kind="queue").exists())
