@@ -74,11 +74,11 @@ def _queue_if_due(situation: Situation) -> CompactionRun | None:
 
 def _is_worth_a_run(situation: Situation, decision: Decision) -> bool:
     """Whether there is something to summarise, and enough of it where nothing presses."""
+    if decision.reason == AHEAD and has_draft(situation):
+        return False
     least = situation.profile.minimum_batch if decision.reason in _UNHURRIED else 1
     # What waits counts, and not the piece that is left of a batch after failures.
-    if len(situation.plan(failures=0).summarise) < least:
-        return False
-    return decision.reason != AHEAD or not has_draft(situation)
+    return len(situation.plan(failures=0).summarise) >= least
 
 
 def look_again_later(situation: Situation) -> None:

@@ -11,7 +11,11 @@ import pytest
 from chatapp.drafts import Draft
 from chatapp.importing import import_file
 from chatapp.models import Message, Session
-from compaction.models import SessionSummaryMessage
+from compaction.doctor.examine import examine
+from compaction.models import CompactionRun, SessionSummaryMessage
+from compaction.services.checking import check_branch
+from compaction.services.compact import execute_run
+from compaction.services.profiles import save_profile
 from compaction.services.situation import situation_of
 from tests.compaction.support import compact, sent
 from tests.factories import UserFactory
@@ -58,6 +62,35 @@ def test_long_sessions_compact_and_lose_nothing(shared, caselib, queued, use_mod
             assert run.status == "succeeded", (session.title, run.error)
             assert ("<previous-summary" in server.calls[asked].text) == bool(earlier.previous_text)
             check(session, caselib, after=earlier.state.cursor)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_window_works_off_every_session_and_the_doctor_finds_nothing(
+    shared, caselib, queued, use_models, folder
+):
+    owner = UserFactory()
+    script = [{"when": {}, "reply": {"text": "Requests: go on. Last state: in the middle of it."}}]
+    save_profile(name="window", base="sliding_window", parameters={}, make_default=True)
+    with ModelServer(script) as server:
+        use_models(server.models())
+        for path in sorted((shared / "data" / folder).iterdir()):
+            import_file(owner=owner, content=path.read_bytes(), name=path.name)
+        worked_off = 0
+        for session in Session.objects.filter(owner=owner).select_related("active_branch"):
+            first = situation_of(session)
+            run = check_branch(session)
+            while run is not None and run.status == "queued":
+                assert execute_run(run.pk).status == "succeeded", (session.title, run.error)
+                worked_off += 1
+                run = CompactionRun.objects.filter(session=session, status="queued").first()
+            after = situation_of(session)
+            # What is left waits for a full window, or stands inside a group.
+            assert after.waiting < max(12, first.waiting)
+            assert not after.hides_messages
+            question = [*sent(session), {"role": "user", "content": "And now?"}]
+            assert caselib.strict(json.loads(json.dumps(question))) == []
+            assert [found for found in examine(session.pk) if found.is_error] == []
+        assert worked_off or folder == "openai_chat"
 
 
 def check(session: Session, caselib: ModuleType, *, after: int) -> None:
