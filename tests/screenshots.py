@@ -50,7 +50,7 @@ def main() -> None:
         import django
 
         django.setup()
-        pages = prepare(with_pi=chosen.all is not None)
+        pages = prepare(whole=chosen.all is not None)
         with served() as base:
             if chosen.all:
                 take_all(base, pages, chosen.all)
@@ -58,7 +58,7 @@ def main() -> None:
                 take_for_readme(base, pages)
 
 
-def prepare(*, with_pi: bool) -> list[Page]:
+def prepare(*, whole: bool) -> list[Page]:
     """Store the demo's conversations and what they lack, and return the pages to look at."""
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
@@ -78,7 +78,9 @@ def prepare(*, with_pi: bool) -> list[Page]:
         *lists(),
         *pages_of(session),
     ]
-    if with_pi and (SHARED / PI_SESSION).is_dir():
+    if whole:
+        pages += window_pages(user)
+    if whole and (SHARED / PI_SESSION).is_dir():
         files = sorted((SHARED / PI_SESSION).glob("*.jsonl"), key=lambda one: one.stat().st_size)
         call_command("import_transcript", str(files[-1]), owner=USER, verbosity=0)
         imported = Session.objects.filter(owner=user).order_by("-created_at").first()
@@ -110,8 +112,31 @@ def lists() -> list[Page]:
         "chatapp/lesson", "compaction/sessionsummary",
         "compaction/compactionrun", "compaction/compactionstep", "compaction/compactionstate",
         "compaction/compactionprofile", "compaction/sessionsummarymessage",
+        "compaction/modelbreaker", "compaction/workerheartbeat",
     )  # fmt: skip
     return [Page(name=f"list-{name.split('/')[1]}", path=f"/admin/{name}/") for name in names]
+
+
+def window_pages(user: Any) -> list[Page]:
+    """Return the pages of a sliding window's session: archive, draft, waiting run, workers."""
+    from compaction.models import CompactionRun, ModelBreaker, SessionSummary, WorkerHeartbeat
+    from tests.window_pictures import store_window
+
+    session = store_window(user)
+    rows = {
+        "archive": SessionSummary.objects.filter(session=session, archived=True).first(),
+        "draft": SessionSummary.objects.filter(session=session, status="draft").first(),
+        "waiting-run": CompactionRun.objects.filter(session=session, status="queued").first(),
+        "archive-run": CompactionRun.objects.filter(session=session, reason="archive").first(),
+        "breaker": ModelBreaker.objects.first(),
+        "worker": WorkerHeartbeat.objects.filter(run__isnull=False).first(),
+    }
+    found = [Page(name=f"window-{page.name}", path=page.path) for page in pages_of(session)]
+    for name, row in rows.items():
+        assert row is not None, name
+        address = f"/admin/compaction/{row._meta.model_name}/{row.pk}/change/"
+        found.append(Page(name=f"window-{name}", path=address))
+    return found
 
 
 def pages_of(session: Any) -> list[Page]:

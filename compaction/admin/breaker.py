@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
@@ -13,12 +15,13 @@ from chatapp.admin import cells
 from chatapp.admin.parts import Section
 from chatapp.admin.wide_list import WideList
 from compaction.admin.acting import for_each
-from compaction.admin.tables import when
+from compaction.admin.words import when
 from compaction.models import ModelBreaker
 from compaction.services.breaker import close
 
 # The list has room for so much of an error; the breaker's page has all of it.
 ERROR_CHARS = 60
+OPEN = "open"
 _STATES = {
     "closed": ("Closed", "good"),
     "open": ("Open", "bad"),
@@ -29,6 +32,21 @@ _MEANINGS = {
     "open": "No call goes out until it tries again; runs that need the model wait.",
     "probing": "One call is out. An answer closes the breaker; a failure opens it for longer.",
 }
+
+
+class OpenBreakers(admin.SimpleListFilter):
+    """Models that are left alone, or tried again just now."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the states in which runs wait."""
+        return [(OPEN, "Open or trying again")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep the breakers that hold calls back."""
+        return queryset.filter(opened_at__isnull=False) if self.value() == OPEN else queryset
 
 
 @admin.register(ModelBreaker)
@@ -47,6 +65,7 @@ class ModelBreakerAdmin(WideList):
     list_previews = {"error_begin": Left("last_error", ERROR_CHARS)}
     ordering = ("model",)
     sortable_by = ()
+    list_filter = (OpenBreakers,)
     search_help_text = "A part of the model's name."
     actions = ("close_breaker",)
     detail_actions = ("close_breaker",)

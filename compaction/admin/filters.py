@@ -7,14 +7,19 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 
-from compaction.admin.words import INTERRUPTED, REASONS
-from compaction.models import CompactionRun
+from compaction.admin.words import INTERRUPTED, REASONS, SUMMARY_STATUSES
+from compaction.models import CompactionRun, SessionSummary
 from compaction.ratios import RATIO_BINS, bin_q
 
 # Groups of states, as the front page counts them.
 FAILURES = "failures"
 UNFINISHED = "unfinished"
+# Queued runs that wait for something else than a worker.
+WAITING = "waiting"
+BACKING_OFF = "backing-off"
+COMPACTING = "compacting"
 UNFINISHED_STATUSES = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
 
 
@@ -74,6 +79,7 @@ class RunStatus(admin.SimpleListFilter):
             (INTERRUPTED, "Interrupted"),
             (FAILURES, "Failed or interrupted"),
             (UNFINISHED, "Queued or running"),
+            (WAITING, "Queued, and waits for a time"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -83,11 +89,50 @@ class RunStatus(admin.SimpleListFilter):
             return queryset.filter(status=failed)
         if self.value() == UNFINISHED:
             return queryset.filter(status__in=UNFINISHED_STATUSES)
+        if self.value() == WAITING:
+            queued = CompactionRun.Status.QUEUED
+            return queryset.filter(status=queued, waits_until__gt=timezone.now())
         if self.value() == INTERRUPTED:
             return queryset.filter(status=failed, error_code=INTERRUPTED)
         if self.value() == failed:
             return queryset.filter(status=failed).exclude(error_code=INTERRUPTED)
         return queryset.filter(status=self.value()) if self.value() else queryset
+
+
+class SummaryStatus(admin.SimpleListFilter):
+    """Whether a summary counts, in the words of its badge."""
+
+    title = "status"
+    parameter_name = "status__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return the four states."""
+        choices = SessionSummary.Status.choices
+        return [(value, SUMMARY_STATUSES.get(value, words)) for value, words in choices]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep one state's rows."""
+        return queryset.filter(status=self.value()) if self.value() else queryset
+
+
+class Activity(admin.SimpleListFilter):
+    """What a branch is doing now: a worker holds it, or automatic runs wait after failures."""
+
+    title = "activity"
+    parameter_name = "activity"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return what a branch may be doing."""
+        return [(COMPACTING, "Compacting"), (BACKING_OFF, "Backs off")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep the branches that do it."""
+        now = timezone.now()
+        if self.value() == COMPACTING:
+            return queryset.filter(lease_owner__isnull=False, lease_expires_at__gt=now)
+        if self.value() == BACKING_OFF:
+            return queryset.filter(backoff_until__gt=now)
+        return queryset
 
 
 class Ratio(admin.SimpleListFilter):

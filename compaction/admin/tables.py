@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.functions import Left
-from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timezone import localtime
 
 from chatapp.admin import cells
 from chatapp.admin.parts import Link, Table
@@ -45,11 +42,6 @@ STEP_COLUMNS = (
 LONG_SUMMARY = ("summary_text", "summary_prompt", "abridged", "metadata", "instructions")
 
 
-def when(moment: Any) -> str:
-    """Return a time as the lists show it."""
-    return str(localize(localtime(moment))) if moment else "—"
-
-
 def run_table(title: str, runs: Iterable[CompactionRun], *, more: Link | None = None) -> Table:
     """Return a table of runs."""
     return Table(
@@ -62,7 +54,7 @@ def run_table(title: str, runs: Iterable[CompactionRun], *, more: Link | None = 
                 words.reason_words(run.reason),
                 run.model_calls,
                 words.before_after(run.tokens_before, run.tokens_after),
-                when(run.created_at),
+                words.when(run.created_at),
                 run.error,
             )
             for run in runs

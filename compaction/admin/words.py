@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.formats import date_format, localize
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
@@ -21,6 +27,7 @@ REASONS = {
     "precheck": "Request would have been too large",
     "manual": "By hand",
     "resummarize": "Re-summarised",
+    "archive": "Stored unsummarised",
 }
 RULES = {
     "message_limit": f"Messages {SINCE_SUMMARY}",
@@ -29,7 +36,7 @@ RULES = {
     "ahead": "Tokens of the next request, to summarise ahead",
     "message_window": "Messages beyond the tail",
     "hard_limit": "Messages beyond the tail, at the latest",
-    "maximum_age": "Seconds that the oldest of them has waited",
+    "maximum_age": "Maximum age of a message beyond the tail",
 }
 OUTCOMES = {
     "ok": "ok",
@@ -66,6 +73,8 @@ MERGE = "merge"
 # What is shorter than this is told in milliseconds.
 SHORT_SECONDS = 0.1
 SMALLEST_MONEY = 0.0001
+SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
+ARCHIVE_BADGE = cells.badge("Archive", "busy")
 _TONES = {
     "queued": "busy",
     "running": "busy",
@@ -103,12 +112,17 @@ def why(run: CompactionRun) -> str:
 
 
 def run_status(run: CompactionRun) -> SafeString:
-    """Return how a run stands, as a badge."""
+    """Return how a run stands, as a badge; one that waits says until when."""
+    if waits(run):
+        until = clock(run.waits_until)
+        return format_html("{} until {}", cells.badge("Waiting", "busy"), until)
     return cells.badge(status_words(run), status_tone(run))
 
 
 def status_words(run: CompactionRun) -> str:
     """Return how a run stands; a failed one whose worker stopped reads Interrupted."""
+    if waits(run):
+        return f"Waiting until {clock(run.waits_until)}"
     interrupted = run.status == CompactionRun.Status.FAILED and run.error_code == INTERRUPTED
     return "Interrupted" if interrupted else str(run.get_status_display())
 
@@ -118,9 +132,52 @@ def status_tone(run: CompactionRun) -> str:
     return _TONES.get(run.status, "")
 
 
+def waits(run: CompactionRun) -> bool:
+    """Whether a queued run waits for something else than a worker, and until when is known."""
+    return (
+        run.status == CompactionRun.Status.QUEUED
+        and run.waits_until is not None
+        and run.waits_until > timezone.now()
+    )
+
+
 def summary_status(summary: SessionSummary) -> SafeString:
-    """Return whether a summary counts."""
-    return cells.badge(summary.get_status_display(), _TONES.get(summary.status, ""))
+    """Return whether a summary counts, and whether it is an archive."""
+    badge = cells.badge(summary_words(summary), _TONES.get(summary.status, ""))
+    return format_html("{} {}", badge, ARCHIVE_BADGE) if summary.archived else badge
+
+
+def summary_words(summary: SessionSummary) -> str:
+    """Return whether a summary counts, in words."""
+    return SUMMARY_STATUSES.get(summary.status, str(summary.get_status_display()))
+
+
+def when(moment: Any) -> str:
+    """Return a time as the lists show it."""
+    return str(localize(timezone.localtime(moment))) if moment else "—"
+
+
+def clock(moment: datetime | None) -> str:
+    """Return a time, short: 14:05, or 28 Nov, 14:05 on another day."""
+    if moment is None:
+        return "—"
+    local = timezone.localtime(moment)
+    is_today = local.date() == timezone.localdate()
+    return date_format(local, "H:i" if is_today else "j M, H:i")
+
+
+def span_words(span: timedelta) -> str:
+    """Return a span of time, short: 45 s, 12 min, 3 h 5 min, 2 days."""
+    seconds = int(span.total_seconds())
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = seconds // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} days"
 
 
 def before_after(before: int | None, after: int | None) -> str:

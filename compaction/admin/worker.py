@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
 from chatapp.admin.filters import hex_range
 from chatapp.admin.parts import Link, Section
 from chatapp.admin.wide_list import WideList
-from compaction.admin.tables import when
+from compaction.admin.silence import is_silent, silent_at_work
+from compaction.admin.words import when
 from compaction.models import CompactionRun, WorkerHeartbeat
 
-# Several heartbeats were missed by then (COMPACTION_HEARTBEAT_SECONDS).
-SILENT_SECONDS = 180
 # The list has room for so much of a host's name; the worker's page has all of it.
 HOST_CHARS = 40
+SILENT = "silent"
+_MEANINGS = {
+    "alive": "It gave a sign of life in the last minutes.",
+    "silent": "It fell silent in the middle of a run: it was killed, or its machine or its way to "
+    "the database is gone. Its lease runs out by itself, and the sweep starts the run again.",
+    "quiet": "It has nothing to do, or it ended: an idle process need not tell that it lives.",
+}
+
+
+class Silent(admin.SimpleListFilter):
+    """Processes that fell silent in the middle of a run."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the one state that is a fault."""
+        return [(SILENT, "Silent in the middle of a run")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep the silent ones."""
+        return queryset.filter(silent_at_work()) if self.value() == SILENT else queryset
 
 
 @admin.register(WorkerHeartbeat)
@@ -37,12 +57,12 @@ class WorkerHeartbeatAdmin(WideList):
         "beat_at_shown",
     )
     list_only = ("kind", "host", "pid", "run", "started_at", "beat_at")
-    list_filter = ("kind",)
+    list_filter = (Silent, "kind")
     ordering = ("-beat_at", "-pk")
     sortable_by = ()
     search_help_text = "A part of the host's name, or the beginning of a worker's or run's id."
     sections = (
-        Section(title=None, fields=("kind", "standing", "host", "pid", "works_on")),
+        Section(title=None, fields=("kind", "standing", "meaning", "host", "pid", "works_on")),
         Section(title="Times", fields=("started_at_shown", "beat_at_shown")),
     )
 
@@ -59,9 +79,13 @@ class WorkerHeartbeatAdmin(WideList):
     @admin.display(description="State")
     def standing(self, worker: WorkerHeartbeat) -> SafeString:
         """Return whether the process gives signs of life, as a badge."""
-        if timezone.now() - worker.beat_at > timedelta(seconds=SILENT_SECONDS):
-            return cells.badge("Silent", "bad")
-        return cells.badge("Alive", "good")
+        states = {"alive": ("Alive", "good"), "silent": ("Silent", "bad"), "quiet": ("Quiet", "")}
+        return cells.badge(*states[_state(worker)])
+
+    @admin.display(description="What it means")
+    def meaning(self, worker: WorkerHeartbeat) -> str:
+        """Return what the state says, and what to do."""
+        return _MEANINGS[_state(worker)]
 
     @admin.display(description="Host")
     def host_start(self, worker: WorkerHeartbeat) -> str:
@@ -93,3 +117,10 @@ class WorkerHeartbeatAdmin(WideList):
         if obj.run_id is None:
             return []
         return [Link(label="Run", url=cells.change_url(CompactionRun, obj.run_id))]
+
+
+def _state(worker: WorkerHeartbeat) -> str:
+    """Return alive, silent in the middle of a run, or quiet."""
+    if not is_silent(worker):
+        return "alive"
+    return "silent" if worker.run_id else "quiet"

@@ -10,11 +10,13 @@ from compaction.engine.protocols import Summarizer, SummarizerError, SummarizerO
 from compaction.engine.types import SummaryAnswer, SummaryRequest
 from compaction.models import CompactionRun
 from compaction.services import breaker
+from compaction.services.breaker import BREAKER_OPEN
 from compaction.services.budget import overspent
 from compaction.services.errors import MustWaitError
 from compaction.summarizer import ModelSummarizer, summarising_model
 
-NO_MODEL = OVER_BUDGET, BREAKER_OPEN = "over_budget", "breaker_open"
+OVER_BUDGET = "over_budget"
+NO_MODEL = (OVER_BUDGET, BREAKER_OPEN)
 # What says that the server or the account has a problem, and not this one conversation.
 _OUTAGES = frozenset(
     {

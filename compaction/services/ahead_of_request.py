@@ -23,7 +23,7 @@ from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.services.admission import NO_MODEL
-from compaction.services.checking import check_branch
+from compaction.services.checking import check
 from compaction.services.compact import compact_branch
 from compaction.services.describe import run_summary
 from compaction.services.drafts import publish_draft
@@ -61,7 +61,7 @@ class Preparation:
         """Return the branch as it is when nothing more is to be done before the request."""
         situation = situation_of(self.session, state=ensure_state(self.session.branch))
         if _waits_for_a_worker(situation):
-            check_branch(self.session, situation.branch)
+            check(situation)
         while (decision := self._due(situation)) is not None:
             if publish_draft(situation) is None and not self._compact(decision, situation):
                 break
@@ -85,6 +85,7 @@ class Preparation:
             return None
         if situation.hides_messages and _has_live_holder(situation.state):
             # Whoever holds the branch is doing just what this request needs.
+            self.emit("compaction", {"phase": "waiting", "reason": HARD_LIMIT})
             self._wait_for_holder(situation)
             situation = situation_of(self.session)
         return situation.compacts_now or foreseen(situation)
@@ -129,7 +130,7 @@ def _has_live_holder(state: CompactionState) -> bool:
         return False
     left = (state.lease_expires_at - timezone.now()).total_seconds()
     missed = 2 * compaction_settings.heartbeat_seconds
-    return left > compaction_settings.lease_seconds - missed
+    return left > float(compaction_settings.lease_seconds) - missed
 
 
 def _is_still_so(situation: Situation) -> bool:

@@ -21,11 +21,13 @@ from django.utils import timezone
 from chatapp.wire import Cleaner
 from compaction.conf import compaction_settings
 from compaction.events import event
-from compaction.models import ModelBreaker
+from compaction.models import CompactionRun, ModelBreaker
 from compaction.services.errors import CompactionError
 
 LONGEST_WAIT = timedelta(hours=1)
 ERROR_CHARS = 500
+# The code of a run that waits for a model.
+BREAKER_OPEN = "breaker_open"
 MODEL_CHARS = 100
 
 
@@ -77,6 +79,7 @@ def record_success(model: str, worker: UUID) -> None:
     """Close the model's breaker: one UPDATE, which matches no row where nothing had failed."""
     if _rows(model).filter(Q(failures__gt=0) | Q(opened_at__isnull=False)).update(**_closed()):
         event("breaker_closed", model=model, worker=worker)
+        _end_waiting()
 
 
 def give_back(model: str, worker: UUID) -> None:
@@ -93,6 +96,15 @@ def close(model: str) -> None:
     if not _rows(model).filter(opened_at__isnull=False).update(**_closed()):
         raise CompactionError(f"The breaker of {model} is closed already; its calls go out.")
     event("breaker_closed", model=model, reason="manual")
+    _end_waiting()
+
+
+def _end_waiting() -> None:
+    """Let the sweep deliver what waits for a model at once; another model's runs wait again."""
+    waiting = CompactionRun.objects.filter(
+        status=CompactionRun.Status.QUEUED, error_code=BREAKER_OPEN, waits_until__isnull=False
+    )
+    waiting.update(waits_until=timezone.now())
 
 
 def _rows(model: str) -> QuerySet[ModelBreaker]:

@@ -31,7 +31,11 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
     While another worker holds the branch only `pending` is set; after failures nothing happens
     until the back-off is over, and where all is kept verbatim there is nothing to do.
     """
-    situation = situation_of(session, state=ensure_state(branch or session.branch))
+    return check(situation_of(session, state=ensure_state(branch or session.branch)))
+
+
+def check(situation: Situation) -> CompactionRun | None:
+    """Do the same for a branch whose situation was just read."""
     run = _queue_if_due(situation)
     look_again_later(situation)
     return run
@@ -41,16 +45,12 @@ def _queue_if_due(situation: Situation) -> CompactionRun | None:
     decision = situation.decision
     if decision is None or situation.backs_off:
         return None
-    held = CompactionState.objects.filter(
-        pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=timezone.now()
-    )
-    # One UPDATE asks and tells: who holds the lease looks at `pending` after releasing it.
-    if held.update(pending=True):
-        return None
     # While a run waits for the queue, further messages do not look at all of its input again.
     waiting = runs.waiting_run(situation.branch)
     if waiting is not None:
         return waiting
+    if situation.state.lease_owner is not None and _ask_holder(situation):
+        return None
     if not _is_worth_a_run(situation, decision):
         return None
     event(
@@ -70,6 +70,18 @@ def _queue_if_due(situation: Situation) -> CompactionRun | None:
         profile=situation.profile_row,
         background=True,
     )
+
+
+def _ask_holder(situation: Situation) -> bool:
+    """Ask whoever holds the branch to look again after releasing it; whether there is somebody.
+
+    One UPDATE asks and tells. A lease that is taken just now makes the run that we queue step
+    aside, and that asks, too.
+    """
+    held = CompactionState.objects.filter(
+        pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=timezone.now()
+    )
+    return bool(held.update(pending=True))
 
 
 def _is_worth_a_run(situation: Situation, decision: Decision) -> bool:

@@ -10,7 +10,8 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from chatapp.selectors import path_messages, pinned_messages
-from compaction.engine.sliding import ages
+from compaction.engine.parameters import Profile
+from compaction.engine.sliding import ages, waiting_messages
 from compaction.engine.triggers import Facts
 
 if TYPE_CHECKING:
@@ -32,9 +33,16 @@ def facts_of(situation: Situation) -> Facts:
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),
         waiting_seconds=_seconds_since(
-            situation.waiting_since if ages(profile, messages) else None
+            situation.waiting_since if _may_age(profile, messages) else None
         ),
     )
+
+
+def _may_age(profile: Profile, messages: int) -> bool:
+    """Whether only the age can make a run due; when it came is not read for another rule's sake."""
+    window = profile.compression_window_size
+    is_full = 0 < window <= waiting_messages(profile, messages)
+    return ages(profile, messages) and not is_full
 
 
 def _looks_at_request(situation: Situation, tokens: int) -> bool:

@@ -23,7 +23,8 @@ from compaction.events import event
 from compaction.models import CompactionRun, SessionSummary
 from compaction.selectors import summaries_of
 from compaction.services import runs
-from compaction.services.admission import BREAKER_OPEN, WatchedSummarizer, admitted
+from compaction.services.admission import WatchedSummarizer, admitted
+from compaction.services.breaker import BREAKER_OPEN
 from compaction.services.claims import Sizes
 from compaction.services.drafts import publish_draft, store_draft
 from compaction.services.errors import (

@@ -18,16 +18,23 @@ from pathlib import Path
 
 import django
 
-THEMES = ("deciding", "taking_turns", "compacting", "counting", "importing", "serving")
+from tests.bench.measure import Row
+
+THEMES = (
+    "deciding", "taking_turns", "compacting", "counting", "importing", "serving",
+    "storing", "appending", "waiting",
+)  # fmt: skip
 
 
 def main(arguments: list[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write {name, n, value, unit} there too")
+    parser.add_argument("--json", type=Path, help="write {name, n, value, unit, aim} there too")
     parser.add_argument("--only", nargs="+", choices=THEMES, default=THEMES, metavar="THEME")
     options = parser.parse_args(arguments)
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    # A line a decision would be longer than the table.
+    os.environ.setdefault("LOG_LEVEL", "WARNING")
     django.setup()
     from tests.bench.sizes import Sizes
     from tests.bench.themes import run
@@ -35,10 +42,14 @@ def main(arguments: list[str]) -> None:
     with _scratch_database():
         rows = []
         for row in run(options.only, Sizes()):
-            print(f"{row.name:<52}{row.n:>9,}{row.value:>14,.1f} {row.unit}", flush=True)
+            print(f"{row.name:<52}{row.n:>9,}{row.value:>14,.1f} {_unit(row)}", flush=True)
             rows.append(row.as_dict())
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _unit(row: Row) -> str:
+    return f"{row.unit} (aim: {row.aim})" if row.aim else row.unit
 
 
 @contextmanager

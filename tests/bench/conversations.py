@@ -12,12 +12,14 @@ from chatapp import transcript
 from chatapp.drafts import Draft
 from chatapp.llm.tokens import TokenCounter
 from chatapp.models import Message, Session
-from chatapp.selectors import counter_of
-from compaction.models import CompactionState, SessionSummary
+from chatapp.selectors import counter_of, path_messages
+from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.services.profiles import assign_profile
 from tests.bench.texts import Phrases, turn_columns
 
 SUMMARY = "## Decisions\nThe parts ship in March; the budget is 40 000 and stays. " * 8
 CHUNK = 5000
+WINDOW_BATCH = 12
 
 
 def owner() -> Any:
@@ -83,6 +85,51 @@ def summarise_all_but(session: Session, left: int) -> None:
             "covered_messages": count,
             "covered_tokens": last.tokens_through,
         },
+    )
+
+
+def windowed(count: int, *, left: int) -> Session:
+    """Return a session of that age with preset `sliding_window`, worked off batch by batch.
+
+    The last `left` messages stand behind the cursor.
+    """
+    session = stored(count)
+    assign_profile(session, "sliding_window")
+    while (waiting := _behind_cursor(session) - left) > 0:
+        summarise_next(session, min(WINDOW_BATCH, waiting))
+    return fresh(session)
+
+
+def _behind_cursor(session: Session) -> int:
+    state = CompactionState.objects.select_related("branch").get(pk=session.active_branch_id)
+    return int(state.branch.message_count - state.covered_messages)
+
+
+def summarise_next(session: Session, count: int) -> None:
+    """Store a summary of the next messages with its links, without asking a model."""
+    state = CompactionState.objects.get(pk=session.active_branch_id)
+    behind = path_messages(session.branch, after=state.cursor)
+    rows = list(behind.only("position", "tokens", "tokens_through", "created_at")[:count])
+    made = SessionSummary.objects.create(
+        session=session,
+        branch=session.branch,
+        summary_text=SUMMARY,
+        summary_tokens=counter_of(session).count(SUMMARY),
+        first_message=rows[0],
+        last_message=rows[-1],
+        trigger="proactive",
+        reason="message_window",
+        message_count=count,
+        covers_from=rows[0].position,
+        covers_through=rows[-1].position,
+    )
+    links = [SessionSummaryMessage(summary=made, message=row) for row in rows]
+    SessionSummaryMessage.objects.bulk_create(links)
+    state.cursor, state.covered_tokens = rows[-1].position, rows[-1].tokens_through
+    state.covered_messages += count
+    state.last_consolidated_at = made.created_at
+    state.save(
+        update_fields=["cursor", "covered_tokens", "covered_messages", "last_consolidated_at"]
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,12 +15,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table. `n` is the size it was measured at: messages, mostly."""
+    """One line of the table. `n` is the size it was measured at: messages, mostly.
+
+    `aim` is what was asked for, in words, where something was.
+    """
 
     name: str
     n: int
     value: float
     unit: str
+    aim: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,6 +73,12 @@ def cpu(spent: list[Spent]) -> float:
 def wall(spent: list[Spent]) -> float:
     """Return the median of the clock's milliseconds."""
     return statistics.median(one.wall for one in spent)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that `share` percent of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered) / 100) - 1)]
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from itertools import cycle
-from pathlib import Path
 
-from django.db import connection
 from rest_framework.authtoken.models import Token
 
 from tests.bench.conversations import owner, stored, summarise_all_but
 from tests.bench.instant import ANSWER
 from tests.bench.measure import Row
+from tests.bench.processes import environment, own_queue, processor_seconds, web_server
 from tests.bench.sizes import Sizes
 
 CLIENTS = 4
 PAGE = 100
 FLOOR = "/floor/"
-START_SECONDS = 30
 
 
 def measure(sizes: Sizes) -> Iterator[Row]:
@@ -38,7 +31,7 @@ def measure(sizes: Sizes) -> Iterator[Row]:
     address = f"/api/v1/sessions/{session.pk}/messages/"
     bodies = cycle(json.dumps({"role": role, "content": ANSWER}) for role in ("user", "assistant"))
     newest = f"{address}?order=newest&page_size={PAGE}"
-    with _worker() as (port, process):
+    with own_queue(), web_server(environment()) as (port, process):
         # Clients of their own: a worker hangs up on those that were silent for five seconds.
         idler, reader, writer = (_Client(port=port, token=token.key) for _ in range(3))
         works = (
@@ -48,20 +41,11 @@ def measure(sizes: Sizes) -> Iterator[Row]:
         )
         for name, work in works:
             work()
-            before = _processor_seconds(process)
+            before = processor_seconds(process)
             requests, seconds = _hammer(work, sizes.requests)
-            spent = 1000 * (_processor_seconds(process) - before) / requests
+            spent = 1000 * (processor_seconds(process) - before) / requests
             yield Row(name=name, n=count, value=requests / seconds, unit="requests/s")
             yield Row(name=f"{name}, the worker's part", n=count, value=spent, unit="CPU ms")
-
-
-def _processor_seconds(process: subprocess.Popen[bytes]) -> float:
-    """Return the processor time of a process, children excluded; 0 where there is no /proc."""
-    try:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class _Client(threading.local):
@@ -105,48 +89,3 @@ def _together(work: Callable[[], None], *, count: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-@contextmanager
-def _worker() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """Run the product's server with one worker on the benchmark's database; yield its port too."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    connection.close()
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "tests.bench.floor:application",
-        "--port",
-        str(port),
-    ]
-    ours = {"DATABASE_URL": _database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    process = subprocess.Popen(
-        [*command, "--log-level", "warning", "--no-access-log"], env=os.environ | ours
-    )
-    try:
-        _wait_for(port, process)
-        yield port, process
-    finally:
-        process.terminate()
-        process.wait(timeout=START_SECONDS)
-
-
-def _database_url() -> str:
-    """Return the address of the database that this process has open."""
-    config = connection.settings_dict
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{config['NAME']}"
-    who = f"{config['USER']}:{config['PASSWORD']}" if config["PASSWORD"] else config["USER"]
-    return f"postgres://{who}@{config['HOST']}:{config['PORT'] or 5432}/{config['NAME']}"
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.05)
-    raise RuntimeError("The server did not start.")

@@ -19,6 +19,13 @@ class Sizes:
     counted_characters: int = 2_000_000
     imported: int = 10_000
     requests: int = 400
+    writers: tuple[int, ...] = (1, 4, 8)
+    writing_seconds: float = 4.0
+    paced_turns: int = 240
+    pace_seconds: float = 0.25
+    summariser_seconds: float = 0.5
+    ages: tuple[int, ...] = (100, 1_000, 10_000)
+    windows: int = 5
 
 
 TINY = Sizes(
@@ -32,4 +39,11 @@ TINY = Sizes(
     counted_characters=2_000,
     imported=20,
     requests=6,
+    writers=(1,),
+    writing_seconds=0.2,
+    paced_turns=3,
+    pace_seconds=0.01,
+    summariser_seconds=0.0,
+    ages=(100,),
+    windows=1,
 )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.bench.__main__ import THEMES
 from tests.bench.sizes import TINY
 from tests.bench.themes import run
+
+# A process's own clock ticks every 10 ms, and the tiny sizes may take less than that; what hardly
+# runs compacts nothing and delays nobody.
+MAY_BE_NOTHING = {"CPU ms", "summarised/s", "runs", "turns"}
+AIMED = {"storing": "flat", "waiting": "none"}
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -15,8 +22,23 @@ def test_every_theme_measures_something(theme):
     rows = list(run([theme], TINY))
 
     assert rows
-    # A process's own clock ticks every 10 ms: the tiny sizes may take less than that.
-    assert all(row.unit and (row.value > 0 or row.unit == "CPU ms") for row in rows)
+    assert all(row.name and row.unit for row in rows)
+    assert [row for row in rows if row.value <= 0 and row.unit not in MAY_BE_NOTHING] == []
+
+
+def test_every_named_theme_is_a_module_and_every_module_of_rows_is_named():
+    folder = Path(__file__).parent
+    measuring = {one.stem for one in folder.glob("*.py") if "\ndef measure(" in one.read_text()}
+
+    assert set(THEMES) == measuring
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("theme", AIMED)
+def test_a_row_that_the_issue_has_an_aim_for_says_it(theme):
+    aims = {row.aim for row in run([theme], TINY)} - {""}
+
+    assert aims == {AIMED[theme]}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from urllib.parse import urlencode
+from uuid import uuid4
 
 import pytest
 from django.contrib import admin
@@ -22,8 +23,10 @@ from compaction.models import (
     CompactionRun,
     CompactionState,
     CompactionStep,
+    ModelBreaker,
     SessionSummary,
     SessionSummaryMessage,
+    WorkerHeartbeat,
 )
 from compaction.services.compact import compact_branch
 from compaction.services.profiles import find_profile, save_profile
@@ -37,9 +40,13 @@ MODELS = (
     CompactionRun,
     CompactionState,
     CompactionStep,
+    ModelBreaker,
     SessionSummary,
     SessionSummaryMessage,
+    WorkerHeartbeat,
 )
+# Rows of the installation, not of a session.
+OF_NO_SESSION = (CompactionProfile, ModelBreaker, WorkerHeartbeat)
 LONG_COLUMNS = {
     "messages": ("content", "parts", "tool_calls", "reasoning", "summary", "metadata", "usage"),
     "sessions": ("system_prompt", "tools", "metadata"),
@@ -47,6 +54,7 @@ LONG_COLUMNS = {
     "compaction_runs": ("error", "instructions"),
     "compaction_steps": ("error", "output"),
     "compaction_profiles": ("parameters",),
+    "compaction_breakers": ("last_error",),
 }
 
 
@@ -160,6 +168,13 @@ class Grown:
             CompactionProfile(name=f"p{number}", description=text, parameters={}, is_current=True)
             for number in numbers
         )
+        ModelBreaker.objects.bulk_create(
+            ModelBreaker(model=f"{text} {number}", last_error=text, opened_at=timezone.now())
+            for number in numbers
+        )
+        WorkerHeartbeat.objects.bulk_create(
+            WorkerHeartbeat(id=uuid4(), kind="queue", host=text, pid=7, run=run) for run in runs
+        )
 
 
 @pytest.fixture
@@ -237,7 +252,7 @@ def test_searching_for_anything_never_fails(admin_client, nasty, model, text):
     assert admin_client.get(list_of(model, q=text)).status_code == 200
 
 
-@pytest.mark.parametrize("model", [m for m in MODELS if m is not CompactionProfile])
+@pytest.mark.parametrize("model", [m for m in MODELS if m not in OF_NO_SESSION])
 def test_the_search_finds_rows_by_the_sessions_title(admin_client, owner, model):
     grown = Grown(owner, text="Boots and a tent pole")
     grown.grow(1)

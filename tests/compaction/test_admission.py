@@ -144,6 +144,8 @@ def test_when_its_time_is_over_one_run_tries_and_closes_the_breaker(session, lim
     ModelBreaker.objects.update(retry_at=timezone.now())
     CompactionRun.objects.filter(pk=run.pk).update(waits_until=timezone.now())
     assert sweep_runs().requeued_runs >= 1
+    other = execute_run(check_branch(another(session)).pk)
+    assert (other.status, other.error_code) == ("succeeded", "")
     done = execute_run(run.pk)
     assert (done.status, done.error_code, done.error) == ("succeeded", "", "")
     assert ModelBreaker.objects.get().state == "closed"
@@ -219,10 +221,13 @@ def test_the_embedded_model_has_no_breaker(session, limits, use_models):
     assert compact(session).status == "succeeded"
 
 
-def test_an_operator_closes_it_by_hand(session, limits, model_server):
+def test_an_operator_closes_it_by_hand_and_what_waits_is_delivered(session, limits, model_server):
     opened(session, limits, model_server)
+    run = execute_run(check_branch(session).pk)
+    assert run.waits_until > timezone.now()
     close("default")
-    assert execute_run(check_branch(session).pk).status == "succeeded"
+    assert sweep_runs().requeued_runs == 1
+    assert execute_run(run.pk).status == "succeeded"
 
 
 def test_a_second_automatic_run_takes_the_place_of_one_that_would_wait(

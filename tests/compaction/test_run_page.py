@@ -259,6 +259,10 @@ def test_hostile_text_is_text_in_the_drawing_and_the_panel(admin_client, owner):
 # --- what a run without a result means ------------------------------------------------------------
 
 
+# Codes that have a name because more than one place needs them.
+CODES = {"OVER_BUDGET", "BREAKER_OPEN"}
+
+
 def codes_in(source: str) -> set[str]:
     """Every code that a module gives to a run: keywords, `fail`, SummaryFailed, assignments."""
     found: set[str] = set()
@@ -269,8 +273,8 @@ def codes_in(source: str) -> set[str]:
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             given += node.args[1:2] if name == "fail" else []
             given += node.args[:1] if name == "SummaryFailed" else []
-        elif isinstance(node, ast.Assign) and "BREAKER_OPEN" in ast.unparse(node.targets[-1]):
-            given += node.value.elts
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CODES:
+            given.append(node.value)
         elif isinstance(node, ast.Assign) and "error_code" in ast.unparse(node.targets[0]):
             given += getattr(node.value, "elts", [node.value])[:1]
         found |= {each.value for each in given if isinstance(each, ast.Constant)}

@@ -208,9 +208,28 @@ def test_who_may_change_breakers_closes_them(looker):
     [(0, ("good", "Alive")), (170, ("good", "Alive")), (190, ("bad", "Silent"))],
     ids=["now", "170 s", "190 s"],
 )
-def test_a_worker_is_silent_after_180_seconds(admin_client, silent_for, badge):
-    a_worker(silent_for=silent_for)
+def test_a_worker_with_a_run_is_silent_after_180_seconds(admin_client, owner, silent_for, badge):
+    a_worker(silent_for=silent_for, run=a_run(owner))
     assert badges(admin_client.get(list_of(WorkerHeartbeat)).text) == [badge]
+
+
+def test_an_idle_worker_that_tells_nothing_is_no_fault(admin_client):
+    """Only the process that sweeps tells that it lives while nothing is to do."""
+    worker = a_worker(silent_for=4000)
+    assert cell(admin_client.get(list_of(WorkerHeartbeat)).text, "standing") == ["Quiet"]
+    assert "It has nothing to do, or it ended" in admin_client.get(page_of(worker)).text
+
+
+def test_silent_workers_and_open_breakers_are_filtered(admin_client, owner):
+    run = a_run(owner)
+    silent = a_worker(silent_for=200, run=run)
+    a_worker(silent_for=100, run=run)
+    a_worker(silent_for=200)
+    a_breaker("closed one")
+    opened = an_open_one()
+    for row, value in ((silent, "silent"), (opened, "open")):
+        address = f"{list_of(type(row))}?state={value}"
+        assert rows_in(admin_client.get(address)) == [row]
 
 
 def test_the_list_of_workers_tells_kind_host_and_process(admin_client):

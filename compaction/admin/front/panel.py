@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -19,10 +20,12 @@ from chatapp.days import days_between, utc_day
 from chatapp.models import Session
 from chatapp.site import OperatorsSite
 from compaction.admin.acting import may_run
+from compaction.admin.front.attention import attentions_of
 from compaction.admin.front.parts import Plot
 from compaction.admin.front.plots import plots_of
-from compaction.admin.front.tiles import span_words, tiles_of
-from compaction.figures import DAYS_SHOWN, newest_figures, oldest_waiting, recent_figures
+from compaction.admin.front.tiles import tiles_of
+from compaction.admin.words import span_words
+from compaction.figures import DAYS_SHOWN, newest_figures, recent_figures, waiting_runs
 from compaction.models import CompactionRun, DailyFigures, SessionSummary
 from compaction.services.figures import refresh_figures
 
@@ -36,13 +39,16 @@ def front_panel(request: HttpRequest) -> SafeString | str:
     now = timezone.now()
     stored = recent_figures(utc_day(now))
     newest = stored[-1] if stored else newest_figures()
-    shown: dict[str, Any] = {"refresh_url": reverse(f"admin:{REFRESH}") if may_run(request) else ""}
+    shown: dict[str, Any] = {
+        "refresh_url": reverse(f"admin:{REFRESH}") if may_run(request) else "",
+        "attentions": attentions_of(request),
+    }
     if newest is None or not newest.sessions:
         shown["is_empty"] = not Session.objects.exists()
     else:
         shown |= {
             "as_of": as_of(newest.refreshed_at, now),
-            "tiles": tiles_of(request, newest, waiting_since=oldest_waiting(), now=now),
+            "tiles": tiles_of(request, newest, waiting_since=_oldest_queued(now), now=now),
             "plots": _plots(stored, utc_day(now)),
             "days": DAYS_SHOWN,
         }
@@ -84,6 +90,12 @@ def _plots(stored: Sequence[DailyFigures], today: date) -> list[Plot]:
     ]
     plots = plots_of(days)
     return plots if any(plot.drawing for plot in plots) else []
+
+
+def _oldest_queued(now: datetime) -> datetime | None:
+    """Return since when the oldest run waits for a worker; those put off to a time do not."""
+    ready = Q(waits_until__isnull=True) | Q(waits_until__lte=now)
+    return waiting_runs().filter(ready).values_list("created_at", flat=True).first()
 
 
 def _may_view(request: HttpRequest, model: Any) -> bool:

@@ -16,6 +16,7 @@ from chatapp.admin.filters import days_value
 from chatapp.days import utc_day
 from chatapp.models import Message, Session
 from compaction.admin.filters import FAILURES
+from compaction.admin.words import span_words
 from compaction.conf import compaction_settings
 from compaction.models import CompactionRun, DailyFigures
 
@@ -98,20 +99,6 @@ def _queue_tile(waiting_since: datetime | None, now: datetime) -> Tile:
     else:
         note, tone = "The oldest run waits this long", ""
     return Tile(title=title, value=span_words(age), url=url, note=note, tone=tone)
-
-
-def span_words(span: timedelta) -> str:
-    """Return a span of time, short: 45 s, 12 min, 3 h 5 min, 2 days."""
-    seconds = int(span.total_seconds())
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} days"
 
 
 def _list_of(request: HttpRequest, model: type[Model], **filters: Any) -> str:

@@ -10,11 +10,15 @@ from django.core.exceptions import ValidationError
 
 from chatapp.admin import cells
 from compaction.engine.parameters import Profile
-from compaction.engine.profile import ENVIRONMENT, PRESETS, ProfileError
+from compaction.engine.profile import ENVIRONMENT, PRESETS, WINDOW_ENVIRONMENT, ProfileError
 from compaction.models import CompactionProfile
 
 OWN_MODEL_WORDS = "the session's own"
-VARIABLES = {parameter: variable for variable, parameter in ENVIRONMENT.items()}
+VARIABLES = {
+    parameter: variable for variable, parameter in (ENVIRONMENT | WINDOW_ENVIRONMENT).items()
+}
+# Names of the source documents that say something else than the parameter does.
+LABELS = {"compression_cooldown_sec": "Maximum age"}
 PARAMETERS = {item.name: item for item in fields(Profile)}
 _ABSENT = object()
 
@@ -44,7 +48,7 @@ class Change:
 
 def label_of(name: str) -> str:
     """Return a parameter's name in words."""
-    return name.replace("_", " ").capitalize()
+    return LABELS.get(name, name.replace("_", " ").capitalize())
 
 
 def value_words(name: str, value: Any) -> str:

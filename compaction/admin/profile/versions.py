@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.parts import Table
 from compaction.admin.profile.values import Change, differences
-from compaction.admin.tables import when
+from compaction.admin.words import when
 from compaction.models import CompactionProfile
 
 VERSIONS_SHOWN = 20

@@ -8,7 +8,6 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
@@ -20,12 +19,14 @@ from compaction.admin import words
 from compaction.admin.acting import for_each, may_run, queued
 from compaction.admin.filters import Reason, RunStatus, Trigger
 from compaction.admin.ladder.panel import ladder_panels
+from compaction.admin.run.cancelled import cancelled
 from compaction.admin.run.explained import explained_panel, offers_retry
 from compaction.admin.run.sums import has_result, sums_of
 from compaction.admin.run.tree import tree_panel
+from compaction.admin.run.waiting import waiting_panel
 from compaction.admin.tables import step_table, summary_table
 from compaction.models import CompactionRun, CompactionStep
-from compaction.services.runs import cancel_run, retry_run
+from compaction.services.runs import retry_run
 
 SUMMARIES_SHOWN = 20
 # The list has room for so much of an error; the run's page has all of it.
@@ -70,6 +71,7 @@ class CompactionRunAdmin(WideList):
         "tokens_after",
         "cost",
         "started_at",
+        "waits_until",
         "finished_at",
         "created_at",
         "session__title",
@@ -112,12 +114,22 @@ class CompactionRunAdmin(WideList):
                 "chunk_count",
                 "depth",
                 "was_truncated",
+                "spent_shown",
                 "cost_shown",
             ),
         ),
         Section(
             title="Times",
-            fields=("created_at", "started_at", "finished_at", "took", "restarts", "worker"),
+            fields=(
+                "created_at",
+                "waits_until",
+                "started_at",
+                "finished_at",
+                "took",
+                "restarts",
+                "worker",
+            ),
+            optional={"waits_until": "waits_until"},
         ),
     )
 
@@ -148,10 +160,7 @@ class CompactionRunAdmin(WideList):
     def cancel(self, request: HttpRequest, queryset: QuerySet[CompactionRun]) -> None:
         """Cancel every selected run that has not ended."""
 
-        def stop(run: CompactionRun) -> SafeString:
-            return format_html("{} is cancelled.", cells.row_link(cancel_run(run)))
-
-        for_each(request, self.chosen(request, queryset), stop)
+        for_each(request, self.chosen(request, queryset), cancelled)
 
     def buttons_for(self, request: HttpRequest, obj: CompactionRun) -> list[str]:
         """An unfinished run can be cancelled; the explanation of a failed one has "Run again"."""
@@ -242,6 +251,11 @@ class CompactionRunAdmin(WideList):
         """Return what its calls cost."""
         return words.money(sums_of(run).cost)
 
+    @admin.display(description="Tokens spent")
+    def spent_shown(self, run: CompactionRun) -> str:
+        """Return the tokens in and out of all its model calls: what a budget of an hour limits."""
+        return f"{run.spent_tokens:,} in and out of a model"
+
     @admin.display(description="Ratio")
     def ratio_shown(self, run: CompactionRun) -> str:
         """Return the summary's size as a part of its input."""
@@ -266,8 +280,9 @@ class CompactionRunAdmin(WideList):
         ]
 
     def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
-        """Return what a run without a result means, its ladder, and the tree of its steps."""
-        found = (explained_panel(request, obj), *ladder_panels(obj), tree_panel(obj))
+        """Return what a run waits for or ended with, its ladder, and the tree of its steps."""
+        said = (waiting_panel(request, obj), explained_panel(request, obj))
+        found = (*said, *ladder_panels(obj), tree_panel(obj))
         return [panel for panel in found if panel is not None]
 
     def tables_for(self, request: HttpRequest, obj: CompactionRun) -> list[Table]:

@@ -17,7 +17,7 @@ from compaction.models import SessionSummary, SessionSummaryMessage
 from compaction.selectors import summaries_of
 
 PINNED = Fate(sign="◆", name="pinned", words="Pinned: sent verbatim")
-_COLUMNS = ("status", "covers_through", "created_at", "branch")
+_COLUMNS = ("status", "covers_through", "created_at", "branch", "archived")
 
 
 def fates_of(standing: Standing, rows: list[Message]) -> dict[Any, Fate]:
@@ -89,8 +89,8 @@ def _of_message(standing: Standing, row: Message, summary: SessionSummary | None
     if row.position > standing.cursor:
         if row.position >= standing.sent_from:
             return PINNED if row.pinned else KEPT
-        return Fate(sign="○", name="left-out", words="Not sent (history limit)")
-    by = summary_link(summary) if summary else "an imported placeholder, without a summary row"
+        return Fate(sign="○", name="left-out", words=f"Not sent ({standing.limit_words})")
+    by = _covering_link(summary) if summary else "an imported placeholder, without a summary row"
     if row.pinned:
         words = format_html("Pinned: sent verbatim although covered by {}", by)
         return Fate(sign="◆", name="pinned", words=words)
@@ -100,6 +100,12 @@ def _of_message(standing: Standing, row: Message, summary: SessionSummary | None
     return Fate(sign="▤", name="covered", words=format_html("Covered by {}", by))
 
 
-def summary_link(summary: SessionSummary) -> SafeString | str:
+def _covering_link(summary: SessionSummary) -> SafeString:
+    link = summary_link(summary)
+    return format_html("{} (an archive)", link) if summary.archived else link
+
+
+def summary_link(summary: SessionSummary) -> SafeString:
     """Return a link to a summary by its short name."""
-    return cells.row_link(summary, f"summary {cells.short_id(summary.pk)}")
+    url = cells.change_url(SessionSummary, summary.pk)
+    return cells.link(f"summary {cells.short_id(summary.pk)}", url)

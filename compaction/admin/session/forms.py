@@ -35,7 +35,15 @@ from compaction.services.situation import situation_of
 
 CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
-_LEAN = ("covers_from", "covers_through", "message_count", "created_at", "branch", "session")
+_LEAN = (
+    "covers_from",
+    "covers_through",
+    "message_count",
+    "created_at",
+    "archived",
+    "branch",
+    "session",
+)
 
 Do = Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
 
@@ -179,7 +187,8 @@ class TakeBackForm(RestoreForm):
 
 def _choice_words(row: SessionSummary) -> str:
     first, last = cells.place(row.covers_from), cells.place(row.covers_through)
-    return f"{cells.short_id(row.pk)}: {row.message_count:,} messages, positions {first} – {last}"
+    name = f"{cells.short_id(row.pk)}{' (archive)' if row.archived else ''}"
+    return f"{name}: {row.message_count:,} messages, positions {first} – {last}"
 
 
 def _make_restore(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:

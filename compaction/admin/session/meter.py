@@ -67,6 +67,7 @@ def meter_panel(standing: Standing) -> Panel:
             "rows": [_row(name, reading) for name in reading.parts if _is_shown(name, reading)],
             "used": cells.number(sum(standing.parts.values())),
             "left_out": cells.number(standing.left_out_tokens) if standing.left_out_tokens else "",
+            "limit": standing.limit_words,
             "next_request": request_url(standing.session),
         },
     )

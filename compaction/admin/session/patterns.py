@@ -20,6 +20,7 @@ _TILES = {
     "cross": ("M0 8L8 0M0 0L8 8",),
     "rows": ("M0 4H8",),
     "columns": ("M4 0V8",),
+    "grid": ("M0 4H8M4 0V8",),
     "dots": ("M3.2 4a.8.8 0 1 0 1.6 0a.8.8 0 1 0-1.6 0",),
 }
 # The pattern of each part; parts that are missing here are plain.
@@ -33,6 +34,7 @@ PATTERNS = {
     "summary-b": "rows",
     "summary-older": "cross",
     "summary": "lines",
+    "archive": "grid",
     "rules": "columns",
     "bare": "dots",
     "left-out": "back",

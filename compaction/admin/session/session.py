@@ -89,7 +89,7 @@ class CompactedSessionAdmin(SessionAdmin):
         """Return meter, state, strip, timeline, messages; a sentence where that cannot be told."""
         try:
             standing = Standing(situation=situation_for(request, obj))
-            panels = [meter_panel(standing), state_panel(standing), strip_panel(standing)]
+            panels = [meter_panel(standing), state_panel(standing.situation), strip_panel(standing)]
         except REFUSALS as refusal:
             sentence = format_html('<p class="panel-more">{}</p>', refusal)
             return [Panel(title="Compaction", body=sentence), *super().panels_for(request, obj)]

@@ -34,6 +34,7 @@ _OF_SUMMARY = (
     "approx_tokens",
     "summary_tokens",
     "reason",
+    "archived",
 )
 
 
@@ -95,11 +96,11 @@ class Standing:
 
     @cached_property
     def sent_from(self) -> int:
-        """The first position behind the cursor that is sent; later where `history_limit` cuts.
+        """The first position behind the cursor that is sent; later where the profile limits that.
 
         The same rule as Situation.kept, worked out from places alone.
         """
-        behind, limit = self.cursor + 1, self.situation.profile.history_limit
+        behind, limit = self.cursor + 1, self.situation.profile.sent_limit
         state = self.situation.state
         if not limit or self.branch.message_count - state.covered_messages <= limit:
             return behind
@@ -113,6 +114,13 @@ class Standing:
         questions = rows.filter(role=Message.Role.USER)
         last = rows_before(self.stretches, questions, start=behind, most=1)
         return last[0].position if last else behind
+
+    @property
+    def limit_words(self) -> str:
+        """What limits how many messages are sent; the smaller where two do."""
+        profile = self.situation.profile
+        by_history = profile.history_limit == profile.sent_limit
+        return "history limit" if by_history else "context size"
 
     @cached_property
     def question(self) -> Message | None:

@@ -5,40 +5,58 @@ from __future__ import annotations
 from typing import Any
 
 from django.template.loader import render_to_string
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel
+from chatapp.admin.path_page import place_url
+from chatapp.models.message import POSITION_STEP
 from compaction.admin import words
-from compaction.admin.session.standing import Standing
-from compaction.admin.tables import when
-from compaction.models import CompactionRun
+from compaction.admin.session.backlog import Line, backlog_lines
+from compaction.admin.session.holder import holder_words
+from compaction.admin.session.trigger_rows import trigger_rows
+from compaction.admin.words import when
+from compaction.models import SessionSummary
 from compaction.services.describe import branch_facts
 from compaction.services.situation import Situation
 
 
-def state_panel(standing: Standing) -> Panel:
-    """Return the panel of the active branch's state."""
-    situation = standing.situation
+def state_panel(situation: Situation, title: str = "Compaction of the active branch") -> Panel:
+    """Return the panel of a branch's state."""
     facts = branch_facts(situation)
-    due = facts["due"]
     body = render_to_string(
         "admin/compaction/state.html",
         {
-            "lines": [
-                ("Summarised", _covered(situation)),
-                ("Last compaction", when(situation.state.last_consolidated_at)),
-                ("Profile", profile_words(situation)),
-                ("Now", activity(situation)),
-                ("Asked again", "yes: it is looked at again" if facts["pending"] else "no"),
-                ("Due", _due_words(situation, due)),
-            ],
-            "triggers": [_trigger(situation, rule) for rule in facts["triggers"]],
+            "lines": _lines(situation, facts),
+            "triggers": trigger_rows(situation, facts["triggers"]),
             "is_enabled": situation.profile.enabled,
         },
     )
-    return Panel(title="Compaction of the active branch", body=body)
+    return Panel(title=title, body=body)
+
+
+def _lines(situation: Situation, facts: dict[str, Any]) -> list[Line]:
+    state = situation.state
+    lines: list[Line] = [
+        ("Summarised", _covered(situation)),
+        ("Last message summarised (last_consolidated)", _last(situation)),
+        ("Last compaction (last_consolidated_at)", when(state.last_consolidated_at)),
+        *backlog_lines(situation),
+        ("Profile", profile_words(situation)),
+        ("Now (is_consolidating)", activity(situation)),
+        (
+            "Asked again (pending_consolidation)",
+            "yes: it is looked at again" if facts["pending"] else "no",
+        ),
+        ("Due", _due_words(situation, facts["due"])),
+    ]
+    if facts["draft"] is not None:
+        lines.append(("Draft", _draft_words(facts["draft"])))
+    if state.look_again_at is not None:
+        lines.append(("Looked at again", look_again_words(situation)))
+    return lines
 
 
 def _covered(situation: Situation) -> str:
@@ -49,6 +67,32 @@ def _covered(situation: Situation) -> str:
         f"Up to position {cells.place(state.cursor)}: {state.covered_messages:,} messages, "
         f"{state.covered_tokens:,} tokens."
     )
+
+
+def _last(situation: Situation) -> SafeString | str:
+    """Return document 001's `last_consolidated`: index and sequence id, where it can be seen."""
+    state, session = situation.state, situation.session
+    if not state.cursor:
+        return "—"
+    told = f"index {state.covered_messages:,}, sequence id {state.cursor / POSITION_STEP:.6f}"
+    if session.active_branch_id != situation.branch.pk:
+        return told
+    return cells.link(told, place_url(session.pk, state.cursor))
+
+
+def _draft_words(draft: Any) -> SafeString:
+    link = cells.link("A summary", cells.change_url(SessionSummary, draft))
+    return format_html("{} is ready and counts when a rule asks for it.", link)
+
+
+def look_again_words(situation: Situation) -> str:
+    """Return when time alone may make a compaction due."""
+    moment = situation.state.look_again_at
+    if moment is None:
+        return "—"
+    if moment <= timezone.now():
+        return "Now: with the next sweep, once a minute."
+    return f"At {when(moment)}, also if nothing is said."
 
 
 def profile_words(situation: Situation) -> SafeString:
@@ -70,18 +114,7 @@ def activity(situation: Situation) -> SafeString | str:
     state = situation.state
     sentences: list[SafeString | str] = []
     if state.is_consolidating:
-        run = CompactionRun.objects.filter(
-            session=situation.session,
-            branch=situation.branch,
-            status=CompactionRun.Status.RUNNING,
-            worker=state.lease_owner,
-        ).only("pk", "status", "created_at")
-        who = cells.row_link(run.first(), "a run")
-        sentences.append(
-            format_html(
-                "A worker compacts it ({}); its lease ends {}.", who, when(state.lease_expires_at)
-            )
-        )
+        sentences.append(holder_words(state))
     if state.failures:
         times = "run" if state.failures == 1 else f"{state.failures} runs"
         sentences.append(f"The last {times} failed.")
@@ -89,15 +122,3 @@ def activity(situation: Situation) -> SafeString | str:
         sentences.append(f"Automatic runs wait until {when(state.backoff_until)}.")
     said = format_html_join(" ", "{}", ((sentence,) for sentence in sentences))
     return said or "Nobody works on it."
-
-
-def _trigger(situation: Situation, rule: dict[str, Any]) -> dict[str, Any]:
-    """Return how far away a trigger is, in words and as a small bar."""
-    name = words.rule_words(rule["reason"], has_summary=bool(situation.state.cursor))
-    now, limit = rule["now"], rule["limit"]
-    return {
-        "name": name,
-        "bar": cells.bar(now, limit, f"{name}: {now:,} of {limit:,}"),
-        "words": f"{now:,} of {limit:,}; {rule['left']:,} to go",
-        "is_due": not rule["left"],
-    }

@@ -14,9 +14,10 @@ KIND_NAMES = {
     "older": "Older summaries, taken together",
     "summary": "Summarised",
     "summary-b": "Summarised (the next one)",
+    "archive": "Archive: stored unsummarised",
     "rules": "Rules: always sent first",
     "bare": "Covered without a summary row",
-    "left-out": "Not sent (history limit)",
+    "left-out": "Not sent (limit of messages)",
     "kept": "Kept: sent verbatim",
 }
 
@@ -69,7 +70,8 @@ def _behind_the_cursor(standing: Standing) -> list[Stretch]:
                 start=begin,
                 end=end,
                 label="not sent",
-                said=f"Not sent, because the profile has a history limit: {_places(begin, end)}",
+                said=f"Not sent, because the profile has a {standing.limit_words}: "
+                f"{_places(begin, end)}",
             )
         )
     if head >= standing.sent_from:
@@ -99,13 +101,16 @@ def _older(standing: Standing, first: SessionSummary) -> Stretch:
 
 def _summary(row: SessionSummary, *, even: bool, is_sent: bool) -> Stretch:
     sends = "its text is sent" if is_sent else "newer summaries have taken it in"
+    what = "Archive" if row.archived else "Summary"
+    name = cells.short_id(row.pk)
+    kind = "summary" if even else "summary-b"
     return Stretch(
-        kind="summary" if even else "summary-b",
+        kind="archive" if row.archived else kind,
         start=row.covers_from,
         end=row.covers_through,
-        label=cells.short_id(row.pk),
+        label="archive" if row.archived else name,
         summary=row,
-        said=f"Summary {cells.short_id(row.pk)} of {row.message_count:,} messages, "
+        said=f"{what} {name} of {row.message_count:,} messages, "
         f"{_places(row.covers_from, row.covers_through)}; "
         f"{words.before_after(row.approx_tokens, row.summary_tokens)} tokens; "
         f"{words.reason_words(row.reason)}; {sends}",

@@ -16,7 +16,7 @@ from chatapp.admin.parts import Table
 from chatapp.models import Session
 from compaction.admin import words
 from compaction.admin.summary.differences import Change, Differences, differences_of
-from compaction.admin.tables import when
+from compaction.admin.words import when
 from compaction.models import SessionSummary
 
 
@@ -126,6 +126,7 @@ def _figures(summary: SessionSummary) -> dict[str, str]:
         "Messages": cells.number(summary.message_count),
         "Positions": f"{cells.place(summary.covers_from)} – {cells.place(summary.covers_through)}",
         "Truncated": "yes" if summary.truncated else "no",
+        "Archive": "yes" if summary.archived else "no",
         "Model": summary.model or "—",
         "Temperature": "—" if summary.temperature is None else f"{summary.temperature:g}",
         "Target tokens": cells.number(summary.target_summary_tokens),

@@ -13,6 +13,7 @@ from chatapp.admin import cells
 from chatapp.admin.page_forms import PageForm, RefusedError
 from compaction.admin.acting import REFUSALS, may_run, queued
 from compaction.models import CompactionProfile, SessionSummary
+from compaction.services.errors import CompactionError
 from compaction.services.restore import Restored, restore_summary
 from compaction.services.resummarize import resummarize
 
@@ -55,6 +56,15 @@ class RestoreForm(forms.Form):
         label="Take back all newer summaries that were built on it, too",
         help_text="Without this, a summary that others were built on stays as it is.",
     )
+
+
+def refuse_draft(summary: SessionSummary) -> None:
+    """Raise CompactionError for a draft: it covers nothing that could be sent again."""
+    if summary.status == Status.DRAFT:
+        raise CompactionError(
+            "It is a draft and not sent yet: its messages are sent verbatim, so there is nothing "
+            "to take back or to make again. When a rule asks for it, it counts; then it can be."
+        )
 
 
 def may_restore(request: HttpRequest) -> bool:

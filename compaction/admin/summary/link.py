@@ -53,8 +53,11 @@ class SummarySourceAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Summary")
     def of_summary(self, link: SessionSummaryMessage) -> str:
-        """Return a link to the summary."""
-        return cells.row_link(link.summary, cells.short_id(link.summary_id))
+        """Return a link to the summary; a draft has read the message, and does not cover it."""
+        name = cells.short_id(link.summary_id)
+        if link.summary.status == SessionSummary.Status.DRAFT:
+            name += " (draft: not sent yet)"
+        return cells.row_link(link.summary, name)
 
     @admin.display(description="Message")
     def of_message(self, link: SessionSummaryMessage) -> str:

@@ -24,8 +24,7 @@ def ratio_panel(summary: SessionSummary) -> Panel:
         '<div class="ratio"><p>{}</p><p>{}</p><div class="ratio-frame">{}</div>'
         '<p class="help">{}</p></div>',
         f"Of what was read, {became(summary.approx_tokens, summary.summary_tokens)}.",
-        "Of the next request's summaries and history, "
-        f"{became(summary.tokens_before, summary.tokens_after)}.",
+        f"Of the next request's summaries and history, {_of_request(summary)}.",
         bars(pairs),
         made_by(summary),
     )
@@ -36,6 +35,13 @@ def became(before: int, after: int) -> str:
     """Return the sentence: 14,500 tokens became 1,900: 13 %."""
     share = f": {100 * after / before:.0f} %" if before else ""
     return f"{before:,} tokens became {after:,}{share}"
+
+
+def _of_request(summary: SessionSummary) -> str:
+    """Return what became of a request; of a draft's, what would."""
+    said = became(summary.tokens_before, summary.tokens_after)
+    is_draft = summary.status == SessionSummary.Status.DRAFT
+    return said.replace("became", "would become") if is_draft else said
 
 
 def made_by(summary: SessionSummary) -> str:

@@ -7,7 +7,7 @@ from django.utils.html import format_html
 
 from chatapp.admin import cells
 from compaction.admin import words
-from compaction.admin.tables import when
+from compaction.admin.words import when
 from compaction.models import SessionSummary
 
 

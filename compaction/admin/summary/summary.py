@@ -20,9 +20,16 @@ from chatapp.admin.parts import Link, Panel, Section, Table
 from chatapp.admin.wide_list import WideList
 from chatapp.models import Session
 from compaction.admin.acting import for_each, may_run, queued
-from compaction.admin.filters import Ratio, Reason, Trigger
+from compaction.admin.filters import Ratio, Reason, SummaryStatus, Trigger
 from compaction.admin.summary.compare import compare_page, pair_of
-from compaction.admin.summary.forms import RESTORE, RESUMMARISE, may_restore, taken_back
+from compaction.admin.summary.forms import (
+    RESTORE,
+    RESUMMARISE,
+    may_restore,
+    refuse_draft,
+    taken_back,
+)
+from compaction.admin.summary.notices import notices_on
 from compaction.admin.summary.ratio_bar import ratio_panel
 from compaction.admin.summary.shown import SummaryCells
 from compaction.admin.summary.versions import default_comparison, version_tables
@@ -51,7 +58,8 @@ class SessionSummaryAdmin(SummaryCells, WideList):
         one_row(Session, "session"),
         CreatedSince,
         Day,
-        "status",
+        SummaryStatus,
+        "archived",
         Trigger,
         Reason,
         Ratio,
@@ -71,6 +79,7 @@ class SessionSummaryAdmin(SummaryCells, WideList):
         "tokens_after",
         "compression_ratio",
         "truncated",
+        "archived",
         "created_at",
         "session__title",
     )
@@ -143,6 +152,7 @@ class SessionSummaryAdmin(SummaryCells, WideList):
         """Queue a new version of every selected summary."""
 
         def redo(summary: SessionSummary) -> SafeString:
+            refuse_draft(summary)
             run = resummarize(summary, background=True, requested_by=request.user)
             return queued(run, summary)
 
@@ -153,6 +163,7 @@ class SessionSummaryAdmin(SummaryCells, WideList):
         """Take every selected summary back, the newest first: others were built on older ones."""
 
         def take_back(summary: SessionSummary) -> SafeString:
+            refuse_draft(summary)
             return taken_back(restore_summary(summary))
 
         rows = self.chosen(request, queryset, "branch")
@@ -188,6 +199,10 @@ class SessionSummaryAdmin(SummaryCells, WideList):
             ]
         offered = default_comparison(obj)
         return [*links, offered] if offered else links
+
+    def notices_for(self, request: HttpRequest, obj: SessionSummary) -> list[SafeString | str]:
+        """Say what an archive and a draft are."""
+        return notices_on(obj, may_redo=may_run(request))
 
     def panels_for(self, request: HttpRequest, obj: SessionSummary) -> list[Panel]:
         """Return how much smaller it made the request."""

@@ -11,7 +11,8 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.parts import Link, Table
 from compaction.admin import words
-from compaction.admin.tables import LONG_SUMMARY, when
+from compaction.admin.tables import LONG_SUMMARY
+from compaction.admin.words import when
 from compaction.models import SessionSummary
 
 VERSIONS_SHOWN = 40

@@ -26,7 +26,7 @@ from compaction.admin.ladder.climb import (
 )
 from compaction.admin.ladder.panel import ladder_body
 from compaction.explanations import explanation_of
-from compaction.models import CompactionRun, RecoveryRung
+from compaction.models import CompactionRun, RecoveryRung, SessionSummary
 
 Status = CompactionRun.Status
 REASON_CHARS = 600
@@ -37,6 +37,14 @@ MEANINGS: Mapping[str, str] = {
     "stored is lost.",
 }
 
+DRAFT_MEANING = (
+    "A summary was made ahead and waits as a draft: it is not sent before a rule asks for it."
+)
+ARCHIVE_MEANING = (
+    "No summariser could be asked: from here on the messages are sent shortened, as an archive; "
+    "nothing stored is lost. It can be summarised again."
+)
+
 
 class Runs:
     """Compactions that came by themselves or were asked for."""
@@ -46,8 +54,12 @@ class Runs:
     def rows(self, session: Session) -> QuerySet[CompactionRun]:
         """Return the session's runs that are no rung."""
         rungs = RecoveryRung.objects.filter(run=OuterRef("pk"))
+        made = SessionSummary.objects.filter(run=OuterRef("pk"))
         rows = CompactionRun.objects.filter(~Exists(rungs), session=session.pk)
-        return rows.defer("instructions")
+        return rows.defer("instructions").annotate(
+            is_draft=Exists(made.filter(status=SessionSummary.Status.DRAFT)),
+            is_archive=Exists(made.filter(archived=True)),
+        )
 
     def entries(self, session: Session, rows: Sequence[CompactionRun]) -> Mapping[Any, Entry]:
         """Return an entry a row; nothing more is read."""
@@ -65,12 +77,23 @@ class Runs:
             tone=words.status_tone(run),
             reason=reason,
             numbers=_numbers(run),
-            means=explained.means if explained else MEANINGS.get(run.status, ""),
+            means=explained.means if explained else _meaning(run),
             links=[
                 Link(label="Run", url=cells.change_url(CompactionRun, run.pk)),
                 Link(label="Branch", url=cells.change_url(Branch, run.branch_id)),
             ],
         )
+
+
+def _meaning(run: CompactionRun) -> str:
+    """Return what follows from a run that has not failed; Runs.rows told what it made."""
+    if words.waits(run):
+        return "It waits, and goes on by itself when the time has come; nothing is lost."
+    if getattr(run, "is_draft", False):
+        return DRAFT_MEANING
+    if getattr(run, "is_archive", False):
+        return ARCHIVE_MEANING
+    return MEANINGS.get(run.status, "")
 
 
 def _numbers(run: CompactionRun) -> list[tuple[str, str]]:

@@ -1,0 +1,93 @@
+"""What an operator should look at now: open breakers, waiting runs, workers that fell silent.
+
+Nothing is shown where all is well. Two queries tell: both tables of the first hold few rows, and
+the second goes over the index of unfinished runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Value
+from django.http import HttpRequest
+from django.utils import timezone
+
+from chatapp.admin import cells
+from compaction.admin.breaker import OPEN
+from compaction.admin.filters import WAITING
+from compaction.admin.silence import silent_at_work
+from compaction.admin.worker import SILENT
+from compaction.figures import waiting_runs
+from compaction.models import CompactionRun, ModelBreaker, WorkerHeartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """One line: what there is, what it means, and the list of it. `tone`: bad or busy."""
+
+    said: str
+    means: str
+    url: str
+    tone: str
+
+
+def attentions_of(request: HttpRequest) -> list[Attention]:
+    """Return the lines that the operator may see; usually none."""
+    counts = _counts()
+    found = (
+        _breakers(counts["breaker"]) if _may(request, ModelBreaker) else None,
+        _workers(counts["worker"]) if _may(request, WorkerHeartbeat) else None,
+        _runs(waiting_runs().filter(waits_until__gt=timezone.now()).count()),
+    )
+    return [line for line in found if line is not None]
+
+
+def _counts() -> Counter[str]:
+    breakers = ModelBreaker.objects.filter(opened_at__isnull=False)
+    workers = WorkerHeartbeat.objects.filter(silent_at_work())
+    rows = (
+        breakers.order_by()
+        .values_list(Value("breaker"))
+        .union(workers.order_by().values_list(Value("worker")), all=True)
+    )
+    return Counter(kind for (kind,) in rows)
+
+
+def _breakers(count: int) -> Attention | None:
+    if not count:
+        return None
+    return Attention(
+        said="1 breaker is open" if count == 1 else f"{count:,} breakers are open",
+        means="Calls of a summarising model kept failing, so it is left alone for a while.",
+        url=cells.list_url(ModelBreaker, state=OPEN),
+        tone="bad",
+    )
+
+
+def _workers(count: int) -> Attention | None:
+    if not count:
+        return None
+    return Attention(
+        said="1 worker fell silent" if count == 1 else f"{count:,} workers fell silent",
+        means="In the middle of a run, within the last day. The sweep starts such a run again.",
+        url=cells.list_url(WorkerHeartbeat, state=SILENT),
+        tone="bad",
+    )
+
+
+def _runs(count: int) -> Attention | None:
+    if not count:
+        return None
+    return Attention(
+        said="1 run waits" if count == 1 else f"{count:,} runs wait",
+        means="Put off until a time; each says for what on its page.",
+        url=cells.list_url(CompactionRun, status=WAITING),
+        tone="busy",
+    )
+
+
+def _may(request: HttpRequest, model: Any) -> bool:
+    return bool(admin.site.get_model_admin(model).has_view_permission(request))

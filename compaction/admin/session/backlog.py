@@ -1,0 +1,66 @@
+"""What waits beyond the tail of a sliding window: how much, how far it is, and in how many runs."""
+
+from __future__ import annotations
+
+import math
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chatapp.admin import cells
+from compaction.engine.sliding import archives, batch_size
+from compaction.services.situation import Situation
+
+Line = tuple[str, SafeString | str]
+
+
+def has_window(situation: Situation) -> bool:
+    """Whether the profile has a rule about the messages beyond its tail, or limits a run's."""
+    profile = situation.profile
+    return profile.enabled and any(
+        (
+            profile.compression_window_size,
+            profile.compression_hard_limit,
+            profile.compression_cooldown_sec,
+            profile.context_size,
+            profile.batch_messages,
+        )
+    )
+
+
+def backlog_lines(situation: Situation) -> list[Line]:
+    """Return what waits and how far it is summarised; nothing for profiles without a window."""
+    if not has_window(situation):
+        return []
+    lines: list[Line] = [("Waiting beyond the tail", waiting_words(situation))]
+    if situation.waiting:
+        lines.append(("Summarised of what left the tail", _progress(situation)))
+    return lines
+
+
+def waiting_words(situation: Situation) -> str:
+    """Return how many messages wait, and in how many runs of which size they go."""
+    waiting, tail = situation.waiting, situation.profile.tail
+    if not waiting:
+        return f"No message: the newest {tail:,} stay verbatim."
+    said = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
+    return f"{said}; {_runs_words(situation)}."
+
+
+def _runs_words(situation: Situation) -> str:
+    profile, waiting = situation.profile, situation.waiting
+    failures = situation.state.failures
+    size = batch_size(profile, waiting=waiting, failures=failures)
+    runs = math.ceil(waiting / size)
+    said = "one run takes all" if runs == 1 else f"about {runs:,} runs of {size:,}"
+    if archives(profile, failures):
+        return f"{said}; the next one is stored unsummarised, because runs keep failing"
+    if size < batch_size(profile, waiting=waiting, failures=0):
+        return f"{said}, fewer at once because runs failed"
+    return said
+
+
+def _progress(situation: Situation) -> SafeString:
+    covered, waiting = situation.state.covered_messages, situation.waiting
+    words = f"{covered:,} of {covered + waiting:,} messages"
+    return format_html("{} {}", words, cells.bar(covered, covered + waiting, words))

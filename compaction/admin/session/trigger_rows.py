@@ -1,0 +1,56 @@
+"""How far away each trigger is: a row with a bar, in messages, tokens or time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from chatapp.admin import cells
+from compaction.admin import words
+from compaction.engine.sliding import MAXIMUM_AGE
+from compaction.services.situation import Situation
+
+
+def trigger_rows(situation: Situation, rules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for every rule in force; one for a maximum age that does not count yet."""
+    rows = [_row(situation, rule) for rule in rules]
+    if any(rule["reason"] == MAXIMUM_AGE for rule in rules):
+        return rows
+    return [*rows, *_resting_age(situation)]
+
+
+def _row(situation: Situation, rule: dict[str, Any]) -> dict[str, Any]:
+    name = words.rule_words(rule["reason"], has_summary=bool(situation.state.cursor))
+    now, limit, left = rule["now"], rule["limit"], rule["left"]
+    is_age = rule["reason"] == MAXIMUM_AGE
+    said = _age_words(now, limit, left) if is_age else f"{now:,} of {limit:,}; {left:,} to go"
+    return {
+        "name": name,
+        "bar": cells.bar(now, limit, f"{name}: {said}"),
+        "words": said,
+        "is_due": not left,
+    }
+
+
+def _age_words(now: int, limit: int, left: int) -> str:
+    return f"waited {_span(now)} of {_span(limit)}; {_span(left)} to go"
+
+
+def _span(seconds: int) -> str:
+    return words.span_words(timedelta(seconds=seconds))
+
+
+def _resting_age(situation: Situation) -> list[dict[str, Any]]:
+    """Return the row of a maximum age while too few messages wait for it to count."""
+    profile = situation.profile
+    limit = profile.compression_cooldown_sec
+    if not limit or not profile.enabled:
+        return []
+    name = words.rule_words(MAXIMUM_AGE, has_summary=True)
+    said = (
+        f"{_span(limit)}; counts when {profile.minimum_batch:,} messages wait, "
+        f"now {situation.waiting:,} "
+        f"{'waits' if situation.waiting == 1 else 'wait'}"
+    )
+    return [{"name": name, "bar": cells.bar(0, limit, f"{name}: {said}"), "words": said}]

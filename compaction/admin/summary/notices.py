@@ -1,0 +1,42 @@
+"""What stands above everything else on the page of an archive or of a draft."""
+
+from __future__ import annotations
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from compaction.models import SessionSummary
+
+Status = SessionSummary.Status
+_ARCHIVE = (
+    "An archive: no summariser could write a summary, so the messages themselves stand here, "
+    "shortened and unsummarised. All of them are stored."
+)
+_DRAFT = (
+    "A draft: made ahead of need and not sent yet. It covers nothing: its messages are sent "
+    "verbatim. When a rule asks for it, it counts at once, without a model call; if other messages "
+    "were summarised meanwhile, it is put aside. Until then it can be neither made again nor taken "
+    "back."
+)
+
+
+def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | str]:
+    """Return the sentences; with a way to the form where the archive may be made again."""
+    found: list[SafeString | str] = []
+    if summary.archived:
+        found.append(_of_archive(summary, may_redo=may_redo))
+    if summary.status == Status.DRAFT:
+        found.append(_DRAFT)
+    return found
+
+
+def _of_archive(summary: SessionSummary, *, may_redo: bool) -> SafeString | str:
+    if summary.status != Status.ACTIVE:
+        return _ARCHIVE
+    if not may_redo:
+        return f"{_ARCHIVE} Who may start runs can have it summarised again."
+    return format_html(
+        '{} When the summariser answers again, <a href="#form-resummarise">re-summarise it</a>: '
+        "a summary of the same messages then takes its place.",
+        _ARCHIVE,
+    )
