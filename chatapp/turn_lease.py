@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
+from chatapp.connections import again_if_cut
 from chatapp.models import Session
 
 LEASE_SLACK_SECONDS = 30
@@ -57,9 +58,8 @@ class TurnLease:
 
     def give_back(self) -> None:
         """Free the session, if this lease still holds it."""
-        Session.objects.filter(pk=self._session.pk, turn_owner=self._owner).update(
-            turn_owner=None, turn_expires_at=None
-        )
+        held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner)
+        again_if_cut(lambda: held.update(turn_owner=None, turn_expires_at=None))
 
 
 def _lease_end() -> datetime:

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.checks import CheckMessage
 
 from chatapp.assembling import Context
-from chatapp.context import BaseContextBackend, Emit, Recovery, silent
+from chatapp.context import BaseContextBackend, Emit, Recovery, TurnOutcome, silent
 from chatapp.llm.errors import ModelError
 from chatapp.models import Message, Session
 from compaction.services.ahead_of_request import Preparation
@@ -65,6 +65,15 @@ class CompactionBackend(BaseContextBackend):
     def message_stored(self, session: Session, message: Message) -> None:
         """Queue a run where a trigger is due."""
         check_branch(session, message.branch)
+
+    def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
+        """Look for a trigger where no answer came, which would be the message that is heard of."""
+        if outcome.error:
+            check_branch(session)
+
+    def branch_switched(self, session: Session, old: Any, new: Any) -> None:
+        """Look at the branch that is active now: the sweep leaves the others alone."""
+        check_branch(session, new)
 
     def describe(self, session: Session) -> dict[str, Any]:
         """Return the state of the context for API and pages."""

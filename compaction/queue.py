@@ -11,6 +11,8 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
+from queue import Empty
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +28,8 @@ ROLL_UP_MINUTES = 5
 PING_SECONDS = 1
 # A worker that was told to stop leaves the queue this long to take its last result.
 LAST_RESULT_SECONDS = 1
+# Longest time that a worker holds the lock of the queue that it reads.
+READ_SECONDS = 0.1
 
 
 def enqueue_run(run_id: UUID) -> None:
@@ -145,9 +149,35 @@ def watch_workers() -> None:
     """
     from django_q import signals
 
+    _hold_no_lock_while_idle()
     signals.post_spawn.connect(_begin, dispatch_uid="compaction.queue.begin")
     signals.pre_execute.connect(_take_up, dispatch_uid="compaction.queue.take_up")
     signals.post_execute_in_worker.connect(_lay_down, dispatch_uid="compaction.queue.lay_down")
+
+
+def _hold_no_lock_while_idle() -> None:
+    """Have a cluster's processes wait for their next task without the lock that reads it.
+
+    Who waits in `multiprocessing.Queue.get` holds it, and takes it into the grave: a killed idle
+    worker would leave a cluster whose other workers never get a task again, and which never stops.
+    """
+    from django_q.queues import Queue
+
+    if getattr(Queue.get, "waits_without_lock", False):
+        return
+    read: Any = Queue.get
+
+    def get(self: Any, block: bool = True, timeout: float | None = None) -> Any:
+        if not block or timeout is not None:
+            return read(self, block, timeout)
+        while True:
+            self._reader.poll(None)
+            # Another one may have been quicker.
+            with suppress(Empty):
+                return read(self, True, READ_SECONDS)
+
+    get.waits_without_lock = True  # type: ignore[attr-defined]
+    Queue.get = get
 
 
 def _begin(**kwargs: Any) -> None:

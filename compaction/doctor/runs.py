@@ -14,7 +14,8 @@ from compaction.doctor.findings import NOTHING, Finding, Severity
 from compaction.models import CompactionRun
 from compaction.queue import enqueue_run
 from compaction.services.repair import end_run
-from compaction.services.sweep import dead_runs, restart_run
+from compaction.services.restarting import restart_run
+from compaction.services.sweep import dead_runs
 
 Status = CompactionRun.Status
 

@@ -242,6 +242,18 @@ class Profile(WindowParameters):
         return tails.get(self.cut, 0)
 
     @property
+    def counts_window(self) -> bool:
+        """Whether a rule of the sliding window is in force."""
+        return any(
+            (
+                self.compression_window_size,
+                self.compression_hard_limit,
+                self.compression_cooldown_sec,
+                self.context_size,
+            )
+        )
+
+    @property
     def sent_limit(self) -> int:
         """Most messages sent behind the summaries; 0 for all."""
         return min(filter(None, (self.history_limit, self.context_size)), default=0)

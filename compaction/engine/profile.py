@@ -125,18 +125,31 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
 
 def _across(profile: Profile) -> dict[str, str]:
     """Return what is wrong between parameters that are each right alone."""
-    if profile.cut == "last_n" and 0 < profile.message_limit <= profile.keep_last_n:
-        return {
-            "keep_last_n": f"Must be below message_limit ({profile.message_limit}), or the rule "
-            "fires when nothing is left to summarise."
-        }
+    limit = profile.message_limit
+    if 0 < limit <= profile.tail:
+        sentence = (
+            f"Must be below message_limit ({limit}), or the rule fires when nothing is left to "
+            "summarise."
+        )
+        return {_tail_name(profile): sentence}
     return _across_window(profile)
+
+
+def _tail_name(profile: Profile) -> str:
+    """Return the parameter that says how many messages stay."""
+    return "tail_keep_size" if profile.cut == "tail_size" else "keep_last_n"
 
 
 def _across_window(profile: Profile) -> dict[str, str]:
     """Return which of the window's numbers do not fit each other (spec 2.3, trap 1)."""
     window, limit = profile.compression_window_size, profile.compression_hard_limit
     tail, context = profile.tail, profile.context_size
+    if profile.cut == "recent_tokens" and (window or limit or profile.compression_cooldown_sec):
+        return {
+            "cut": "Must be tail_size or last_n: the sliding window counts messages beyond a tail "
+            "of messages. Or set compression_window_size, compression_hard_limit and "
+            "compression_cooldown_sec to 0."
+        }
     if limit and window > limit:
         return {
             "compression_window_size": f"Must not be above compression_hard_limit ({limit}), or "
@@ -145,7 +158,7 @@ def _across_window(profile: Profile) -> dict[str, str]:
         }
     if context and tail >= context:
         return {
-            ("tail_keep_size" if profile.cut == "tail_size" else "keep_last_n"): "Must be below "
+            _tail_name(profile): "Must be below "
             f"context_size ({context}), or nothing but the tail is ever sent: lower it, or raise "
             f"context_size above {tail}."
         }

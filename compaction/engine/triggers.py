@@ -11,6 +11,7 @@ from compaction.engine.sliding import (
     MAXIMUM_AGE,
     MESSAGE_WINDOW,
     ages,
+    is_at_hard_limit,
     waiting_messages,
     window_decision,
 )
@@ -27,7 +28,8 @@ class Facts:
     `usable` is window - max(reserve, answer's maximum): room for the answer is taken off (B33);
     None when the window is not known. `seconds_since` is None before the first summary.
     `waiting_seconds` is how long the first message that left the tail has waited; None where too
-    few did. `window` is the whole window, 0 when it is not known.
+    few did. `window` is the whole window, 0 when it is not known. `rules` are those of the messages
+    that are rules of the conversation: always sent, never summarised, no part of the window.
     """
 
     messages: int
@@ -37,6 +39,12 @@ class Facts:
     seconds_since: float | None = None
     waiting_seconds: float | None = None
     window: int = 0
+    rules: int = 0
+
+    @property
+    def spoken(self) -> int:
+        """The messages that the sliding window counts."""
+        return self.messages - self.rules
 
 
 def decide(profile: Profile, facts: Facts) -> Decision | None:
@@ -44,27 +52,29 @@ def decide(profile: Profile, facts: Facts) -> Decision | None:
 
     Order and strictness as in document 002 (count first, both inclusive; spec 1.5-1) and 000
     (tokens > window - reserve, strict; spec/pi_openclaw.md A5). What is due in the background makes
-    no request wait.
+    no request wait; so it comes last, or it would hide what cannot wait.
     """
     if not profile.enabled:
         return None
     if profile.window_trigger and facts.usable is not None and facts.request_tokens > facts.usable:
         return Decision(reason="window")
-    sliding = window_decision(
-        profile, messages=facts.messages, waiting_seconds=facts.waiting_seconds
-    )
-    if sliding is not None:
-        return sliding
-    if facts.seconds_since is not None and facts.seconds_since < profile.cooldown_seconds:
-        # A tail that alone is over the limit would be compacted with every message (1.12 D14).
-        return None
-    if 0 < profile.message_limit <= facts.messages:
+    if is_at_hard_limit(profile, facts.spoken):
+        return Decision(reason=HARD_LIMIT)
+    # A tail that alone is over the limit would be compacted with every message (1.12 D14).
+    is_soon = facts.seconds_since is not None and facts.seconds_since < profile.cooldown_seconds
+    if 0 < profile.message_limit <= facts.messages and not is_soon:
         return Decision(reason="message_limit")
-    if 0 < profile.max_context_tokens <= facts.tokens:
+    if 0 < profile.max_context_tokens <= facts.tokens and not is_soon:
         return Decision(reason="token_limit")
-    if facts.window > 0 and 0 < profile.prepare_ratio * facts.window < facts.request_tokens:
+    sliding = window_decision(profile, messages=facts.spoken, waiting_seconds=facts.waiting_seconds)
+    if sliding is None and not is_soon and _is_near(profile, facts):
         return Decision(reason=AHEAD, mode="background")
-    return None
+    return sliding
+
+
+def _is_near(profile: Profile, facts: Facts) -> bool:
+    """Whether the next request passes the part of the window that is summarised ahead of need."""
+    return 0 < profile.prepare_ratio * facts.window < facts.request_tokens
 
 
 def distances(profile: Profile, facts: Facts) -> list[dict[str, int | str]]:
@@ -88,12 +98,12 @@ def distances(profile: Profile, facts: Facts) -> list[dict[str, int | str]]:
 
 def _window_distances(profile: Profile, facts: Facts) -> list[tuple[str, int, int]]:
     """Return the window's rules: limit and where it stands, in messages or seconds."""
-    waiting = waiting_messages(profile, facts.messages)
+    waiting = waiting_messages(profile, facts.spoken)
     rules = [
         (MESSAGE_WINDOW, profile.compression_window_size, waiting),
         (HARD_LIMIT, profile.compression_hard_limit, waiting),
     ]
-    if ages(profile, facts.messages) and facts.waiting_seconds is not None:
+    if ages(profile, facts.spoken) and facts.waiting_seconds is not None:
         rules.append(
             (MAXIMUM_AGE, profile.compression_cooldown_sec, math.floor(facts.waiting_seconds))
         )

@@ -62,15 +62,15 @@ class CompactionState(models.Model):
             models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),
         ]
 
+    def __str__(self) -> str:
+        return f"State of branch {str(self.branch_id)[:8]}"
+
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Self:
         """Return the row as it was read, remembering where the cursor stood."""
         row = super().from_db(*args, **kwargs)
         row.stored_cursor = row.__dict__.get("cursor", 0)
         return row
-
-    def __str__(self) -> str:
-        return f"State of branch {str(self.branch_id)[:8]}"
 
     @property
     def is_consolidating(self) -> bool:

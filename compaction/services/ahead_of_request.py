@@ -32,7 +32,9 @@ from compaction.services.precheck import foreseen, sendable
 from compaction.services.runs import ARCHIVE
 from compaction.services.situation import Situation, situation_of
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
+# Codes of runs whose summariser gave nothing usable: a smaller batch may help.
+_OF_NO_USE = frozenset({"bad_answer", "summariser_error", "not_smaller", "too_many_calls"})
 # A summary can be restored between two reads of one request: it is then put together again.
 MOST_READS = 3
 
@@ -45,6 +47,7 @@ class Preparation:
     emit: Emit
     _end: float = field(default_factory=lambda: monotonic() + compaction_settings.inline_seconds)
     _run: CompactionRun | None = None
+    _is_done: bool = False
 
     def context(self) -> Context:
         """Return what the next request sends."""
@@ -59,44 +62,60 @@ class Preparation:
 
     def _settled(self) -> Situation:
         """Return the branch as it is when nothing more is to be done before the request."""
-        situation = situation_of(self.session, state=ensure_state(self.session.branch))
+        situation = self._read()
         if _waits_for_a_worker(situation):
             check(situation)
         while (decision := self._due(situation)) is not None:
-            if publish_draft(situation) is None and not self._compact(decision, situation):
-                break
-            situation = situation_of(self.session)
-            if decision.reason != HARD_LIMIT:
+            if publish_draft(situation) is not None:
+                # That costs no time: perhaps nothing is due any more.
+                situation = self._read()
+                continue
+            helped = self._compact(decision, situation)
+            situation = self._read()
+            if decision.reason != HARD_LIMIT or not (helped or situation.hides_messages):
                 # One compaction is what a user is asked to wait for.
-                return situation
-        situation = situation_of(self.session) if self._run else situation
+                break
+        self._tell_what_is_left_out(situation)
+        return situation
+
+    def _read(self) -> Situation:
+        """Return the branch as it is; wait for a worker that does just what this request needs."""
+        situation = situation_of(self.session, state=ensure_state(self.session.branch))
+        if situation.hides_messages and _has_live_holder(situation.state):
+            self._wait_for_holder(situation)
+            situation = situation_of(self.session)
+        return situation
+
+    def _due(self, situation: Situation) -> Decision | None:
+        if self._is_done or monotonic() > self._end:
+            return None
+        return situation.compacts_now or foreseen(situation)
+
+    def _compact(self, decision: Decision, situation: Situation) -> bool:
+        """Do what is due; return whether that helped.
+
+        Where messages would fall out, failing attempts go on: they make the batches smaller and
+        end in an archive. Where no model may be called, what would fall out is archived at once,
+        and only that.
+        """
+        run = self._do(decision.reason)
+        if run.error_code in NO_MODEL and situation.hides_messages:
+            run = self._do(ARCHIVE)
+            self._is_done = True
+        elif run.status != CompactionRun.Status.SUCCEEDED and run.error_code not in _OF_NO_USE:
+            self._is_done = True
+        return run.status == CompactionRun.Status.SUCCEEDED
+
+    def _tell_what_is_left_out(self, situation: Situation) -> None:
         if situation.hides_messages:
             event(
                 "messages_left_out",
                 session=self.session,
                 branch=situation.branch,
+                reason=HARD_LIMIT,
                 level=logging.WARNING,
-                messages=situation.facts.messages - situation.profile.context_size,
+                messages=situation.facts.spoken - situation.profile.context_size,
             )
-        return situation
-
-    def _due(self, situation: Situation) -> Decision | None:
-        if monotonic() > self._end:
-            return None
-        if situation.hides_messages and _has_live_holder(situation.state):
-            # Whoever holds the branch is doing just what this request needs.
-            self.emit("compaction", {"phase": "waiting", "reason": HARD_LIMIT})
-            self._wait_for_holder(situation)
-            situation = situation_of(self.session)
-        return situation.compacts_now or foreseen(situation)
-
-    def _compact(self, decision: Decision, situation: Situation) -> bool:
-        """Do what is due; return whether that helped."""
-        run = self._do(decision.reason)
-        refused = run.status == CompactionRun.Status.FAILED or run.error_code in NO_MODEL
-        if refused and situation.hides_messages:
-            run = self._do(ARCHIVE)
-        return run.status == CompactionRun.Status.SUCCEEDED
 
     def _do(self, reason: str) -> CompactionRun:
         self.emit("compaction", {"phase": "started", "reason": reason})
@@ -110,6 +129,8 @@ class Preparation:
         return self._run
 
     def _wait_for_holder(self, situation: Situation) -> None:
+        self.emit("compaction", {"phase": "waiting", "reason": HARD_LIMIT})
+        event("waiting_for_worker", session=self.session, branch=situation.branch)
         while monotonic() < self._end and _has_live_holder(state_of(situation.branch)):
             release_connection()
             sleep(POLL_SECONDS)
@@ -130,7 +151,7 @@ def _has_live_holder(state: CompactionState) -> bool:
         return False
     left = (state.lease_expires_at - timezone.now()).total_seconds()
     missed = 2 * compaction_settings.heartbeat_seconds
-    return left > float(compaction_settings.lease_seconds) - missed
+    return bool(left > compaction_settings.lease_seconds - missed)
 
 
 def _is_still_so(situation: Situation) -> bool:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
+from compaction.conf import compaction_settings
 from compaction.engine.sliding import MAXIMUM_AGE, ages
 from compaction.engine.triggers import AHEAD
 from compaction.engine.types import Decision
@@ -23,6 +24,8 @@ from compaction.services.situation import Situation, situation_of
 
 # Rules that are no limit: too few messages are not worth a run.
 _UNHURRIED = frozenset({AHEAD, MAXIMUM_AGE})
+# Part of the window that a run ahead of need has to work on.
+AHEAD_LEAST_SHARE = 0.1
 
 
 def check_branch(session: Session, branch: Branch | None = None) -> CompactionRun | None:
@@ -36,21 +39,18 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
 
 def check(situation: Situation) -> CompactionRun | None:
     """Do the same for a branch whose situation was just read."""
-    run = _queue_if_due(situation)
+    decision = None if situation.backs_off else situation.decision
+    # While a run waits for the queue, further messages do not look at all of its input again.
+    run = runs.waiting_run(situation.branch) if decision else None
+    if decision is not None and run is None:
+        if situation.state.lease_owner is not None and _ask_holder(situation):
+            return None
+        run = _queue(situation, decision)
     look_again_later(situation)
     return run
 
 
-def _queue_if_due(situation: Situation) -> CompactionRun | None:
-    decision = situation.decision
-    if decision is None or situation.backs_off:
-        return None
-    # While a run waits for the queue, further messages do not look at all of its input again.
-    waiting = runs.waiting_run(situation.branch)
-    if waiting is not None:
-        return waiting
-    if situation.state.lease_owner is not None and _ask_holder(situation):
-        return None
+def _queue(situation: Situation, decision: Decision) -> CompactionRun | None:
     if not _is_worth_a_run(situation, decision):
         return None
     event(
@@ -76,21 +76,32 @@ def _ask_holder(situation: Situation) -> bool:
     """Ask whoever holds the branch to look again after releasing it; whether there is somebody.
 
     One UPDATE asks and tells. A lease that is taken just now makes the run that we queue step
-    aside, and that asks, too.
+    aside, and that asks, too. Should the holder be no run, or die, the sweep looks.
     """
     held = CompactionState.objects.filter(
         pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=timezone.now()
     )
-    return bool(held.update(pending=True))
+    soon = timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
+    is_held = bool(held.update(pending=True, look_again_at=soon))
+    if is_held:
+        event("asked_again", session=situation.session, branch=situation.branch)
+    return is_held
 
 
 def _is_worth_a_run(situation: Situation, decision: Decision) -> bool:
     """Whether there is something to summarise, and enough of it where nothing presses."""
-    if decision.reason == AHEAD and has_draft(situation):
+    keeps_drafts = situation.profile.publish_when_needed
+    if decision.reason == AHEAD and keeps_drafts and has_draft(situation):
         return False
     least = situation.profile.minimum_batch if decision.reason in _UNHURRIED else 1
-    # What waits counts, and not the piece that is left of a batch after failures.
-    return len(situation.plan(failures=0).summarise) >= least
+    items = situation.plan().summarise
+    if len(items) < least:
+        return False
+    if decision.reason != AHEAD:
+        return True
+    # A tail that alone is near the limit would be followed by a run every few messages.
+    gain = sum(item.tokens for item in items)
+    return gain >= AHEAD_LEAST_SHARE * situation.model.context_window
 
 
 def look_again_later(situation: Situation) -> None:
@@ -107,7 +118,7 @@ def _time_to_look(situation: Situation) -> datetime | None:
         return None
     if situation.backs_off:
         return state.backoff_until
-    since = situation.waiting_since if ages(profile, situation.facts.messages) else None
+    since = situation.waiting_since if ages(profile, situation.facts.spoken) else None
     if since is None:
         return None
     due = since + timedelta(seconds=profile.compression_cooldown_sec)

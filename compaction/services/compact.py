@@ -23,6 +23,7 @@ from compaction.services.checking import check_branch, look_again_later
 from compaction.services.errors import BranchBusyError, RunGoneError
 from compaction.services.heartbeats import beating
 from compaction.services.leases import Lease, ensure_state
+from compaction.services.restarting import restart_run_of
 from compaction.services.situation import situation_of
 from compaction.services.steps import Work
 from compaction.services.work import do_work, fail
@@ -82,6 +83,8 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     except BranchBusyError as busy:
         _step_aside(run, busy)
         return run
+    if lease.former is not None:
+        restart_run_of(lease.former)
     event("run_started", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
     budget = compaction_settings.run_seconds if seconds is None else seconds
     try:

@@ -59,14 +59,12 @@ def store_draft(
 
 
 def has_draft(situation: Situation) -> bool:
-    """Whether a draft waits for the branch; only where a profile keeps any is it looked for."""
+    """Whether a draft waits for the branch."""
     return draft_of(situation) is not None
 
 
 def draft_of(situation: Situation) -> uuid.UUID | None:
     """Return the id of the draft that waits for the branch."""
-    if not situation.profile.publish_when_needed:
-        return None
     newest = _drafts(situation).order_by("-created_at")
     return newest.values_list("pk", flat=True).first()
 
@@ -104,7 +102,7 @@ def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
         last = _last_if_it_fits(situation, draft, state)
         if last is None:
             _drafts(situation).update(status=Status.SUPERSEDED)
-            event("draft_discarded", session=branch.session_id, branch=branch, summary=draft.pk)
+            event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
             return None
         changes = moved_cursor(state, passed, last, messages=draft.message_count)
         claim_state(lease, cursor=state.cursor, changes=changes)
@@ -116,6 +114,7 @@ def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
         session=branch.session_id,
         branch=branch,
         run=draft.run_id,
+        reason=draft.reason,
         messages=draft.message_count,
     )
     return draft

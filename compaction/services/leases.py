@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from chatapp.connections import again_if_cut
 from chatapp.models import Branch
 from chatapp.transcript import lock_branches
 from compaction.conf import compaction_settings
@@ -53,7 +54,13 @@ def ensure_state(branch: Branch) -> CompactionState:
             CompactionState.objects.bulk_create([state_of(branch)], ignore_conflicts=True)
         state = state_of(branch)
     elif state.cursor != (stored := state.stored_cursor):
-        event("cursor_put_right", branch=branch, stored=stored, cursor=state.cursor)
+        event(
+            "cursor_put_right",
+            session=branch.session_id,
+            branch=branch,
+            stored=stored,
+            cursor=state.cursor,
+        )
         CompactionState.objects.filter(pk=state.pk, cursor=stored).update(
             cursor=state.cursor,
             covered_messages=state.covered_messages,
@@ -82,6 +89,8 @@ class Lease:
 
     branch_id: UUID
     owner: UUID
+    # Whose time was over when this one took the branch.
+    former: UUID | None = None
 
     @classmethod
     def take(cls, branch_id: UUID, owner: UUID) -> Lease:
@@ -99,9 +108,9 @@ class Lease:
                 "Another run is compacting this branch; it will look again after."
             )
         if former:
-            event("lease_taken_over", branch=branch_id, worker=owner, former=former)
+            _tell_of(former, branch_id)
             interrupt_run_of(former)
-        return cls(branch_id=branch_id, owner=owner)
+        return cls(branch_id=branch_id, owner=owner, former=former)
 
     def renew(self) -> None:
         """Hold the lease for another period; raise LostRaceError when it is no longer ours."""
@@ -113,9 +122,20 @@ class Lease:
 
     def release(self) -> None:
         """Free the branch, if it is still ours."""
-        CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner).update(
-            lease_owner=None, lease_expires_at=None
-        )
+        held = CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner)
+        again_if_cut(lambda: held.update(lease_owner=None, lease_expires_at=None))
+
+
+def _tell_of(former: UUID, branch_id: UUID) -> None:
+    run = CompactionRun.objects.filter(worker=former).only("session", "reason").first()
+    event(
+        "lease_taken_over",
+        session=run.session_id if run else None,
+        branch=branch_id,
+        run=run,
+        reason=run.reason if run else "",
+        former=former,
+    )
 
 
 def interrupt_run_of(worker: UUID) -> bool:

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 from django.db.models import Sum
 from django.utils import timezone
 
+from chatapp.assembling import text_tokens, tools_tokens
+from chatapp.models import Message
 from chatapp.selectors import path_messages, pinned_messages
 from compaction.engine.parameters import Profile
 from compaction.engine.sliding import ages, waiting_messages
 from compaction.engine.triggers import Facts
+
+# Below this the fixed parts of a request may be most of it.
+SMALL_LIMIT_TOKENS = 12_000
 
 if TYPE_CHECKING:
     from compaction.services.situation import Situation
@@ -24,18 +29,30 @@ def facts_of(situation: Situation) -> Facts:
     branch, window = situation.branch, situation.model.context_window
     tokens = max(0, branch.token_total - state.covered_tokens)
     messages = max(0, branch.message_count - state.covered_messages)
+    rules = _rules(situation) if messages > profile.tail > 0 else 0
+    ages_alone = _may_age(profile, messages - rules)
     fixed = situation.fixed_tokens if _looks_at_request(situation, tokens) else 0
     return Facts(
         messages=messages,
+        rules=rules,
         tokens=tokens,
         request_tokens=math.ceil(model.scale * (fixed + tokens)),
         usable=window - situation.reserve if window > 0 else None,
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),
-        waiting_seconds=_seconds_since(
-            situation.waiting_since if _may_age(profile, messages) else None
-        ),
+        waiting_seconds=_seconds_since(situation.waiting_since if ages_alone else None),
     )
+
+
+def _rules(situation: Situation) -> int:
+    """Return how many of the messages so far are rules of the conversation.
+
+    They open it, so behind a cursor there are hardly any; they are not looked for there.
+    """
+    if situation.state.cursor or not situation.profile.counts_window:
+        return 0
+    rules = path_messages(situation.branch).filter(pinned=True, role=Message.Role.SYSTEM)
+    return rules.count()
 
 
 def _may_age(profile: Profile, messages: int) -> bool:
@@ -46,15 +63,24 @@ def _may_age(profile: Profile, messages: int) -> bool:
 
 
 def _looks_at_request(situation: Situation, tokens: int) -> bool:
-    """Whether a rule needs the whole request's size; otherwise nothing is read for it.
+    """Whether a rule needs the whole request's size; otherwise summaries and pins are not read.
 
-    A request whose messages fill less than half of what the rule ahead of need allows is not
-    looked at: its fixed parts would have to be larger than they are.
+    Ahead of need, a request is looked at when messages, prompt and tools, whose tokens are known,
+    come to half of the rule's limit. Summaries and pinned messages are taken to be less than that;
+    in a small window they may not be, so it is always looked at.
     """
     profile, model = situation.profile, situation.model
-    if profile.window_trigger:
+    limit = profile.prepare_ratio * model.context_window
+    if profile.window_trigger or 0 < limit <= SMALL_LIMIT_TOKENS:
         return True
-    return 0 < profile.prepare_ratio * model.context_window <= 2 * model.scale * tokens
+    known = tokens + prompt_tokens(situation)
+    return 0 < limit <= 2 * model.scale * known
+
+
+def prompt_tokens(situation: Situation) -> int:
+    """Return the tokens of prompt and tools, which are counted once for each distinct text."""
+    session, model = situation.session, situation.model
+    return tools_tokens(model, session.tools) + text_tokens(model, session.system_prompt)
 
 
 def pinned_tokens(situation: Situation) -> int:

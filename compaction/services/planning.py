@@ -21,7 +21,7 @@ def plan_of(
     *,
     keep_last_n: int | None,
     whole: bool,
-    failures: int | None = None,
+    at_most: int | None = None,
 ) -> Plan:
     """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut.
 
@@ -30,14 +30,26 @@ def plan_of(
     question is sent verbatim all the same (see sending.kept_of). With `whole`, unseen results
     are summarised too, because nothing else makes the request smaller.
 
-    A profile may limit how much goes at once, and less after `failures` (None: the branch's).
+    With `at_most` only about so many of the oldest go (batch_of).
     """
     if keep_last_n is not None:
         return _keep_by_count(situation, keep_last_n, whole=whole)
     plan = _by_profile(situation, whole=whole)
-    failures = situation.state.failures if failures is None else failures
-    waiting = len(plan.summarise)
-    return first_batch(plan, batch_size(situation.profile, waiting=waiting, failures=failures))
+    return plan if at_most is None else first_batch(plan, at_most)
+
+
+def batch_of(situation: Situation, *, only_what_falls_out: bool = False) -> int:
+    """Return how many of the oldest messages an automatic run takes.
+
+    A profile may limit that, and less goes after failures. What is archived because a request
+    would leave it out is no more than that, and enough to be smaller than it was.
+    """
+    profile, facts = situation.profile, situation.facts
+    if only_what_falls_out:
+        least = max(profile.minimum_batch, facts.spoken - profile.context_size)
+        return min(least, profile.batch_messages or least)
+    waiting = len(situation.plan().summarise)
+    return batch_size(profile, waiting=waiting, failures=situation.state.failures)
 
 
 def _by_profile(situation: Situation, *, whole: bool) -> Plan:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
+from django.utils import timezone
 
 from chatapp.models import Branch, Session
 from compaction.conf import compaction_settings
@@ -98,7 +99,18 @@ def save_profile(
         if row.is_default:
             CompactionProfile.objects.filter(is_default=True).update(is_default=False)
         row.save(force_insert=True)
+        _look_sooner()
     return row
+
+
+def _look_sooner() -> None:
+    """Have the sweep look at the branches that wait for a time: it may be another one now.
+
+    All of them: which ones a profile counts for is known only by looking.
+    """
+    CompactionState.objects.filter(look_again_at__gt=timezone.now()).update(
+        look_again_at=timezone.now()
+    )
 
 
 def refuse_stale(current: CompactionProfile | None, opened: int) -> None:
@@ -174,7 +186,8 @@ def assign_profile(session: Session, name: str) -> None:
     if name:
         find_profile(name)
     for branch in Branch.objects.filter(session=session):
-        CompactionState.objects.filter(pk=ensure_state(branch).pk).update(profile=name)
+        state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
+        state.update(profile=name, look_again_at=timezone.now())
 
 
 def install_presets() -> None:

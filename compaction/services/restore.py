@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.utils import timezone
 
 from chatapp.models import Branch
 from chatapp.transcript import lock_branches
@@ -97,5 +98,9 @@ def _move_back(branch: Branch) -> None:
     """Put a cursor back to where the branch's active summaries still reach."""
     reach = coverage_of(branch)
     CompactionState.objects.filter(pk=branch.pk, cursor__gt=reach.cursor).update(
-        cursor=reach.cursor, covered_messages=reach.messages, covered_tokens=reach.tokens
+        cursor=reach.cursor,
+        covered_messages=reach.messages,
+        covered_tokens=reach.tokens,
+        # When it is due again is worked out by the next sweep.
+        look_again_at=timezone.now(),
     )

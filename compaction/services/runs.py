@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils import timezone
 
+from chatapp.connections import again_if_cut
 from chatapp.models import Branch, Session
 from compaction import queue
 from compaction.conf import compaction_settings
@@ -19,16 +20,15 @@ from compaction.events import event
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
-    CompactionState,
     SessionSummary,
 )
+from compaction.services.backoff import hold_off
 from compaction.services.ending import ended
 from compaction.services.errors import CompactionError
 
 logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
 _NO_ERROR = {"error_code": "", "error": ""}
-LONGEST_BACKOFF_SECONDS = 3600
 INSERT_ATTEMPTS = 3
 # Reasons of runs after a refusal: what was said so far; then tool results that were not seen, too.
 OVERFLOW, OVERFLOW_AGAIN = "overflow_retry", "overflow_again"
@@ -92,16 +92,34 @@ class _Requested:
 def _insert_or_find(**columns: Any) -> _Requested:
     """Insert a run, or find the automatic one that waits for the same branch.
 
-    The waiting one may be claimed between the two: then there is room for ours.
+    The waiting one may be claimed between the two: then there is room for ours. An inline request
+    takes it over.
     """
     for _ in range(INSERT_ATTEMPTS - 1):
         try:
             return _insert(columns)
         except IntegrityError:
             waiting = waiting_run(columns["branch"])
-            if waiting is not None and columns["trigger"] == waiting.trigger:
+            if waiting is None or columns["trigger"] != waiting.trigger:
+                continue
+            if columns["mode"] == "background":
                 return _Requested(waiting, is_new=False)
+            if _take_over(waiting, columns):
+                return _Requested(waiting, is_new=True)
     return _insert(columns)
+
+
+def _take_over(waiting: CompactionRun, columns: dict[str, Any]) -> bool:
+    """Have a request that cannot wait do what waits for the queue; whether nobody was quicker.
+
+    The run is then the request's own, with its reason, and waits for nothing any more.
+    """
+    own = {name: columns[name] for name in ("reason", "mode", "profile")}
+    changed = CompactionRun.objects.filter(pk=waiting.pk, status=Status.QUEUED).update(
+        **own, **_NO_ERROR, waits_until=None
+    )
+    waiting.refresh_from_db()
+    return bool(changed)
 
 
 def waiting_run(branch: Branch) -> CompactionRun | None:
@@ -142,9 +160,9 @@ def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "
 
     One that ended meanwhile, or that another worker took over, stays as it is.
     """
-    was_ours = CompactionRun.objects.filter(
-        pk=run.pk, status=Status.RUNNING, worker=run.worker
-    ).update(status=status, error_code=code[:40], error=sentence, finished_at=timezone.now())
+    running = CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker)
+    columns = {"status": status, "error_code": code[:40], "error": sentence}
+    was_ours = again_if_cut(lambda: running.update(**columns, finished_at=timezone.now()))
     reload(run)
     if not was_ours:
         return False
@@ -183,31 +201,14 @@ def put_back(
         return
     reload(run)
     if waits:
-        event("run_waits", session=run.session_id, branch=run.branch_id, run=run, code=code)
-
-
-def note_failure(run: CompactionRun) -> None:
-    """Make automatic runs of the branch wait, twice as long after every failed automatic run.
-
-    What somebody tried by hand, perhaps with another profile, says nothing about the next trigger.
-    """
-    if run.trigger not in (CompactionRun.Trigger.PROACTIVE, CompactionRun.Trigger.OVERFLOW_RETRY):
-        return
-    states = CompactionState.objects.filter(pk=run.branch_id)
-    states.update(failures=F("failures") + 1)
-    failures = states.values_list("failures", flat=True).first() or 1
-    seconds = min(
-        LONGEST_BACKOFF_SECONDS, compaction_settings.backoff_seconds * 2 ** min(failures - 1, 12)
-    )
-    hold_off(run, timezone.now() + timedelta(seconds=seconds))
-    event("backing_off", branch=run.branch_id, run=run, failures=failures, seconds=seconds)
-
-
-def hold_off(run: CompactionRun, until: datetime) -> None:
-    """Make automatic runs of the branch wait; the sweep looks again then, if nobody else does."""
-    CompactionState.objects.filter(pk=run.branch_id).update(
-        backoff_until=until, look_again_at=until
-    )
+        event(
+            "run_waits",
+            session=run.session_id,
+            branch=run.branch_id,
+            run=run,
+            reason=run.reason,
+            code=code or "busy",
+        )
 
 
 def cancel_run(run: CompactionRun) -> CompactionRun:

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from django.utils import timezone
 
-from chatapp.assembling import Context, text_tokens, tools_tokens
+from chatapp.assembling import Context, text_tokens
 from chatapp.lessons import taught
 from chatapp.llm.models import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
@@ -31,7 +31,7 @@ from compaction.selectors import (
     newest_summaries,
 )
 from compaction.services.leases import state_of
-from compaction.services.measuring import facts_of, pinned_tokens, waiting_since
+from compaction.services.measuring import facts_of, pinned_tokens, prompt_tokens, waiting_since
 from compaction.services.planning import plan_of
 from compaction.services.profiles import parameters_of, profile_of
 from compaction.services.sending import PLAIN, Cut, context_of, kept_of
@@ -160,9 +160,7 @@ class Situation:
     @cached_property
     def fixed_tokens(self) -> int:
         """Tokens of the next request besides the messages behind the cursor."""
-        fixed = tools_tokens(self.model, self.session.tools)
-        fixed += text_tokens(self.model, self.session.system_prompt)
-        return fixed + pinned_tokens(self) + self.sent_summary_tokens
+        return prompt_tokens(self) + pinned_tokens(self) + self.sent_summary_tokens
 
     @cached_property
     def waiting_since(self) -> datetime | None:
@@ -172,12 +170,12 @@ class Situation:
     @property
     def waiting(self) -> int:
         """How many messages have left the tail and are not summarised yet."""
-        return waiting_messages(self.profile, self.facts.messages)
+        return waiting_messages(self.profile, self.facts.spoken)
 
     @property
     def hides_messages(self) -> bool:
         """Whether the next request would leave out messages that no summary has read."""
-        return falls_out(self.profile, self.facts.messages)
+        return falls_out(self.profile, self.facts.spoken)
 
     @property
     def reserve(self) -> int:
@@ -208,11 +206,13 @@ class Situation:
         """Return the decision, or None where no request waits for it.
 
         That is what runs in the background, what another run works on, and what cannot be done. The
-        hard limit does not wait for a back-off to end.
+        hard limit does not wait for a back-off after failures to end, and where messages would
+        fall out, for none.
         """
         if decision is None or decision.mode != "inline" or self.state.is_consolidating:
             return None
-        if self.backs_off and decision.reason != HARD_LIMIT:
+        bypasses = decision.reason == HARD_LIMIT and (self.state.failures or self.hides_messages)
+        if self.backs_off and not bypasses:
             return None
         return decision if self.plan().summarise else None
 
@@ -227,10 +227,10 @@ class Situation:
         *,
         keep_last_n: int | None = None,
         whole: bool = False,
-        failures: int | None = None,
+        at_most: int | None = None,
     ) -> Plan:
         """Return what to summarise and what to keep (services/planning.py)."""
-        return plan_of(self, keep_last_n=keep_last_n, whole=whole, failures=failures)
+        return plan_of(self, keep_last_n=keep_last_n, whole=whole, at_most=at_most)
 
     def kept(self, *, groups: int | None = None) -> tuple[list[Message], list[Message]]:
         """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""

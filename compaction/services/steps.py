@@ -10,7 +10,7 @@ from django.db.models import F, QuerySet
 
 from compaction import queue
 from compaction.engine.protocols import Summarizer
-from compaction.engine.types import Step
+from compaction.engine.types import Step, SummaryAnswer, SummaryRequest
 from compaction.models import CompactionRun, CompactionStep
 from compaction.services.errors import (
     LostRaceError,
@@ -40,6 +40,44 @@ class Work:
             return True
         return queue.is_stopping() or not is_running(self.run).exists()
 
+    def go_on(self) -> None:
+        """Raise where the next call must not be made.
+
+        That is when the run was cancelled, is out of time, or when the worker is to stop.
+        """
+        if not is_running(self.run).exists():
+            raise RunCancelledError("The run was cancelled.")
+        if queue.is_stopping():
+            raise StoppingError(
+                "The worker was asked to stop; nothing of this run was stored. Another run does "
+                "its work."
+            )
+        if time.monotonic() > self.deadline:
+            raise OutOfTimeError(
+                "The run used up its time (COMPACTION_RUN_SECONDS); nothing was stored. "
+                "A faster summariser or a larger window needs fewer calls."
+            )
+
+
+class AskingFirst:
+    """A summariser that asks before every call whether the run may go on.
+
+    Not after one: a finished summary is not thrown away because time is up now.
+    """
+
+    def __init__(self, inner: Summarizer, work: Work) -> None:
+        self._inner = inner
+        self._work = work
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        """Return the inner summariser's answer; raise what Work.go_on raises."""
+        self._work.go_on()
+        return self._inner.summarize(request)
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        """Return what the inner summariser can take."""
+        return self._inner.input_limit(target_tokens)
+
 
 def is_running(run: CompactionRun) -> QuerySet[CompactionRun]:
     """Return the query of the run while it runs in the hands of its worker."""
@@ -55,11 +93,10 @@ class StepWriter:
         self._rows: dict[int, int] = {}
 
     def write(self, step: Step) -> None:
-        """Store one step; raise where the next call must not be made.
+        """Store one step.
 
-        That is when the run was cancelled, lost its lease or is out of time, or when the worker is
-        to stop. A worker whose lease was taken over writes nothing; one whose run was cancelled
-        still tells what the call cost.
+        A worker whose lease was taken over writes nothing and hears LostRaceError; one whose run
+        was cancelled still tells what the call cost.
         """
         run = self._work.run
         with transaction.atomic():
@@ -69,7 +106,6 @@ class StepWriter:
                 spent_tokens=F("spent_tokens") + self._spent(step),
             )
             self._store(step)
-        self._go_on()
 
     def _store(self, step: Step) -> None:
         row = CompactionStep.objects.create(
@@ -93,20 +129,6 @@ class StepWriter:
             cost=step.cost,
         )
         self._rows[step.key] = row.pk
-
-    def _go_on(self) -> None:
-        if not is_running(self._work.run).exists():
-            raise RunCancelledError("The run was cancelled.")
-        if queue.is_stopping():
-            raise StoppingError(
-                "The worker was asked to stop; nothing of this run was stored. Another run does "
-                "its work."
-            )
-        if time.monotonic() > self._work.deadline:
-            raise OutOfTimeError(
-                "The run used up its time (COMPACTION_RUN_SECONDS); nothing was stored. "
-                "A faster summariser or a larger window needs fewer calls."
-            )
 
     def _spent(self, step: Step) -> int:
         """Return the tokens that a call cost; choosing sentences costs none."""

@@ -55,7 +55,8 @@ def store_summary(
         claim_state(
             lease,
             cursor=state.cursor,
-            changes=moved_cursor(state, passed, ends.last, messages=len(outcome.items)),
+            changes=moved_cursor(state, passed, ends.last, messages=len(outcome.items))
+            | _failures_left(situation, outcome),
         )
         summary = write_summary(
             situation,
@@ -160,6 +161,17 @@ def write_summary(
     if not is_draft:
         write_placeholder(situation.branch, summary)
     return summary
+
+
+def _failures_left(situation: Situation, outcome: Outcome) -> dict[str, int]:
+    """Return how many failures still count: after an archive one more leads to the next archive.
+
+    So the summariser is tried again once, with a small batch, and its success clears them.
+    """
+    if not outcome.is_archive or not situation.profile.archive_after_failures:
+        return {}
+    most = situation.profile.archive_after_failures - 1
+    return {"failures": min(most, situation.state.failures)}
 
 
 def moved_cursor(

@@ -6,23 +6,24 @@ import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from chatapp.llm.models import UnknownModelError
+from chatapp.models import Session
 from compaction import queue
 from compaction.conf import compaction_settings
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
-from compaction.services import runs
 from compaction.services.checking import check_branch
 from compaction.services.heartbeats import beat, forget_silent
-from compaction.services.leases import interrupt_run_of
+from compaction.services.restarting import restart_run
 
 Status = CompactionRun.Status
 REQUEUE_BATCH = 100
 IDLE_BATCH = 200
+# A branch that could not be looked at is tried again then.
+LATER = timedelta(minutes=10)
 logger = logging.getLogger(__name__)
 
 
@@ -85,22 +86,6 @@ def dead_runs(now: datetime) -> QuerySet[CompactionRun]:
     )
 
 
-def restart_run(run: CompactionRun) -> bool:
-    """Mark a dead run as interrupted and queue its successor; return whether there is one.
-
-    A run whose workers keep dying is given up; then automatic runs of the branch back off.
-    """
-    with transaction.atomic():
-        if run.worker is None or not interrupt_run_of(run.worker):
-            return False
-        run.refresh_from_db()
-        if run.restarts + 1 >= compaction_settings.max_run_attempts:
-            runs.note_failure(run)
-            return False
-        runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts + 1)
-    return True
-
-
 def _requeue(now: datetime) -> int:
     """Deliver again what waited long and is missing in the queue; return how many.
 
@@ -108,11 +93,13 @@ def _requeue(now: datetime) -> int:
     one of them was not lost, its second delivery finds it claimed.
     """
     long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
-    queued = CompactionRun.objects.filter(status=Status.QUEUED, waits_until__isnull=True)
-    missing = queued.count() - queue.waiting_tasks()
+    queued = CompactionRun.objects.filter(status=Status.QUEUED)
+    over = Q(waits_until__isnull=True) | Q(waits_until__lte=now)
+    missing = queued.filter(over).count() - queue.waiting_tasks()
     if missing <= 0:
         return 0
-    waiting = queued.filter(created_at__lt=long_ago).order_by("created_at")
+    lost = Q(waits_until__isnull=True, created_at__lt=long_ago) | Q(waits_until__lt=long_ago)
+    waiting = queued.filter(lost).order_by("created_at")
     ids = list(waiting.values_list("pk", flat=True)[: min(missing, REQUEUE_BATCH)])
     for run_id in ids:
         queue.enqueue_run(run_id)
@@ -120,12 +107,17 @@ def _requeue(now: datetime) -> int:
 
 
 def _deliver_waiting(now: datetime) -> int:
-    """Deliver the runs whose waiting is over; return how many."""
+    """Deliver the runs whose waiting is over; return how many.
+
+    What they waited for is told no more. `waits_until` stays: their time in the queue counts from
+    then.
+    """
     over = CompactionRun.objects.filter(status=Status.QUEUED, waits_until__lte=now)
+    over = over.exclude(error_code="")
     delivered = 0
     for run_id in list(over.order_by("waits_until").values_list("pk", flat=True)[:REQUEUE_BATCH]):
         # Of two sweeps one does it; a task that is lost now is found as any other.
-        if over.filter(pk=run_id).update(waits_until=None):
+        if over.filter(pk=run_id).update(error_code="", error=""):
             queue.enqueue_run(run_id)
             delivered += 1
     return delivered
@@ -134,7 +126,8 @@ def _deliver_waiting(now: datetime) -> int:
 def _look_at_idle(now: datetime) -> int:
     """Check the branches whose time has come without a message; return how many got a run.
 
-    Only the branch that a session is on: nobody waits for the others.
+    Only the branch that a session is on: nobody waits for the others, and who goes back to one has
+    it looked at.
     """
     due = CompactionState.objects.filter(look_again_at__lte=now).order_by("look_again_at")
     found = 0
@@ -142,11 +135,22 @@ def _look_at_idle(now: datetime) -> int:
         if not due.filter(pk=state.pk).update(look_again_at=None):
             continue
         session = state.branch.session
-        if session.active_branch_id != state.pk:
-            continue
-        try:
-            found += check_branch(session, state.branch) is not None
-        except UnknownModelError as unknown:
-            event("branch_left_alone", session=session, branch=state.branch, code="unknown_model")
-            logger.warning("Session %s is not looked at: %s", session.pk, unknown)
+        if session.active_branch_id == state.pk:
+            found += _is_due(session, state)
     return found
+
+
+def _is_due(session: Session, state: CompactionState) -> bool:
+    """Check one branch. What is wrong with it is logged and keeps nobody else waiting."""
+    try:
+        return check_branch(session, state.branch) is not None
+    except UnknownModelError as unknown:
+        event("branch_left_alone", session=session, branch=state.branch, code="unknown_model")
+        logger.warning("Session %s is not looked at: %s", session.pk, unknown)
+    except Exception:
+        # A fault of ours, or the database's: the next branch may be well, and this one later.
+        event("branch_left_alone", session=session, branch=state.branch, code="internal_error")
+        logger.exception("Session %s could not be looked at.", session.pk)
+        later = timezone.now() + LATER
+        CompactionState.objects.filter(pk=state.pk).update(look_again_at=later)
+    return False

@@ -24,6 +24,7 @@ from compaction.models import CompactionRun, SessionSummary
 from compaction.selectors import summaries_of
 from compaction.services import runs
 from compaction.services.admission import WatchedSummarizer, admitted
+from compaction.services.backoff import hold_off, note_failure
 from compaction.services.breaker import BREAKER_OPEN
 from compaction.services.claims import Sizes
 from compaction.services.drafts import publish_draft, store_draft
@@ -34,11 +35,12 @@ from compaction.services.errors import (
     RunCancelledError,
     StoppingError,
 )
+from compaction.services.planning import batch_of
 from compaction.services.precheck import REASON
 from compaction.services.runs import ARCHIVE, OVERFLOW_AGAIN
 from compaction.services.sending import limits_of
 from compaction.services.situation import Situation, situation_of
-from compaction.services.steps import StepWriter, Work, is_running
+from compaction.services.steps import AskingFirst, StepWriter, Work, is_running
 from compaction.services.store import store_new_version, store_summary
 from compaction.summarizer import summarising_model, summarizer_for
 
@@ -82,7 +84,7 @@ def do_work(work: Work) -> None:
 def fail(run: CompactionRun, code: str, sentence: str) -> None:
     """End a run as failed; automatic runs of the branch then wait for a while."""
     if runs.finish(run, Status.FAILED, code=code, sentence=sentence):
-        runs.note_failure(run)
+        note_failure(run)
 
 
 def _hand_over(run: CompactionRun, stopping: StoppingError) -> None:
@@ -102,7 +104,7 @@ def _wait(run: CompactionRun, wait: MustWaitError) -> None:
         return
     skipped = runs.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))
     if skipped and run.trigger == Trigger.PROACTIVE:
-        runs.hold_off(run, wait.until)
+        hold_off(run, wait.until)
 
 
 def _extend(work: Work, situation: Situation) -> None:
@@ -119,10 +121,11 @@ def _extend(work: Work, situation: Situation) -> None:
             sentence="No trigger is due any more: another run has done the work.",
         )
         return
+    batch = None
+    if run.trigger == Trigger.PROACTIVE:
+        batch = batch_of(situation, only_what_falls_out=run.reason == ARCHIVE)
     plan = situation.plan(
-        keep_last_n=run.keep_last_n,
-        whole=run.reason == OVERFLOW_AGAIN,
-        failures=0 if run.reason == ARCHIVE else None,
+        keep_last_n=run.keep_last_n, whole=run.reason == OVERFLOW_AGAIN, at_most=batch
     )
     if not plan.summarise:
         runs.finish(
@@ -242,7 +245,7 @@ def _summarise(
     is_running(work.run).update(result_chars=limit)
     engine = BisectSummary(
         profile=situation.profile,
-        summarizer=summarizer,
+        summarizer=AskingFirst(summarizer, work),
         counter=situation.model.counter,
         on_step=StepWriter(work, inner).write,
     )

@@ -82,7 +82,7 @@ def test_system_prompt_and_summaries_count_too(session):
 def test_less_than_a_batch_is_not_worth_a_run(session):
     ahead(keep_last_n=38)
     assert check_branch(session) is None
-    ahead(keep_last_n=36)
+    ahead(keep_last_n=30)
     assert check_branch(session) is not None
 
 

@@ -182,8 +182,16 @@ def test_a_worker_of_the_queue_says_so(monkeypatch):
 
 
 def test_a_worker_that_is_to_stop_leaves_the_run_between_two_calls(
-    session, meanwhile, monkeypatch, queued, django_capture_on_commit_callbacks
+    session, meanwhile, monkeypatch, queued, model_server, django_capture_on_commit_callbacks
 ):
+    too_long = {"error": {"code": "context_length_exceeded", "message": "too long"}}
+    model_server.script = [
+        {
+            "when": {"purpose": "summary", "est_tokens_gt": 700},
+            "reply": {"error": {"status": 400, "body": too_long}},
+        },
+        *model_server.script,
+    ]
     stopping = []
     monkeypatch.setattr(queue, "is_stopping", lambda: bool(stopping))
     meanwhile(lambda: stopping.append(True))
@@ -191,7 +199,8 @@ def test_a_worker_that_is_to_stop_leaves_the_run_between_two_calls(
     with django_capture_on_commit_callbacks(execute=True):
         run = execute_run(run.pk)
     assert (run.status, run.error_code) == ("failed", "stopped")
-    assert run.steps.count() == 1
+    # One was too large, the first half was summarised.
+    assert run.steps.count() == 2
     assert not SessionSummary.objects.exists()
     after = state(session)
     assert (after.lease_owner, after.failures) == (None, 0)
@@ -213,6 +222,15 @@ def test_a_worker_that_is_to_stop_takes_up_nothing(
     run.refresh_from_db()
     assert run.status == "queued"
     assert queued == [(queue.RUN_TASK, str(run.pk))]
+
+
+def test_a_summary_that_is_finished_is_stored_although_the_worker_is_to_stop(
+    session, meanwhile, monkeypatch
+):
+    stopping = []
+    monkeypatch.setattr(queue, "is_stopping", lambda: bool(stopping))
+    meanwhile(lambda: stopping.append(True))
+    assert execute_run(check_branch(session).pk).status == "succeeded"
 
 
 def test_only_a_worker_can_be_stopping(monkeypatch):
@@ -330,7 +348,9 @@ def test_a_run_whose_waiting_is_over_is_delivered_by_one_of_two_sweeps(
     session, queued, django_capture_on_commit_callbacks
 ):
     run = check_branch(session)
-    CompactionRun.objects.update(waits_until=timezone.now() + timedelta(seconds=60))
+    CompactionRun.objects.update(
+        waits_until=timezone.now() + timedelta(seconds=60), error_code="breaker_open"
+    )
     with django_capture_on_commit_callbacks(execute=True):
         assert sweep_runs().requeued_runs == 0
         CompactionRun.objects.update(waits_until=timezone.now() - timedelta(seconds=1))
@@ -338,7 +358,7 @@ def test_a_run_whose_waiting_is_over_is_delivered_by_one_of_two_sweeps(
     assert queued == [(queue.RUN_TASK, str(run.pk))]
 
 
-def test_two_states_of_one_sweep_do_not_stop_at_a_model_that_is_gone(session, use_models, settings):
+def test_a_branch_whose_model_is_gone_is_left_alone(session, use_models, settings):
     CompactionState.objects.update(look_again_at=timezone.now() - timedelta(seconds=1))
     check_branch(session)
     CompactionRun.objects.all().delete()

@@ -14,7 +14,6 @@ from compaction.engine.sliding import (
     first_batch,
     keep_tail,
     waiting_messages,
-    window_decision,
 )
 from compaction.engine.triggers import Facts, decide, distances
 from compaction.engine.types import Item, ToolCall
@@ -41,6 +40,13 @@ def result(number: int, call_id: str) -> Item:
     return say(number, "tool", tool_call_id=call_id)
 
 
+def due(profile, messages, waited=None):
+    facts = Facts(
+        messages=messages, tokens=1, request_tokens=1, usable=None, waiting_seconds=waited
+    )
+    return decide(profile, facts)
+
+
 class Branch:
     """A branch whose messages come by a clock and whose runs end at once."""
 
@@ -57,7 +63,7 @@ class Branch:
         if waiting_messages(self.profile, messages):
             # The message that pushed the first waiting one out of the tail.
             waited = second - self.times[self.covered + self.profile.tail]
-        decision = window_decision(self.profile, messages=messages, waiting_seconds=waited)
+        decision = due(self.profile, messages, waited)
         if decision is None:
             return
         batch = waiting_messages(self.profile, messages)
@@ -104,27 +110,25 @@ def test_one_message_every_900_seconds_waits_for_a_batch_of_four():
 
 
 def test_the_maximum_age_counts_from_when_the_first_message_left_the_tail():
-    due = replace(PRESET, compression_window_size=0)
     for seconds, reason in ((899, None), (900, "maximum_age")):
-        decision = window_decision(due, messages=44, waiting_seconds=seconds)
+        decision = due(PRESET, 44, seconds)
         assert (decision.reason if decision else None) == reason
 
 
 @pytest.mark.parametrize(("messages", "fires"), [(41, False), (43, False), (44, True)])
 def test_the_maximum_age_needs_a_batch(messages, fires):
-    decision = window_decision(PRESET, messages=messages, waiting_seconds=1_000_000)
-    assert (decision is not None) == fires
+    assert (due(PRESET, messages, 1_000_000) is not None) == fires
 
 
 def test_window_and_age_are_due_in_the_background_and_the_hard_limit_before_the_request():
     def modes(messages):
-        found = window_decision(PRESET, messages=messages, waiting_seconds=None)
+        found = due(PRESET, messages)
         return (found.reason, found.mode)
 
     assert modes(52) == ("message_window", "background")
     assert modes(69) == ("message_window", "background")
     assert modes(70) == ("hard_limit", "inline")
-    aged = window_decision(PRESET, messages=45, waiting_seconds=900)
+    aged = due(PRESET, 45, 900)
     assert (aged.reason, aged.mode) == ("maximum_age", "background")
 
 
@@ -133,7 +137,7 @@ def test_what_would_fall_out_of_the_context_is_the_hard_limit():
     profile = replace(PRESET, compression_hard_limit=0)
     assert not falls_out(profile, 75)
     assert falls_out(profile, 76)
-    assert window_decision(profile, messages=76, waiting_seconds=None).reason == "hard_limit"
+    assert due(profile, 76).reason == "hard_limit"
 
 
 def test_a_count_trigger_fires_in_a_window_of_a_million_tokens():
@@ -177,6 +181,8 @@ def test_the_distances_name_every_rule_in_force():
             "compression_window_size",
             "lower it to 35",
         ),
+        ({"cut": "recent_tokens"}, "cut", "tail_size or last_n"),
+        ({"message_limit": 40}, "tail_keep_size", "below message_limit (40)"),
     ],
 )
 def test_numbers_that_do_not_fit_say_which_one_to_change(values, parameter, said):
@@ -251,14 +257,28 @@ def test_a_short_reply_stays_with_what_it_answers():
     items = conversation(12)
     items[7] = say(7, "assistant", "Which one? 1. red 2. blue")
     items[8] = say(8, "user", "2")
-    assert summarised(keep_tail(items, 4)) == [0, 1, 2, 3, 4, 5, 6]
+    # The turn that it belongs to stays with it.
+    assert summarised(keep_tail(items, 4)) == [0, 1, 2, 3, 4, 5]
     items[8] = say(8, "user", "the blue one, because it is what we have always had")
     assert summarised(keep_tail(items, 4)) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_short_replies_everywhere_stop_nothing():
+def test_short_replies_everywhere_change_nothing():
     items = [say(n, text="2") for n in range(12)]
-    assert summarised(keep_tail(items, 4))
+    assert summarised(keep_tail(items, 4)) == list(range(8))
+
+
+def test_what_cannot_wait_is_not_hidden_by_what_can():
+    profile = replace(PRESET, max_context_tokens=6000)
+    facts = Facts(messages=52, tokens=6000, request_tokens=6000, usable=None)
+    assert (decide(profile, facts).reason, decide(profile, facts).mode) == ("token_limit", "inline")
+
+
+def test_rules_of_the_conversation_are_no_part_of_the_window():
+    facts = Facts(messages=80, tokens=1, request_tokens=1, usable=None, rules=29)
+    assert decide(PRESET, facts) is None
+    facts = replace(facts, rules=28)
+    assert decide(PRESET, facts).reason == "message_window"
 
 
 # --- chunks, smaller pieces, archives ----------------------------------------------------------

@@ -123,6 +123,15 @@ def expires_in(*, seconds: float) -> None:
     assert CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=end)
 
 
+def workers_of(master: int) -> list[int]:
+    """The workers of a cluster: the first of the four processes that its sentinel starts."""
+    for sentinel in descendants(master):
+        started = sorted(descendants(sentinel))
+        if len(started) >= TIMES["QUEUE_WORKERS"] + 2:
+            return started[: TIMES["QUEUE_WORKERS"]]
+    return []
+
+
 def status(run: CompactionRun) -> str:
     return CompactionRun.objects.values_list("status", flat=True).get(pk=run.pk)
 
@@ -201,6 +210,16 @@ def test_workers_that_are_asked_to_stop_themselves_finish_their_call_and_end(
     assert run.error_code == "stopped"
     # The library's master may hang then: its supervisor has to end it (README says how).
     wait_until(lambda: set(members(cluster.pid)) <= {cluster.pid}, 30)
+
+
+def test_a_killed_idle_worker_takes_no_lock_with_it(session, server, cluster):
+    """The others would never get a task again."""
+    wait_until(lambda: len(workers_of(cluster.pid)) >= 2)
+    time.sleep(1)
+    for worker in workers_of(cluster.pid)[:1]:
+        os.kill(worker, signal.SIGKILL)
+    run = check_branch(session)
+    wait_until(lambda: status(run) == "succeeded")
 
 
 def test_a_running_cluster_gives_signs_of_life(session, cluster):

@@ -17,7 +17,7 @@ from chatapp.models import Session
 from compaction.admin.breaker import OPEN
 from compaction.admin.words import when
 from compaction.models import CompactionRun, CompactionState, ModelBreaker
-from compaction.services.admission import BREAKER_OPEN
+from compaction.services.breaker import BREAKER_OPEN
 
 _NOTHING_LOST = "Nothing is lost: the messages are all still there."
 _REMEDIES = {

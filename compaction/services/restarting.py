@@ -1,0 +1,59 @@
+"""Going on after a worker died: its run is marked, and another one does the work."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+
+from compaction.conf import compaction_settings
+from compaction.events import event
+from compaction.models import CompactionRun
+from compaction.services import runs
+from compaction.services.backoff import note_failure
+from compaction.services.leases import interrupt_run_of
+
+Status = CompactionRun.Status
+
+
+def restart_run(run: CompactionRun) -> bool:
+    """Mark a dead run as interrupted and queue its successor; return whether there is one.
+
+    A run whose workers keep dying is given up; then automatic runs of the branch back off.
+    """
+    with transaction.atomic():
+        if run.worker is None or not interrupt_run_of(run.worker):
+            return False
+        run.refresh_from_db()
+        return _go_on(run)
+
+
+def restart_run_of(worker: UUID) -> None:
+    """Queue the successor of a dead worker's run whose branch another run has taken over.
+
+    An automatic one has none: the run that took the branch does its work.
+    """
+    dead = CompactionRun.objects.select_related("session", "branch", "profile", "replaces").filter(
+        worker=worker, status=Status.FAILED, error_code="interrupted", mode="background"
+    )
+    for run in dead.exclude(trigger=CompactionRun.Trigger.PROACTIVE):
+        _go_on(run)
+
+
+def _go_on(run: CompactionRun) -> bool:
+    """Queue the successor of an interrupted run, unless its workers keep dying."""
+    if run.restarts + 1 >= compaction_settings.max_run_attempts:
+        event("run_given_up", session=run.session_id, branch=run.branch_id, run=run)
+        note_failure(run)
+        return False
+    again = runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts + 1)
+    event(
+        "run_restarted",
+        session=run.session_id,
+        branch=run.branch_id,
+        run=run,
+        reason=run.reason,
+        successor=again.pk,
+        restarts=again.restarts,
+    )
+    return True
