@@ -177,7 +177,7 @@ def _hold_no_lock_while_idle() -> None:
                 return read(self, True, READ_SECONDS)
 
     get.waits_without_lock = True  # type: ignore[attr-defined]
-    Queue.get = get
+    setattr(Queue, "get", get)  # noqa: B010  # to a type checker, methods are not assigned
 
 
 def _begin(**kwargs: Any) -> None:
