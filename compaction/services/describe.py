@@ -45,7 +45,7 @@ def branch_facts(situation: Situation) -> dict[str, Any]:
         "backoff_until": state.backoff_until if situation.backs_off else None,
         "look_again_at": state.look_again_at,
         "waiting": situation.waiting,
-        "draft": draft_of(situation),
+        "draft": draft_of(situation) if situation.profile.publish_when_needed else None,
         "due": decision.reason if decision else None,
         "triggers": rules,
     }

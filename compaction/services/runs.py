@@ -28,7 +28,7 @@ from compaction.services.errors import CompactionError
 
 logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
-_NO_ERROR = {"error_code": "", "error": ""}
+NO_ERROR = {"error_code": "", "error": ""}
 INSERT_ATTEMPTS = 3
 # Reasons of runs after a refusal: what was said so far; then tool results that were not seen, too.
 OVERFLOW, OVERFLOW_AGAIN = "overflow_retry", "overflow_again"
@@ -116,7 +116,7 @@ def _take_over(waiting: CompactionRun, columns: dict[str, Any]) -> bool:
     """
     own = {name: columns[name] for name in ("reason", "mode", "profile")}
     changed = CompactionRun.objects.filter(pk=waiting.pk, status=Status.QUEUED).update(
-        **own, **_NO_ERROR, waits_until=None
+        **own, **NO_ERROR, waits_until=None
     )
     waiting.refresh_from_db()
     return bool(changed)
@@ -146,7 +146,7 @@ def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
         worker=worker,
         started_at=now,
         waits_until=None,
-        **_NO_ERROR,
+        **NO_ERROR,
     )
     if not claimed:
         return None

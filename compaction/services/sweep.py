@@ -18,6 +18,7 @@ from compaction.models import CompactionRun, CompactionState
 from compaction.services.checking import check_branch
 from compaction.services.heartbeats import beat, forget_silent
 from compaction.services.restarting import restart_run
+from compaction.services.runs import NO_ERROR
 
 Status = CompactionRun.Status
 REQUEUE_BATCH = 100
@@ -117,7 +118,7 @@ def _deliver_waiting(now: datetime) -> int:
     delivered = 0
     for run_id in list(over.order_by("waits_until").values_list("pk", flat=True)[:REQUEUE_BATCH]):
         # Of two sweeps one does it; a task that is lost now is found as any other.
-        if over.filter(pk=run_id).update(error_code="", error=""):
+        if over.filter(pk=run_id).update(**NO_ERROR):
             queue.enqueue_run(run_id)
             delivered += 1
     return delivered

@@ -33,6 +33,7 @@ def session(owner, model_server, queued) -> Session:
         "publish_when_needed": True,
         "tail_keep_size": 2,
         "batch_messages": 10,
+        "minimum_batch": 10,
     }
     save_profile(name="window", base="sliding_window", parameters=parameters, make_default=True)
     return SessionFactory(owner=owner, wires=talk(15, marker=1))

@@ -277,7 +277,8 @@ def codes_in(source: str) -> set[str]:
             given.append(node.value)
         elif isinstance(node, ast.Assign) and "error_code" in ast.unparse(node.targets[0]):
             given += getattr(node.value, "elts", [node.value])[:1]
-        found |= {each.value for each in given if isinstance(each, ast.Constant)}
+        # An empty one is looked for, or taken away.
+        found |= {each.value for each in given if isinstance(each, ast.Constant) and each.value}
     return found
 
 
