@@ -43,7 +43,13 @@ def restart_run_of(worker: UUID) -> None:
 def _go_on(run: CompactionRun) -> bool:
     """Queue the successor of an interrupted run, unless its workers keep dying."""
     if run.restarts + 1 >= compaction_settings.max_run_attempts:
-        event("run_given_up", session=run.session_id, branch=run.branch_id, run=run)
+        event(
+            "run_given_up",
+            session=run.session_id,
+            branch=run.branch_id,
+            run=run,
+            reason=run.reason,
+        )
         note_failure(run)
         return False
     again = runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts + 1)
