@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,15 @@ def facts_of(situation: Situation) -> Facts:
         seconds_since=_seconds_since(state.last_consolidated_at),
         waiting_seconds=_seconds_since(situation.waiting_since if ages_alone else None),
     )
+
+
+def whole_facts_of(situation: Situation) -> Facts:
+    """Return the same with the whole request's tokens and the age, whatever the rules need."""
+    facts = situation.facts
+    tokens = math.ceil(situation.model.scale * (situation.fixed_tokens + facts.tokens))
+    waits = ages(situation.profile, facts.spoken)
+    since = situation.waiting_since if waits else None
+    return replace(facts, request_tokens=tokens, waiting_seconds=_seconds_since(since))
 
 
 def _rules(situation: Situation) -> int:

@@ -6,7 +6,6 @@ Everything is read from the cursor on (DESIGN.md, rule 8).
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -31,7 +30,13 @@ from compaction.selectors import (
     newest_summaries,
 )
 from compaction.services.leases import state_of
-from compaction.services.measuring import facts_of, pinned_tokens, prompt_tokens, waiting_since
+from compaction.services.measuring import (
+    facts_of,
+    pinned_tokens,
+    prompt_tokens,
+    waiting_since,
+    whole_facts_of,
+)
 from compaction.services.planning import plan_of
 from compaction.services.profiles import parameters_of, profile_of
 from compaction.services.sending import PLAIN, Cut, context_of, kept_of
@@ -153,9 +158,8 @@ class Situation:
 
     @property
     def whole_facts(self) -> Facts:
-        """The facts with the whole request's tokens, whatever the rules need: for people."""
-        tokens = math.ceil(self.model.scale * (self.fixed_tokens + self.facts.tokens))
-        return replace(self.facts, request_tokens=tokens)
+        """The facts with what no rule needed just now, too: for people."""
+        return whole_facts_of(self)
 
     @cached_property
     def fixed_tokens(self) -> int:
