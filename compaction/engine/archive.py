@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from compaction.engine.protocols import TokenCounter
 from compaction.engine.serialize import BETWEEN_BLOCKS
@@ -42,23 +43,12 @@ def archive(
     before = own + earlier
     room = min(max_tokens, int((before if replaces_previous else own) * LARGEST_SHARE))
     text = _text(items, previous, counter, room)
-    tokens = counter.count(text)
-    step = Step(
-        key=1,
-        parent=None,
-        kind=KIND,
-        depth=0,
-        order=1,
-        first=items[0].id,
-        last=items[-1].id,
-        message_count=len(items),
+    step = _step(
+        SummaryRequest(kind=KIND, items=tuple(items), previous=previous),
+        text,
         input_tokens=before,
-        output_tokens=tokens,
-        outcome="truncated",
-        is_call=False,
+        output_tokens=counter.count(text),
         duration_ms=round((time.monotonic() - started) * 1000),
-        output=text,
-        request=SummaryRequest(kind=KIND, items=tuple(items), previous=previous),
     )
     on_step(step)
     return Outcome(
@@ -68,18 +58,38 @@ def archive(
         max_depth=0,
         truncated=True,
         input_tokens=before,
-        output_tokens=tokens,
+        output_tokens=step.output_tokens,
         steps=(step,),
         is_archive=True,
     )
 
 
+def _step(request: SummaryRequest, text: str, **sizes: Any) -> Step:
+    """Return the archive as a run's only step, made without a call."""
+    return Step(
+        key=1,
+        parent=None,
+        kind=KIND,
+        depth=0,
+        order=1,
+        first=request.items[0].id,
+        last=request.items[-1].id,
+        message_count=len(request.items),
+        outcome="truncated",
+        is_call=False,
+        output=text,
+        request=request,
+        **sizes,
+    )
+
+
 def _text(items: Sequence[Item], previous: str, counter: TokenCounter, room: int) -> str:
+    count = "1 message" if len(items) == 1 else f"{len(items)} messages"
     notice = (
-        f"[Archive of {len(items)} messages: they could not be summarised and stand here as they "
+        f"[Archive of {count}: they could not be summarised and stand here as they "
         "were, shortened. All of them are stored.]"
     )
-    short = f"[Archive of {len(items)} messages.]"
+    short = f"[Archive of {count}.]"
     head = notice if counter.count(notice) * 2 <= room else short
     kept = _shortened([previous], counter, int(room * PREVIOUS_SHARE)) if previous else []
     left = room - counter.count(BETWEEN_BLOCKS.join([head, *kept]))
