@@ -21,6 +21,8 @@ LARGEST_SHARE = 0.9
 # The summary that came before has at most this part of the room.
 PREVIOUS_SHARE = 0.25
 _CUT = " […]"
+# Characters that hardly any token exceeds.
+LONGEST_TOKEN = 16
 
 
 def archive(
@@ -105,10 +107,12 @@ def _line(item: Item) -> str:
 
 def _shortened(texts: list[str], counter: TokenCounter, tokens: int) -> list[str]:
     """Return the texts cut to the same length, the longest with which all fit; [] if none does."""
-    low, high = 0, min(max(map(len, texts)), max(0, tokens) * 16)
+    low, high = 0, min(max(map(len, texts)), max(0, tokens) * LONGEST_TOKEN)
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.count(BETWEEN_BLOCKS.join(_cut(texts, middle))) < tokens:
+        joined = BETWEEN_BLOCKS.join(_cut(texts, middle))
+        # What is clearly too long is not counted.
+        if len(joined) <= tokens * LONGEST_TOKEN and counter.count(joined) < tokens:
             low = middle
         else:
             high = middle - 1
