@@ -67,15 +67,38 @@ def batch_size(profile: Profile, *, waiting: int, failures: int) -> int:
     """Return how many of the waiting messages go at once.
 
     After failures the batch gets smaller each time: what makes a summariser fail may be one
-    message, and the others should not wait for it. An archive of less than a batch is not smaller
-    than what it replaces.
+    message, and the others should not wait for it. An archive of a few short messages may not be
+    smaller than they are: after each one that could not be stored, the next takes twice as many.
     """
     whole = min(waiting, profile.batch_messages or waiting)
+    if archives(profile, failures):
+        return archive_size(profile, failures=failures, whole=whole)
     first = profile.smaller_after_failures
     if not first or failures < first:
         return whole
-    least = profile.minimum_batch if archives(profile, failures) else 1
-    return max(least, whole >> (failures - first + 1))
+    return max(1, whole >> (failures - first + 1))
+
+
+def archive_size(profile: Profile, *, failures: int, whole: int) -> int:
+    """Return how many messages an archive takes, of `whole` that it may take."""
+    if not profile.smaller_after_failures:
+        return whole
+    # Whoever stored one left fewer failures than this: more of them are archives that failed.
+    failed = failures - profile.archive_after_failures
+    return min(whole, profile.minimum_batch << min(failed, 20))
+
+
+def is_last_resort(profile: Profile, *, waiting: int, failures: int) -> bool:
+    """Whether after one more failure the next attempt would be the same as this one.
+
+    Until then failures lead on: to smaller batches, to archives, to larger archives.
+    """
+    if profile.archive_after_failures and not archives(profile, failures):
+        return False
+    if profile.smaller_after_failures > failures:
+        return False
+    sizes = (batch_size(profile, waiting=waiting, failures=failures + n) for n in (0, 1))
+    return len(set(sizes)) == 1
 
 
 def archives(profile: Profile, failures: int) -> bool:

@@ -18,7 +18,7 @@ from chatapp.connections import release_connection
 from chatapp.context import Emit
 from chatapp.models import Session
 from compaction.conf import compaction_settings
-from compaction.engine.sliding import HARD_LIMIT
+from compaction.engine.sliding import HARD_LIMIT, archives, is_last_resort
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
@@ -29,7 +29,7 @@ from compaction.services.describe import run_summary
 from compaction.services.drafts import publish_draft
 from compaction.services.leases import ensure_state, state_of
 from compaction.services.precheck import foreseen, sendable
-from compaction.services.runs import ARCHIVE
+from compaction.services.runs import ARCHIVE, BUSY
 from compaction.services.situation import Situation, situation_of
 
 POLL_SECONDS = 0.25
@@ -37,6 +37,8 @@ POLL_SECONDS = 0.25
 _OF_NO_USE = frozenset({"bad_answer", "summariser_error", "not_smaller", "too_many_calls"})
 # A summary can be restored between two reads of one request: it is then put together again.
 MOST_READS = 3
+# How often a request tries again when a worker took the branch just before it did.
+MOST_STEPS_ASIDE = 3
 
 
 @dataclass(kw_only=True)
@@ -48,6 +50,8 @@ class Preparation:
     _end: float = field(default_factory=lambda: monotonic() + compaction_settings.inline_seconds)
     _run: CompactionRun | None = None
     _is_done: bool = False
+    _archives: bool = False
+    _stepped_aside: int = 0
 
     def context(self) -> Context:
         """Return what the next request sends."""
@@ -72,7 +76,8 @@ class Preparation:
                 continue
             helped = self._compact(decision, situation)
             situation = self._read()
-            if decision.reason != HARD_LIMIT or not (helped or situation.hides_messages):
+            goes_on = helped and not self._archives
+            if decision.reason != HARD_LIMIT or not (goes_on or situation.hides_messages):
                 # One compaction is what a user is asked to wait for.
                 break
         self._tell_what_is_left_out(situation)
@@ -94,16 +99,24 @@ class Preparation:
     def _compact(self, decision: Decision, situation: Situation) -> bool:
         """Do what is due; return whether that helped.
 
-        Where messages would fall out, failing attempts go on: they make the batches smaller and
-        end in an archive. Where no model may be called, what would fall out is archived at once,
-        and only that.
+        Where messages would fall out, failing attempts go on as long as the next one would be
+        another: they make the batches smaller and end in an archive. Where no model may be called,
+        what would fall out is archived at once, and only that. Nor is the summariser asked again by
+        a request that it has made store an archive: a long backlog would cost a call every batch.
         """
-        run = self._do(decision.reason)
+        run = self._do(ARCHIVE if self._archives else decision.reason)
         if run.error_code in NO_MODEL and situation.hides_messages:
             run = self._do(ARCHIVE)
             self._is_done = True
-        elif run.status != CompactionRun.Status.SUCCEEDED and run.error_code not in _OF_NO_USE:
-            self._is_done = True
+        elif not run.is_finished or run.error_code == BUSY:
+            # A worker was quicker. It is waited for, and may leave something to do.
+            self._stepped_aside += 1
+            self._is_done = self._stepped_aside > MOST_STEPS_ASIDE
+        elif run.status != CompactionRun.Status.SUCCEEDED:
+            of_no_use = run.error_code in _OF_NO_USE and not self._archives
+            self._is_done = not of_no_use or _was_last_resort(situation)
+        else:
+            self._archives |= archives(situation.profile, situation.state.failures)
         return run.status == CompactionRun.Status.SUCCEEDED
 
     def _tell_what_is_left_out(self, situation: Situation) -> None:
@@ -134,6 +147,15 @@ class Preparation:
         while monotonic() < self._end and _has_live_holder(state_of(situation.branch)):
             release_connection()
             sleep(POLL_SECONDS)
+
+
+def _was_last_resort(situation: Situation) -> bool:
+    """Whether another attempt would be just the one that failed for this situation."""
+    return is_last_resort(
+        situation.profile,
+        waiting=len(situation.plan().summarise),
+        failures=situation.state.failures,
+    )
 
 
 def _waits_for_a_worker(situation: Situation) -> bool:

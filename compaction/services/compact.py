@@ -117,7 +117,7 @@ def _step_aside(run: CompactionRun, busy: BranchBusyError) -> None:
     if run.mode == "background" and run.trigger != Trigger.PROACTIVE:
         runs.put_back(run)
     else:
-        runs.finish(run, Status.SKIPPED, code="busy", sentence=str(busy))
+        runs.finish(run, Status.SKIPPED, code=runs.BUSY, sentence=str(busy))
 
 
 def _look_again(run: CompactionRun) -> None:

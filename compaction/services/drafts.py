@@ -21,6 +21,7 @@ from compaction.selectors import summaries_of
 from compaction.services.claims import Sizes, claim_state, finish_run, hold_positions
 from compaction.services.errors import BranchBusyError, LostRaceError
 from compaction.services.leases import Lease
+from compaction.services.restarting import restart_run_of
 from compaction.services.situation import Situation
 from compaction.services.store import moved_cursor, write_placeholder, write_summary
 
@@ -88,6 +89,8 @@ def publish_draft(situation: Situation, *, lease: Lease | None = None) -> Sessio
     finally:
         if lease is None:
             held.release()
+            if held.former is not None:
+                restart_run_of(held.former)
 
 
 def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
@@ -104,7 +107,7 @@ def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
             _drafts(situation).update(status=Status.SUPERSEDED)
             event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
             return None
-        changes = moved_cursor(state, passed, last, messages=draft.message_count)
+        changes = moved_cursor(passed, last, messages=draft.message_count)
         claim_state(lease, cursor=state.cursor, changes=changes)
         _drafts(situation).filter(pk=draft.pk).update(status=Status.ACTIVE)
         draft.status = Status.ACTIVE

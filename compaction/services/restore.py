@@ -14,6 +14,7 @@ from compaction.models import CompactionState, SessionSummary
 from compaction.selectors import chain_of, coverage_of
 from compaction.services.errors import CompactionError, LostRaceError
 from compaction.services.leases import Lease, ensure_state
+from compaction.services.restarting import restart_run_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ def restore_summary(summary: SessionSummary, *, cascade: bool = False) -> Restor
             return _restore(summary, lease, cascade=cascade)
     finally:
         lease.release()
+        if lease.former is not None:
+            restart_run_of(lease.former)
 
 
 def _restore(summary: SessionSummary, lease: Lease, *, cascade: bool) -> Restored:

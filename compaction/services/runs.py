@@ -34,6 +34,8 @@ INSERT_ATTEMPTS = 3
 OVERFLOW, OVERFLOW_AGAIN = "overflow_retry", "overflow_again"
 # The reason of a run that stores the messages themselves: a request would leave them out.
 ARCHIVE = "archive"
+# The code of a run that found another one working on its branch.
+BUSY = "busy"
 
 
 def request_run(
@@ -197,7 +199,7 @@ def put_back(
             waits = rows.update(**changes)
     except IntegrityError:
         # Another automatic run was queued for the branch meanwhile: it does the same work.
-        finish(run, Status.SKIPPED, code=code or "busy", sentence=sentence)
+        finish(run, Status.SKIPPED, code=code or BUSY, sentence=sentence)
         return
     reload(run)
     if waits:
@@ -207,7 +209,7 @@ def put_back(
             branch=run.branch_id,
             run=run,
             reason=run.reason,
-            code=code or "busy",
+            code=code or BUSY,
         )
 
 

@@ -25,7 +25,7 @@ from compaction.engine.prompts import (
     system_prompt,
 )
 from compaction.engine.types import Outcome, SummaryRequest
-from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.models import CompactionRun, SessionSummary
 from compaction.services.claims import Ends, Sizes, claim_state, finish_run, hold_positions
 from compaction.services.errors import LostRaceError
 from compaction.services.leases import Lease
@@ -55,7 +55,7 @@ def store_summary(
         claim_state(
             lease,
             cursor=state.cursor,
-            changes=moved_cursor(state, passed, ends.last, messages=len(outcome.items))
+            changes=moved_cursor(passed, ends.last, messages=len(outcome.items))
             | _failures_left(situation, outcome),
         )
         summary = write_summary(
@@ -174,14 +174,16 @@ def _failures_left(situation: Situation, outcome: Outcome) -> dict[str, int]:
     return {"failures": min(most, situation.state.failures)}
 
 
-def moved_cursor(
-    state: CompactionState, passed: QuerySet[Message], last: Message, *, messages: int
-) -> dict[str, Any]:
-    """Return the state's columns when the cursor moves over `messages` and the rules between."""
+def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> dict[str, Any]:
+    """Return the state's columns when the cursor moves over `messages` and the rules between.
+
+    They are added to what is counted by then: a message may have been put before the cursor while
+    the summary was being written.
+    """
     rules = passed.filter(pinned=True, role=Message.Role.SYSTEM).count()
     return {
         "cursor": last.position,
-        "covered_messages": state.covered_messages + messages + rules,
+        "covered_messages": F("covered_messages") + messages + rules,
         "covered_tokens": last.tokens_through,
         "last_consolidated_at": timezone.now(),
         "failures": 0,

@@ -6,6 +6,7 @@ import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
+from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
@@ -55,7 +56,7 @@ def sweep_runs() -> Swept:
     expired = free_expired(CompactionState.objects.all())
     swept = Swept(
         expired_leases=expired,
-        restarted_runs=sum(restart_run(run) for run in dead),
+        restarted_runs=sum(_is_restarted(run) for run in dead),
         requeued_runs=_deliver_waiting(now) + _requeue(now),
         due_branches=_look_at_idle(now),
         silent_workers=forget_silent(),
@@ -85,6 +86,18 @@ def dead_runs(now: datetime) -> QuerySet[CompactionRun]:
         status=Status.RUNNING,
         started_at__lt=now - timedelta(seconds=compaction_settings.lease_seconds),
     )
+
+
+def _is_restarted(run: CompactionRun) -> bool:
+    """Restart one dead run. What goes wrong keeps nobody else waiting; the next sweep tries again.
+
+    Its session may be deleted at this very moment, which the database may answer with a deadlock.
+    """
+    try:
+        return restart_run(run)
+    except DatabaseError:
+        logger.exception("Run %s could not be started again.", run.pk)
+        return False
 
 
 def _requeue(now: datetime) -> int:

@@ -303,7 +303,7 @@ def test_a_group_larger_than_a_chunk_goes_whole():
 
 def test_batches_get_smaller_after_failures_and_then_an_archive_is_stored():
     sizes = [batch_size(PRESET, waiting=12, failures=failures) for failures in range(8)]
-    assert sizes == [12, 12, 12, 6, 3, 1, 4, 4]
+    assert sizes == [12, 12, 12, 6, 3, 1, 4, 8]
     sizes = [batch_size(PRESET, waiting=960, failures=failures) for failures in range(6)]
     assert sizes == [60, 60, 60, 30, 15, 7]
     assert [archives(PRESET, failures) for failures in range(8)] == [False] * 6 + [True] * 2
