@@ -260,7 +260,7 @@ def test_hostile_text_is_text_in_the_drawing_and_the_panel(admin_client, owner):
 
 
 # Codes that have a name because more than one place needs them.
-CODES = {"OVER_BUDGET", "BREAKER_OPEN"}
+CODES = {"OVER_BUDGET", "BREAKER_OPEN", "BUSY"}
 
 
 def codes_in(source: str) -> set[str]:
