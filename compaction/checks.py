@@ -12,9 +12,12 @@ from django.db import connection
 from compaction.conf import compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 from compaction.models import CompactionProfile
+from compaction.services.profiles import FALLBACK
 
 # A worker renews its lease with every sign of life; two may be late.
 BEATS_IN_A_LEASE = 3
+# A year; and more than anybody counts in an hour.
+MOST_SECONDS, MOST = 31_536_000, 10**12
 
 MINIMUMS = {
     "LEASE_SECONDS": 1,
@@ -97,17 +100,23 @@ def check_times(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.compatibility)
-def check_minimums(**kwargs: Any) -> list[CheckMessage]:
-    """Times and counts below their least value would stop all work, or never end it."""
-    return [
-        Error(
-            f"COMPACTION['{name}'] is {value}; the least that works is {least}.",
-            hint=f"Set COMPACTION_{name} to {least} or more, or leave it out.",
-            id="compaction.E006",
+def check_limits(**kwargs: Any) -> list[CheckMessage]:
+    """Times and counts outside their limits would stop all work, never end it, or be no time."""
+    found: list[CheckMessage] = []
+    for name, least in MINIMUMS.items():
+        value = getattr(compaction_settings, name.lower())
+        most = MOST_SECONDS if name.endswith("_SECONDS") else MOST
+        if least <= value <= most:
+            continue
+        limit = f"the least that works is {least}" if value < least else f"the most is {most}"
+        found.append(
+            Error(
+                f"COMPACTION['{name}'] is {value}; {limit}.",
+                hint=f"Set COMPACTION_{name} to a value from {least} to {most}, or leave it out.",
+                id="compaction.E006",
+            )
         )
-        for name, least in MINIMUMS.items()
-        if (value := getattr(compaction_settings, name.lower())) < least
-    ]
+    return found
 
 
 @register(Tags.compatibility)
@@ -131,11 +140,46 @@ def check_environment(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.database)
+def check_default_profile(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """COMPACTION_PROFILE must name a profile, and it only counts while none is marked."""
+    if not databases or not _has_profiles():
+        return []
+    name = compaction_settings.default_profile
+    current = CompactionProfile.objects.filter(is_current=True)
+    names = list(current.values_list("name", flat=True))
+    marked = current.filter(is_default=True).values_list("name", flat=True).first()
+    if names and name not in names:
+        return [
+            Error(
+                f"COMPACTION_PROFILE is {name!r}, and there is no such profile.",
+                hint=f"Set it to one of {', '.join(sorted(names))}, or leave it out.",
+                id="compaction.E007",
+            )
+        ]
+    # Who never set the variable has marked a profile on purpose.
+    if marked is not None and name not in (marked, FALLBACK):
+        return [
+            Warning(
+                f"COMPACTION_PROFILE is {name!r}, but the profile {marked!r} is marked as the "
+                "default, which counts.",
+                hint=f"Mark {name!r} as the default in the admin, or set COMPACTION_PROFILE to "
+                f"{marked!r}.",
+                id="compaction.W003",
+            )
+        ]
+    return []
+
+
+def _has_profiles() -> bool:
+    """Whether the table is there: `migrate` asks before it is."""
+    return CompactionProfile._meta.db_table in connection.introspection.table_names()
+
+
+@register(Tags.database)
 def check_profiles(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """Stored profiles must still work together with the environment of today."""
-    table = CompactionProfile._meta.db_table
-    if not databases or table not in connection.introspection.table_names():
-        return []  # `migrate` asks before there are tables
+    if not databases or not _has_profiles():
+        return []
     found: list[CheckMessage] = []
     for row in CompactionProfile.objects.filter(is_current=True):
         try:

@@ -28,6 +28,8 @@ ROLL_UP_MINUTES = 5
 PING_SECONDS = 1
 # A worker that was told to stop leaves the queue this long to take its last result.
 LAST_RESULT_SECONDS = 1
+# The longest time that a worker which was told to stop goes on: longer than a model call takes.
+STOP_SECONDS = 180
 # Longest time that a worker holds the lock of the queue that it reads.
 READ_SECONDS = 0.1
 
@@ -145,7 +147,7 @@ def watch_workers() -> None:
     """Have every worker know that it is one, and end gracefully on SIGTERM.
 
     Some supervisors send the signal to all processes of a cluster; its default would kill a worker
-    in the middle of a run.
+    in the middle of a run. (The library's master may hang then, so README advises another way.)
     """
     from django_q import signals
 
@@ -186,9 +188,14 @@ def _begin(**kwargs: Any) -> None:
 
 
 def _told_to_stop(number: int, frame: Any) -> None:
-    _Worker.is_told_to_stop = True
     if not _Worker.is_busy:
         sys.exit(0)
+    if not _Worker.is_told_to_stop:
+        _Worker.is_told_to_stop = True
+        # One that hangs must not outlive the cluster, which sends this signal to such a one, too.
+        last = threading.Timer(STOP_SECONDS, os._exit, [1])
+        last.daemon = True
+        last.start()
 
 
 def _take_up(**kwargs: Any) -> None:

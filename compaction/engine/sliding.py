@@ -109,12 +109,16 @@ def archives(profile: Profile, failures: int) -> bool:
 def keep_tail(items: Sequence[Item], tail: int) -> Plan:
     """Keep the last `tail` items and summarise those before them.
 
-    The end lies between groups. One that would leave nothing goes forward to the next legal place,
-    as far as there are waiting items; where there is none, nothing is summarised yet (2.3, trap 5).
+    The end lies between groups. One that would leave nothing, or less than half, goes forward to
+    the next legal place, as far as there are waiting items; where there is none, nothing more is
+    summarised yet (2.3, trap 5).
     """
     end = max(0, len(items) - max(1, tail))
     cuts = [cut for cut in legal_cuts(items) if cut <= open_call(items)]
-    cut = _last_before(items, cuts, end) or _first_behind(cuts, end, 2 * end)
+    cut = _last_before(items, cuts, end)
+    if 2 * cut < end:
+        # Before a long group hardly anything may be left, which would never get smaller.
+        cut = _first_behind(cuts, end, 2 * end) or cut
     return Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
 
 

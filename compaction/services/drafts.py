@@ -21,7 +21,7 @@ from compaction.selectors import summaries_of
 from compaction.services.claims import Sizes, claim_state, finish_run, hold_positions
 from compaction.services.errors import BranchBusyError, LostRaceError
 from compaction.services.leases import Lease
-from compaction.services.restarting import restart_run_of
+from compaction.services.restarting import held
 from compaction.services.situation import Situation
 from compaction.services.store import moved_cursor, write_placeholder, write_summary
 
@@ -79,18 +79,12 @@ def publish_draft(situation: Situation, *, lease: Lease | None = None) -> Sessio
     if not has_draft(situation):
         return None
     try:
-        held = lease or Lease.take(situation.branch.pk, uuid.uuid4())
-    except BranchBusyError:
+        if lease is not None:
+            return _publish(situation, lease)
+        with held(situation.branch.pk) as own:
+            return _publish(situation, own)
+    except (BranchBusyError, LostRaceError):
         return None
-    try:
-        return _publish(situation, held)
-    except LostRaceError:
-        return None
-    finally:
-        if lease is None:
-            held.release()
-            if held.former is not None:
-                restart_run_of(held.former)
 
 
 def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:

@@ -19,6 +19,7 @@ from compaction.services.errors import CompactionError, StaleProfileError
 from compaction.services.leases import ensure_state
 
 logger = logging.getLogger(__name__)
+FALLBACK = "bisect"
 _DESCRIPTIONS = {
     "bisect": "Engine of document 002: count and token limits, keep last N, halve and merge.",
     "sliding_window": "Document 001: a tail of messages stays, what leaves it is summarised in "
@@ -38,6 +39,8 @@ def find_profile(name: str = "") -> CompactionProfile:
         row = (
             current.filter(is_default=True).first()
             or current.filter(name=compaction_settings.default_profile).first()
+            # A name that nobody has (compaction.E007 says so) must cost nobody a turn (rule 6).
+            or current.filter(name=FALLBACK).first()
         )
     if row is None:
         names = ", ".join(current.values_list("name", flat=True)) or "none; run manage.py migrate"

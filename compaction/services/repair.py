@@ -19,7 +19,8 @@ from chatapp.selectors import path_messages
 from chatapp.transcript import lock_branches, repair_sums, set_pinned
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.selectors import coverage_of, hidden_messages, sent_chain
-from compaction.services.leases import Lease, interrupt_runs
+from compaction.services.leases import interrupt_runs
+from compaction.services.restarting import held
 from compaction.services.restore import restore_summary
 
 Status = SessionSummary.Status
@@ -34,11 +35,8 @@ def _held(branch: Branch) -> Iterator[None]:
     if not CompactionState.objects.filter(pk=branch.pk).exists():
         yield
         return
-    lease = Lease.take(branch.pk, uuid.uuid4())
-    try:
+    with held(branch.pk):
         yield
-    finally:
-        lease.release()
 
 
 def while_nobody_works(branch: Branch, repair: Callable[[], object]) -> None:

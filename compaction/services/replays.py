@@ -14,7 +14,8 @@ from chatapp.transcript import Replay, point_placeholder, replay
 from compaction.engine.tool_results import is_oversized
 from compaction.models import CompactionState, SessionSummaryMessage
 from compaction.selectors import branch_summaries_of, chain_of
-from compaction.services.leases import Lease, ensure_state
+from compaction.services.leases import ensure_state
+from compaction.services.restarting import held
 from compaction.services.sending import Cut, cut_results, kept_of, limits_of, sizes_as_sent
 from compaction.services.situation import Situation
 
@@ -48,11 +49,8 @@ def cut_tool_results(situation: Situation, window: int | None) -> CutResults:
     if not contents:
         return CutResults()
     state = ensure_state(situation.branch)
-    lease = Lease.take(state.pk, uuid.uuid4())
-    try:
+    with held(state.pk):
         done = replay(situation.session, contents=contents)
-    finally:
-        lease.release()
     return CutResults(results=len(contents), characters=characters, branch=done.new)
 
 

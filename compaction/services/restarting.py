@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID, uuid4
 
 from django.db import transaction
 
@@ -11,9 +13,24 @@ from compaction.events import event
 from compaction.models import CompactionRun
 from compaction.services import runs
 from compaction.services.backoff import note_failure
-from compaction.services.leases import interrupt_run_of
+from compaction.services.leases import Lease, interrupt_run_of
 
 Status = CompactionRun.Status
+
+
+@contextmanager
+def held(branch_id: UUID) -> Iterator[Lease]:
+    """Hold a branch for something else than a run; raise BranchBusyError while one works on it.
+
+    Who had it before and is dead has a run that would not go on otherwise.
+    """
+    lease = Lease.take(branch_id, uuid4())
+    try:
+        yield lease
+    finally:
+        lease.release()
+        if lease.former is not None:
+            restart_run_of(lease.former)
 
 
 def restart_run(run: CompactionRun) -> bool:

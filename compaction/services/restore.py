@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.db import transaction
 from django.utils import timezone
@@ -14,7 +15,10 @@ from compaction.models import CompactionState, SessionSummary
 from compaction.selectors import chain_of, coverage_of
 from compaction.services.errors import CompactionError, LostRaceError
 from compaction.services.leases import Lease, ensure_state
-from compaction.services.restarting import restart_run_of
+from compaction.services.restarting import held
+
+# How long the sweep leaves a branch alone whose summary was taken back.
+REST = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +37,9 @@ def restore_summary(summary: SessionSummary, *, cascade: bool = False) -> Restor
     branch; one that works on a fork loses its race.
     """
     state = ensure_state(summary.branch)
-    lease = Lease.take(state.pk, uuid.uuid4())
-    try:
-        with transaction.atomic():
-            lock_branches(summary.session_id)
-            return _restore(summary, lease, cascade=cascade)
-    finally:
-        lease.release()
-        if lease.former is not None:
-            restart_run_of(lease.former)
+    with held(state.pk) as lease, transaction.atomic():
+        lock_branches(summary.session_id)
+        return _restore(summary, lease, cascade=cascade)
 
 
 def _restore(summary: SessionSummary, lease: Lease, *, cascade: bool) -> Restored:
@@ -104,6 +102,6 @@ def _move_back(branch: Branch) -> None:
         cursor=reach.cursor,
         covered_messages=reach.messages,
         covered_tokens=reach.tokens,
-        # When it is due again is worked out by the next sweep.
-        look_again_at=timezone.now(),
+        # Who restored it wants to read it first: an idle session is left alone for a while.
+        look_again_at=timezone.now() + REST,
     )

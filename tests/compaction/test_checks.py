@@ -8,7 +8,9 @@ from django.db import connection
 
 from compaction import checks
 from compaction.models import CompactionProfile
-from tests.factories import profile
+from compaction.services.profiles import make_default
+from tests.compaction.support import say
+from tests.factories import SessionFactory, profile
 
 
 @pytest.fixture
@@ -76,6 +78,34 @@ def test_before_the_first_migration_profiles_are_not_asked_for(monkeypatch):
 @pytest.mark.parametrize("name", ["LEASE_SECONDS", "RUN_SECONDS", "MAX_RUN_ATTEMPTS"])
 def test_e006_a_value_that_stops_all_work_is_named(found, name):
     assert name in found(compaction={name: 0})["compaction.E006"].msg
+
+
+@pytest.mark.parametrize("name", ["LEASE_SECONDS", "BACKOFF_SECONDS", "BREAKER_SECONDS"])
+def test_e006_a_time_that_no_clock_holds_is_named(found, name):
+    assert "a value from" in found(compaction={name: 99_999_999_999_999})["compaction.E006"].hint
+
+
+@pytest.mark.django_db
+def test_e007_a_default_profile_that_does_not_exist_is_named_and_costs_no_turn(
+    settings, owner, model_server, queued
+):
+    settings.COMPACTION = settings.COMPACTION | {"DEFAULT_PROFILE": "sliding-window"}
+    CompactionProfile.objects.update(is_default=False)
+    (message,) = checks.check_default_profile(databases=["default"])
+    assert message.id == "compaction.E007"
+    assert "sliding_window" in message.hint
+    session = SessionFactory(owner=owner)
+    assert say(session, "hello").answer.content == "ok"
+
+
+@pytest.mark.django_db
+def test_w003_a_marked_default_that_is_another_one_is_named(settings):
+    assert checks.check_default_profile(databases=["default"]) == []
+    settings.COMPACTION = settings.COMPACTION | {"DEFAULT_PROFILE": "sliding_window"}
+    (message,) = checks.check_default_profile(databases=["default"])
+    assert (message.id, "'bisect' is marked" in message.msg) == ("compaction.W003", True)
+    make_default("sliding_window")
+    assert checks.check_default_profile(databases=["default"]) == []
 
 
 def test_w001_a_short_retry_would_deliver_twice(found):

@@ -294,6 +294,8 @@ def test_an_idle_session_whose_summary_was_restored_is_looked_at(conversation):
     conversation.seconds = 1000
     conversation.look()
     restore_summary(conversation.summaries()[0])
+    # It is left alone for a quarter of an hour, so that somebody can read it.
+    conversation.seconds = 1890
     assert sweep_runs().due_branches == 0
     conversation.seconds = 2000
     assert sweep_runs().due_branches == 1

@@ -228,6 +228,13 @@ def test_an_end_that_leaves_nothing_goes_forward():
     assert summarised(keep_tail(items, 7)) == [0, 1, 2]
 
 
+def test_an_end_that_leaves_less_than_half_goes_forward_too():
+    """Before a long group one message would be left, and would never get smaller."""
+    ids = [f"c{n}" for n in range(2, 12)]
+    items = [say(0), calls(1, *ids), *(result(n, f"c{n}") for n in range(2, 12)), *conversation(9)]
+    assert len(keep_tail(items, 11).summarise) == 12
+
+
 def test_an_end_goes_forward_no_further_than_what_waits():
     results = [result(n, f"c{n}") for n in range(1, 9)]
     items = [calls(0, *(f"c{n}" for n in range(1, 9))), *results, say(9), say(10)]
