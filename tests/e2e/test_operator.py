@@ -41,6 +41,12 @@ def follow(page, text: str) -> None:
     page.wait_for_load_state()
 
 
+def save(page) -> None:
+    """Press the button that saves and wait for the whole page that comes after it."""
+    with page.expect_navigation():
+        page.click("input[name=_save]")
+
+
 def open_form(page, name: str) -> None:
     page.click(f"#form-{name} > summary")
 
@@ -130,11 +136,11 @@ def test_a_wrong_value_in_a_profile_is_told_while_it_is_typed_and_not_saved(site
     error = page.locator("#id_keep_last_n_error")
     error.wait_for()
     assert "Must be below message_limit (3)" in error.inner_text()
-    page.click("input[name=_save]")
+    save(page)
     assert "Must be below message_limit (3)" in page.inner_text("#content")
     page.fill("#id_message_limit", "12")
     error.wait_for(state="hidden")
-    page.click("input[name=_save]")
+    save(page)
     assert said(page) == "Saved as desk v2; the version before it stays as it was."
     follow(page, "desk v2")
     assert page.input_value("#id_message_limit") == "12"
