@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
+from django.db import connections
 
 from chatapp.context import context_backend
 from chatapp.drafts import Draft
 from chatapp.models import Message, Session
 from chatapp.turns import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState
-from compaction.services.compact import compact_branch
+from compaction.services.compact import compact_branch, execute_run
+from compaction.summarizer import ModelSummarizer
 
 # No trigger fires by itself: what a test asks for is the only compaction.
 NEVER = {"message_limit": 0, "max_context_tokens": 0}
@@ -18,6 +25,39 @@ NEVER = {"message_limit": 0, "max_context_tokens": 0}
 def compact(session: Session, **changes: Any) -> CompactionRun:
     """Compact by hand, now."""
     return compact_branch(session=session, **({"trigger": "manual", "reason": "manual"} | changes))
+
+
+@contextmanager
+def held_worker(run: CompactionRun) -> Iterator[threading.Event]:
+    """Do a run in a thread that waits in its model call until the event is set.
+
+    For tests with transaction=True; when the block ends, the run has ended, too.
+    """
+    reached, go_on = threading.Event(), threading.Event()
+    real = ModelSummarizer.summarize
+
+    def held(self, request):
+        reached.set()
+        assert go_on.wait(20)
+        return real(self, request)
+
+    def work() -> None:
+        try:
+            execute_run(run.pk)
+        finally:
+            connections.close_all()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelSummarizer, "summarize", held)
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            assert reached.wait(20)
+            yield go_on
+        finally:
+            go_on.set()
+            worker.join(30)
+    assert not worker.is_alive()
 
 
 def say(session: Session, text: str = "hello", **changes: Any) -> TurnResult:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
-from django.db import connections
 
 from chatapp import transcript
 from chatapp.drafts import Draft
@@ -16,8 +13,7 @@ from compaction.services.checking import check_branch
 from compaction.services.compact import execute_run
 from compaction.services.restore import restore_summary
 from compaction.services.situation import situation_of
-from compaction.summarizer import ModelSummarizer
-from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
+from tests.compaction.support import NEVER, compact, held_worker, say, sent, state, stored, texts
 from tests.factories import SessionFactory, profile, store, talk, user
 
 pytestmark = pytest.mark.django_db
@@ -109,34 +105,12 @@ def test_published_at_once_the_next_request_is_small(session):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_stored_meanwhile_stands_behind_the_cursor_in_order(session, monkeypatch):
+def test_what_is_stored_meanwhile_stands_behind_the_cursor_in_order(session):
     ahead()
-    reached, go_on = threading.Event(), threading.Event()
-    real = ModelSummarizer.summarize
-
-    def held(self, request):
-        reached.set()
-        assert go_on.wait(20)
-        return real(self, request)
-
-    monkeypatch.setattr(ModelSummarizer, "summarize", held)
-    run = due(session)
-
-    def work():
-        try:
-            execute_run(run.pk)
-        finally:
-            connections.close_all()
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    assert reached.wait(20)
-    store(session, [user("MK-9001 first"), user("MK-9002 second")])
-    before = sent(session)
-    # The old state, whole: every message, no summary.
-    assert len(before) == 42
-    go_on.set()
-    worker.join(30)
+    with held_worker(due(session)):
+        store(session, [user("MK-9001 first"), user("MK-9002 second")])
+        # The old state, whole: every message, no summary.
+        assert len(sent(session)) == 42
     after = sent(session)
     assert [m["content"] for m in after[-2:]] == ["MK-9001 first", "MK-9002 second"]
     assert [m["role"] for m in after].count("system") == 1

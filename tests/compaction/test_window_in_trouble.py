@@ -7,7 +7,6 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import connections
 from django.utils import timezone
 
 from chatapp import transcript
@@ -25,7 +24,7 @@ from compaction.services.restore import restore_summary
 from compaction.services.sweep import sweep_runs
 from compaction.summarizer import ModelSummarizer
 from tests.compaction.clock import START, Conversation
-from tests.compaction.support import NEVER, compact, say, sent
+from tests.compaction.support import NEVER, compact, held_worker, say, sent
 from tests.compaction.test_window import failing, window
 from tests.factories import SessionFactory, profile, store, talk, user
 
@@ -76,28 +75,8 @@ def test_a_request_that_waited_for_a_worker_sends_the_new_state(owner, model_ser
     window()
     session = SessionFactory(owner=owner)
     fill(session, 0, 80)
-    reached, go_on = threading.Event(), threading.Event()
-    real = ModelSummarizer.summarize
-
-    def held(self, request):
-        reached.set()
-        assert go_on.wait(20)
-        return real(self, request)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModelSummarizer, "summarize", held)
-        run = check_branch(session)
-
-        def work():
-            try:
-                execute_run(run.pk)
-            finally:
-                connections.close_all()
-
-        worker = threading.Thread(target=work)
-        worker.start()
-        assert reached.wait(20)
-        heard = []
+    heard = []
+    with held_worker(check_branch(session)) as go_on:
 
         def hear(name, payload):
             heard.append((name, payload.get("phase")))
@@ -105,7 +84,6 @@ def test_a_request_that_waited_for_a_worker_sends_the_new_state(owner, model_ser
                 go_on.set()
 
         say(session, "and now?", emit=hear)
-        worker.join(30)
     assert ("compaction", "waiting") in heard
     assert unknown(model_server, 80) == []
     assert "SUMMARY" in model_server.of("chat")[-1].text
