@@ -18,6 +18,8 @@ from uuid import UUID
 
 from django.db import transaction
 
+from chatapp.conf import chatapp_settings
+
 logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
 SWEEP_TASK = "compaction.tasks.sweep"
@@ -28,8 +30,8 @@ ROLL_UP_MINUTES = 5
 PING_SECONDS = 1
 # A worker that was told to stop leaves the queue this long to take its last result.
 LAST_RESULT_SECONDS = 1
-# The longest time that a worker which was told to stop goes on: longer than a model call takes.
-STOP_SECONDS = 180
+# How much longer than a model call a worker may go on that was told to stop.
+STOP_SLACK_SECONDS = 60
 # Longest time that a worker holds the lock of the queue that it reads.
 READ_SECONDS = 0.1
 
@@ -193,7 +195,8 @@ def _told_to_stop(number: int, frame: Any) -> None:
     if not _Worker.is_told_to_stop:
         _Worker.is_told_to_stop = True
         # One that hangs must not outlive the cluster, which sends this signal to such a one, too.
-        last = threading.Timer(STOP_SECONDS, os._exit, [1])
+        seconds = chatapp_settings.model_timeout_seconds + STOP_SLACK_SECONDS
+        last = threading.Timer(seconds, os._exit, [1])
         last.daemon = True
         last.start()
 

@@ -18,6 +18,7 @@ from uuid import UUID
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from chatapp.conf import chatapp_settings
 from chatapp.wire import Cleaner
 from compaction.conf import compaction_settings
 from compaction.events import event
@@ -26,6 +27,8 @@ from compaction.services.errors import CompactionError
 
 LONGEST_WAIT = timedelta(hours=1)
 ERROR_CHARS = 500
+# What a call may take beyond its own time-out.
+CALL_SLACK_SECONDS = 30
 # The code of a run that waits for a model.
 BREAKER_OPEN = "breaker_open"
 MODEL_CHARS = 100
@@ -193,8 +196,9 @@ def _first_wait() -> timedelta:
 
 
 def _probe_time() -> timedelta:
-    """Return how long a probe may be silent: as long as any worker before it is taken for dead."""
-    return timedelta(seconds=compaction_settings.lease_seconds)
+    """Return how long a probe may be silent: longer than its call, and as long as any worker."""
+    longest_call = chatapp_settings.model_timeout_seconds + CALL_SLACK_SECONDS
+    return timedelta(seconds=max(compaction_settings.lease_seconds, longest_call))
 
 
 def _wait_of(row: ModelBreaker) -> timedelta:
