@@ -122,21 +122,14 @@ def write_summary(
 
     `sources` finds the outcome's messages again, so that the database can link them by itself.
     """
-    first, last = ends.first, ends.last
     actions = collect_actions(outcome.items)
-    metadata = _metadata(run, outcome)
     summary = SessionSummary.objects.create(
         session_id=run.session_id,
         branch_id=run.branch_id,
         summary_text=outcome.text,
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
-        summary_tokens=sizes.summary,
-        first_message=first,
-        last_message=last,
-        first_message_created_at=first.created_at,
-        last_message_created_at=last.created_at,
-        metadata=metadata,
+        metadata=_metadata(run, outcome),
         status=Status.DRAFT if is_draft else Status.ACTIVE,
         trigger=run.trigger,
         reason=run.reason,
@@ -145,8 +138,7 @@ def write_summary(
         compression_ratio=outcome.compression_ratio,
         previous=previous,
         supersedes=old,
-        covers_from=old.covers_from if old else first.position,
-        covers_through=old.covers_through if old else last.position,
+        summary_tokens=sizes.summary,
         tokens_before=sizes.before,
         tokens_after=sizes.after,
         cost=outcome.cost,
@@ -155,6 +147,7 @@ def write_summary(
         instructions=run.instructions,
         run=run,
         profile=run.profile,
+        **_covered(ends, old),
         **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
@@ -172,6 +165,19 @@ def _failures_left(situation: Situation, outcome: Outcome) -> dict[str, int]:
         return {}
     most = situation.profile.archive_after_failures - 1
     return {"failures": min(most, situation.state.failures)}
+
+
+def _covered(ends: Ends, old: SessionSummary | None) -> dict[str, Any]:
+    """Return the columns that say what is covered: a new version covers what the old one did."""
+    first, last = ends.first, ends.last
+    return {
+        "first_message": first,
+        "last_message": last,
+        "first_message_created_at": first.created_at,
+        "last_message_created_at": last.created_at,
+        "covers_from": old.covers_from if old else first.position,
+        "covers_through": old.covers_through if old else last.position,
+    }
 
 
 def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> dict[str, Any]:
