@@ -178,7 +178,9 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
             ladder_of(session, {"move": "compact", "run": run_of(session, number)}, {},
                       second=number)  # fmt: skip
             run_of(session, number)
-            note(session, Kind.RETRY, "timeout", "x")
+            Incident.objects.create(
+                session=session, kind="retry", code="timeout", text="x", created_at=at(number)
+            )
         with CaptureQueriesContext(connection) as queries:
             assert admin_client.get(timeline_of(session)).status_code == 200
         counts.append(len(queries))
