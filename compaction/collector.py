@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Max, Min, Q
-from django.db.models.functions import Coalesce
 from django.utils import timezone
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
@@ -28,6 +27,7 @@ from compaction.models import (
     RunTotals,
     WorkerHeartbeat,
 )
+from compaction.run_selectors import QUEUED_SINCE, ready_q
 
 logger = logging.getLogger(__name__)
 UNFINISHED = (CompactionRun.Status.QUEUED.value, CompactionRun.Status.RUNNING.value)
@@ -92,11 +92,8 @@ def _unfinished_runs(now: datetime) -> Iterator[Metric]:
     unfinished = GaugeMetricFamily(
         "palimpsest_runs_unfinished", "Runs that wait or work now.", labels=["status"]
     )
-    ready = Q(status=CompactionRun.Status.QUEUED) & (
-        Q(waits_until__isnull=True) | Q(waits_until__lte=now)
-    )
-    # A run that waited for a breaker or a budget has been in the queue since that wait was over.
-    queued_since = Min(Coalesce("waits_until", "created_at"), filter=ready)
+    ready = Q(status=CompactionRun.Status.QUEUED) & ready_q(now)
+    queued_since = Min(QUEUED_SINCE, filter=ready)
     rows = CompactionRun.objects.filter(status__in=UNFINISHED).order_by().values("status")
     counts, oldest = dict.fromkeys(UNFINISHED, 0), None
     for row in rows.annotate(runs=Count("id"), since=queued_since):

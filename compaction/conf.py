@@ -15,7 +15,8 @@ class CompactionSettings:
     A lease outlives some heartbeats, a run's budget is shorter than the queue's time-out
     (compaction.E003 and E002 check it). Budgets of an hour limit the model calls of summarising; 0
     means no limit. So many failed calls of a model in a row open its breaker for
-    `breaker_seconds`. `environment` holds the variables of document 002 that are set.
+    `breaker_seconds`. `environment` holds the variables of documents 001 and
+    002 that are set.
     """
 
     default_profile: str = "bisect"

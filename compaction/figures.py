@@ -15,6 +15,7 @@ from django.db.models import (
     F,
     Func,
     IntegerField,
+    Min,
     OuterRef,
     QuerySet,
     Subquery,
@@ -36,6 +37,7 @@ from compaction.models import (
 )
 from compaction.ratios import distribution
 from compaction.reporting import Period
+from compaction.run_selectors import QUEUED_SINCE, ready_q
 from compaction.services.profiles import find_profile, parameters_of
 
 Status = CompactionRun.Status
@@ -59,9 +61,11 @@ def newest_figures() -> DailyFigures | None:
     return DailyFigures.objects.first()
 
 
-def oldest_waiting() -> datetime | None:
-    """Return since when the oldest queued run waits; None where nothing waits."""
-    return waiting_runs().values_list("created_at", flat=True).first()
+def oldest_waiting(now: datetime) -> datetime | None:
+    """Return since when the oldest run waits for a worker; those put off to a time do not."""
+    ready = waiting_runs().order_by().filter(ready_q(now))
+    oldest: datetime | None = ready.aggregate(since=Min(QUEUED_SINCE))["since"]
+    return oldest
 
 
 def waiting_runs() -> QuerySet[CompactionRun]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.db.models import Model
 from django.http import HttpRequest
@@ -50,3 +50,8 @@ def may_run(request: HttpRequest) -> bool:
     """Whether the operator may start runs: permission `add compaction run`."""
     user: Any = request.user
     return bool(user.has_perm("compaction.add_compactionrun"))
+
+
+def may_view(request: HttpRequest, model: type[Model]) -> bool:
+    """Whether the operator may see a model's rows."""
+    return bool(admin.site.get_model_admin(model).has_view_permission(request))

@@ -100,9 +100,9 @@ class WorkerHeartbeatAdmin(WideList):
         url = cells.change_url(CompactionRun, worker.run_id)
         return cells.link(f"Run {cells.short_id(worker.run_id)}", url)
 
-    @admin.display(description="Since")
+    @admin.display(description="Known since")
     def started_at_shown(self, worker: WorkerHeartbeat) -> str:
-        """Return when the process began."""
+        """Return since when a process of this machine and number is known."""
         return when(worker.started_at)
 
     @admin.display(description="Last sign of life")

@@ -71,7 +71,8 @@ class CompactionRun(models.Model):
     max_depth = models.PositiveIntegerField(default=0)
     model_calls = models.PositiveIntegerField(default=0)
     # Tokens in and out of all calls of a language model, failed ones too: what a budget limits.
-    spent_tokens = models.BigIntegerField(default=0)
+    # The database knows the default, too: processes of the version before may still insert.
+    spent_tokens = models.BigIntegerField(default=0, db_default=0)
     truncated = models.BooleanField(default=False)
     cost = models.FloatField(default=0.0)
     error_code = models.CharField(max_length=40, blank=True)

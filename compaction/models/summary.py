@@ -62,7 +62,7 @@ class SessionSummary(models.Model):
     reason = models.CharField(max_length=40)
     truncated = models.BooleanField(default=False)
     # Made of the messages themselves because no summariser answered; it can be re-summarised.
-    archived = models.BooleanField(default=False)
+    archived = models.BooleanField(default=False, db_default=False)
     compression_ratio = models.FloatField(default=0.0)
     previous = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="updates"

@@ -39,7 +39,7 @@ class WorkerHeartbeat(models.Model):
         db_table = "compaction_workers"
         ordering = ["-beat_at"]
         indexes = [
-            # /readyz: the newest sign of life of a kind; the reaper: the oldest ones.
+            # /readyz: the newest sign of life of a kind. The sweep reads all of the few rows.
             models.Index(fields=["kind", "-beat_at"], name="worker_beat"),
         ]
 

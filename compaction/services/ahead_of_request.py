@@ -47,11 +47,13 @@ class Preparation:
 
     session: Session
     emit: Emit
-    _end: float = field(default_factory=lambda: monotonic() + compaction_settings.inline_seconds)
-    _run: CompactionRun | None = None
-    _is_done: bool = False
-    _archives: bool = False
-    _stepped_aside: int = 0
+    _end: float = field(
+        init=False, default_factory=lambda: monotonic() + compaction_settings.inline_seconds
+    )
+    _run: CompactionRun | None = field(init=False, default=None)
+    _is_done: bool = field(init=False, default=False)
+    _archives: bool = field(init=False, default=False)
+    _stepped_aside: int = field(init=False, default=0)
 
     def context(self) -> Context:
         """Return what the next request sends."""

@@ -14,6 +14,7 @@ from chatapp.models import Message
 from chatapp.transcript import lock_branches
 from compaction.engine.types import Outcome
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.run_selectors import running_row
 from compaction.services.ending import ended
 from compaction.services.errors import LostRaceError
 from compaction.services.leases import Lease
@@ -72,9 +73,7 @@ def claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
 
 def finish_run(run: CompactionRun, summary: SessionSummary, outcome: Outcome, sizes: Sizes) -> None:
     """Mark the run as succeeded; raise LostRaceError where it is no longer this worker's."""
-    finished = CompactionRun.objects.filter(
-        pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
-    ).update(
+    finished = running_row(run).update(
         status=CompactionRun.Status.SUCCEEDED,
         finished_at=timezone.now(),
         tokens_before=sizes.before,

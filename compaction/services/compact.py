@@ -10,7 +10,6 @@ import time
 import uuid
 from typing import Any
 
-from django.db.models import Q
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
@@ -18,12 +17,13 @@ from compaction import queue
 from compaction.conf import compaction_settings
 from compaction.events import event
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
+from compaction.run_selectors import ready_q
 from compaction.services import runs
 from compaction.services.checking import check_branch, look_again_later
 from compaction.services.errors import BranchBusyError, RunGoneError
 from compaction.services.heartbeats import beating
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.restarting import restart_run_of
+from compaction.services.leases import ensure_state
+from compaction.services.restarting import take_over
 from compaction.services.situation import situation_of
 from compaction.services.steps import Work
 from compaction.services.work import do_work, fail
@@ -79,12 +79,10 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         return _as_it_is(run_id)
     ensure_state(run.branch)
     try:
-        lease = Lease.take(run.branch_id, worker)
+        lease = take_over(run.branch_id, worker)
     except BranchBusyError as busy:
         _step_aside(run, busy)
         return run
-    if lease.former is not None:
-        restart_run_of(lease.former)
     event("run_started", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
     budget = compaction_settings.run_seconds if seconds is None else seconds
     try:
@@ -127,9 +125,8 @@ def _look_again(run: CompactionRun) -> None:
     by this very run. A batch may have left others behind it.
     """
     asked = CompactionState.objects.filter(pk=run.branch_id, pending=True).update(pending=False)
-    now = timezone.now()
     waiting = CompactionRun.objects.filter(
-        Q(waits_until__isnull=True) | Q(waits_until__lte=now),
+        ready_q(timezone.now()),
         branch_id=run.branch_id,
         status=Status.QUEUED,
         mode="background",

@@ -12,7 +12,7 @@ from chatapp.models.message import POSITION_STEP
 from chatapp.selectors import path_messages, path_q
 from compaction.engine.triggers import distances
 from compaction.models import CompactionRun
-from compaction.services.drafts import draft_of
+from compaction.services.drafts import draft_id_of
 from compaction.services.situation import Situation
 
 
@@ -45,7 +45,7 @@ def branch_facts(situation: Situation) -> dict[str, Any]:
         "backoff_until": state.backoff_until if situation.backs_off else None,
         "look_again_at": state.look_again_at,
         "waiting": situation.waiting,
-        "draft": draft_of(situation) if situation.profile.publish_when_needed else None,
+        "draft": draft_id_of(situation) if situation.profile.publish_when_needed else None,
         "due": decision.reason if decision else None,
         "triggers": rules,
     }

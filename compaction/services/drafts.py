@@ -61,10 +61,10 @@ def store_draft(
 
 def has_draft(situation: Situation) -> bool:
     """Whether a draft waits for the branch."""
-    return draft_of(situation) is not None
+    return draft_id_of(situation) is not None
 
 
-def draft_of(situation: Situation) -> uuid.UUID | None:
+def draft_id_of(situation: Situation) -> uuid.UUID | None:
     """Return the id of the draft that waits for the branch."""
     newest = _drafts(situation).order_by("-created_at")
     return newest.values_list("pk", flat=True).first()

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 from django.utils import timezone
 
 from chatapp.connections import release_connection
@@ -81,7 +81,7 @@ def beating(lease: Lease, run: CompactionRun) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-        with suppress(DatabaseError):
+        with suppress(Error):
             beat()
 
 
@@ -92,7 +92,7 @@ def _keep_beating(lease: Lease, run: CompactionRun, done: threading.Event) -> No
             beat(run)
         except LostRaceError:
             return
-        except DatabaseError:
+        except Error:
             # The database may be back for the next beat; if not, the lease runs out, as it should.
             logger.warning("Run %s could not give a sign of life.", run.pk, exc_info=True)
         finally:

@@ -16,6 +16,7 @@ from chatapp.transcript import lock_branches
 from compaction.conf import compaction_settings
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
+from compaction.run_selectors import running_row
 from compaction.selectors import Coverage, coverage_of
 from compaction.services.ending import ended
 from compaction.services.errors import BranchBusyError, LostRaceError
@@ -127,7 +128,9 @@ class Lease:
 
 
 def _tell_of(former: UUID, branch_id: UUID) -> None:
-    run = CompactionRun.objects.filter(worker=former).only("session", "reason").first()
+    # By the branch, which has an index: the worker has none.
+    runs = CompactionRun.objects.filter(branch=branch_id, worker=former)
+    run = runs.only("session", "reason").first()
     event(
         "lease_taken_over",
         session=run.session_id if run else None,
@@ -147,10 +150,7 @@ def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
     """Mark those of the runs that say they work as failed; return whether there was one."""
     found = False
     for run in runs.filter(status=CompactionRun.Status.RUNNING):
-        rows = CompactionRun.objects.filter(
-            pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
-        )
-        if rows.update(
+        if running_row(run).update(
             status=CompactionRun.Status.FAILED,
             error_code="interrupted",
             error="The worker stopped in the middle of the run; nothing of it was stored. "

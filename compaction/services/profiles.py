@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
@@ -102,18 +102,18 @@ def save_profile(
         if row.is_default:
             CompactionProfile.objects.filter(is_default=True).update(is_default=False)
         row.save(force_insert=True)
-        _look_sooner()
+        _look_sooner(row)
     return row
 
 
-def _look_sooner() -> None:
-    """Have the sweep look at the branches that wait for a time: it may be another one now.
-
-    All of them: which ones a profile counts for is known only by looking.
-    """
-    CompactionState.objects.filter(look_again_at__gt=timezone.now()).update(
-        look_again_at=timezone.now()
-    )
+def _look_sooner(row: CompactionProfile) -> None:
+    """Have the sweep look at the profile's branches that wait for a time: it may be another now."""
+    counts = Q(profile=row.name)
+    if find_profile().pk == row.pk:
+        named = CompactionProfile.objects.filter(is_current=True).values("name")
+        counts |= ~Q(profile__in=named)
+    now = timezone.now()
+    CompactionState.objects.filter(counts, look_again_at__gt=now).update(look_again_at=now)
 
 
 def refuse_stale(current: CompactionProfile | None, opened: int) -> None:
@@ -149,6 +149,7 @@ def make_default(name: str) -> CompactionProfile:
         row = find_profile(name)
         CompactionProfile.objects.filter(is_default=True).update(is_default=False)
         CompactionProfile.objects.filter(pk=row.pk).update(is_default=True)
+        _look_sooner(row)
     row.is_default = True
     return row
 

@@ -24,13 +24,23 @@ def held(branch_id: UUID) -> Iterator[Lease]:
 
     Who had it before and is dead has a run that would not go on otherwise.
     """
-    lease = Lease.take(branch_id, uuid4())
+    lease = take_over(branch_id, uuid4())
     try:
         yield lease
     finally:
         lease.release()
+
+
+def take_over(branch_id: UUID, owner: UUID) -> Lease:
+    """Take a branch's lease; raise BranchBusyError while another one holds it.
+
+    A dead holder's run is marked and followed in one: half of it would be found by nobody.
+    """
+    with transaction.atomic():
+        lease = Lease.take(branch_id, owner)
         if lease.former is not None:
-            restart_run_of(lease.former)
+            _restart_run_of(lease.former, branch_id)
+    return lease
 
 
 def restart_run(run: CompactionRun) -> bool:
@@ -45,13 +55,18 @@ def restart_run(run: CompactionRun) -> bool:
         return _go_on(run)
 
 
-def restart_run_of(worker: UUID) -> None:
+def _restart_run_of(worker: UUID, branch_id: UUID) -> None:
     """Queue the successor of a dead worker's run whose branch another run has taken over.
 
-    An automatic one has none: the run that took the branch does its work.
+    An automatic one has none: the run that took the branch does its work. The branch is named
+    because it has an index, which the worker has not.
     """
     dead = CompactionRun.objects.select_related("session", "branch", "profile", "replaces").filter(
-        worker=worker, status=Status.FAILED, error_code="interrupted", mode="background"
+        branch=branch_id,
+        worker=worker,
+        status=Status.FAILED,
+        error_code="interrupted",
+        mode="background",
     )
     for run in dead.exclude(trigger=CompactionRun.Trigger.PROACTIVE):
         _go_on(run)

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from chatapp.connections import again_if_cut
@@ -17,11 +16,8 @@ from chatapp.models import Branch, Session
 from compaction import queue
 from compaction.conf import compaction_settings
 from compaction.events import event
-from compaction.models import (
-    CompactionProfile,
-    CompactionRun,
-    SessionSummary,
-)
+from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.run_selectors import ready_q, running_row
 from compaction.services.backoff import hold_off
 from compaction.services.ending import ended
 from compaction.services.errors import CompactionError
@@ -142,8 +138,7 @@ def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
     None when it was claimed or cancelled before, or waits for something that has not come yet.
     """
     now = timezone.now()
-    ready = Q(waits_until__isnull=True) | Q(waits_until__lte=now)
-    claimed = CompactionRun.objects.filter(ready, pk=run_id, status=Status.QUEUED).update(
+    claimed = CompactionRun.objects.filter(ready_q(now), pk=run_id, status=Status.QUEUED).update(
         status=Status.RUNNING,
         worker=worker,
         started_at=now,
@@ -162,7 +157,7 @@ def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "
 
     One that ended meanwhile, or that another worker took over, stays as it is.
     """
-    running = CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker)
+    running = running_row(run)
     columns = {"status": status, "error_code": code[:40], "error": sentence}
     was_ours = again_if_cut(lambda: running.update(**columns, finished_at=timezone.now()))
     reload(run)
@@ -193,7 +188,7 @@ def put_back(
     """
     changes: dict[str, Any] = {"status": Status.QUEUED, "worker": None, "started_at": None}
     changes |= {"waits_until": until, "error_code": code, "error": sentence}
-    rows = CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker)
+    rows = running_row(run)
     try:
         with transaction.atomic():
             waits = rows.update(**changes)

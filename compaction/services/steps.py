@@ -6,12 +6,13 @@ import time
 from dataclasses import dataclass
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F
 
 from compaction import queue
 from compaction.engine.protocols import Summarizer
 from compaction.engine.types import Step, SummaryAnswer, SummaryRequest
 from compaction.models import CompactionRun, CompactionStep
+from compaction.run_selectors import running_row
 from compaction.services.errors import (
     LostRaceError,
     OutOfTimeError,
@@ -20,8 +21,6 @@ from compaction.services.errors import (
 )
 from compaction.services.leases import Lease
 from compaction.summarizer import ModelSummarizer, prompt_of
-
-Status = CompactionRun.Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +37,14 @@ class Work:
             self.lease.renew()
         except LostRaceError:
             return True
-        return queue.is_stopping() or not is_running(self.run).exists()
+        return queue.is_stopping() or not running_row(self.run).exists()
 
     def go_on(self) -> None:
         """Raise where the next call must not be made.
 
         That is when the run was cancelled, is out of time, or when the worker is to stop.
         """
-        if not is_running(self.run).exists():
+        if not running_row(self.run).exists():
             raise RunCancelledError("The run was cancelled.")
         if queue.is_stopping():
             raise StoppingError(
@@ -77,11 +76,6 @@ class AskingFirst:
     def input_limit(self, target_tokens: int) -> int | None:
         """Return what the inner summariser can take."""
         return self._inner.input_limit(target_tokens)
-
-
-def is_running(run: CompactionRun) -> QuerySet[CompactionRun]:
-    """Return the query of the run while it runs in the hands of its worker."""
-    return CompactionRun.objects.filter(pk=run.pk, status=Status.RUNNING, worker=run.worker)
 
 
 class StepWriter:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from django.db import DatabaseError
+from django.db import Error
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
@@ -16,6 +16,7 @@ from compaction import queue
 from compaction.conf import compaction_settings
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
+from compaction.run_selectors import ready_q
 from compaction.services.checking import check_branch
 from compaction.services.heartbeats import beat, forget_silent
 from compaction.services.restarting import restart_run
@@ -24,7 +25,7 @@ from compaction.services.runs import NO_ERROR
 Status = CompactionRun.Status
 REQUEUE_BATCH = 100
 IDLE_BATCH = 200
-# A branch that could not be looked at is tried again then.
+# A branch that could not be looked at, or whose sweep was killed, is tried again then.
 LATER = timedelta(minutes=10)
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def _is_restarted(run: CompactionRun) -> bool:
     """
     try:
         return restart_run(run)
-    except DatabaseError:
+    except Error:
         logger.exception("Run %s could not be started again.", run.pk)
         return False
 
@@ -108,8 +109,7 @@ def _requeue(now: datetime) -> int:
     """
     long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
     queued = CompactionRun.objects.filter(status=Status.QUEUED)
-    over = Q(waits_until__isnull=True) | Q(waits_until__lte=now)
-    missing = queued.filter(over).count() - queue.waiting_tasks()
+    missing = queued.filter(ready_q(now)).count() - queue.waiting_tasks()
     if missing <= 0:
         return 0
     lost = Q(waits_until__isnull=True, created_at__lt=long_ago) | Q(waits_until__lt=long_ago)
@@ -146,10 +146,11 @@ def _look_at_idle(now: datetime) -> int:
     due = CompactionState.objects.filter(look_again_at__lte=now).order_by("look_again_at")
     found = 0
     for state in due.select_related("branch__session")[:IDLE_BATCH]:
-        if not due.filter(pk=state.pk).update(look_again_at=None):
-            continue
         session = state.branch.session
-        if session.active_branch_id == state.pk:
+        is_active = session.active_branch_id == state.pk
+        # Should this process be killed now, another sweep looks; a look moves the time by itself.
+        then = now + LATER if is_active else None
+        if due.filter(pk=state.pk).update(look_again_at=then) and is_active:
             found += _is_due(session, state)
     return found
 
@@ -161,10 +162,9 @@ def _is_due(session: Session, state: CompactionState) -> bool:
     except UnknownModelError as unknown:
         event("branch_left_alone", session=session, branch=state.branch, code="unknown_model")
         logger.warning("Session %s is not looked at: %s", session.pk, unknown)
+        CompactionState.objects.filter(pk=state.pk).update(look_again_at=None)
     except Exception:
         # A fault of ours, or the database's: the next branch may be well, and this one later.
         event("branch_left_alone", session=session, branch=state.branch, code="internal_error")
         logger.exception("Session %s could not be looked at.", session.pk)
-        later = timezone.now() + LATER
-        CompactionState.objects.filter(pk=state.pk).update(look_again_at=later)
     return False

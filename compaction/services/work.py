@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from django.db import transaction
+
 from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
@@ -21,6 +23,7 @@ from compaction.engine.types import Item, Outcome
 from compaction.engine.validation import does_not_shrink
 from compaction.events import event
 from compaction.models import CompactionRun, SessionSummary
+from compaction.run_selectors import running_row
 from compaction.selectors import summaries_of
 from compaction.services import runs
 from compaction.services.admission import WatchedSummarizer, admitted
@@ -40,7 +43,7 @@ from compaction.services.precheck import REASON
 from compaction.services.runs import ARCHIVE, OVERFLOW_AGAIN
 from compaction.services.sending import limits_of
 from compaction.services.situation import Situation, situation_of
-from compaction.services.steps import AskingFirst, StepWriter, Work, is_running
+from compaction.services.steps import AskingFirst, StepWriter, Work
 from compaction.services.store import store_new_version, store_summary
 from compaction.summarizer import summarising_model, summarizer_for
 
@@ -88,9 +91,13 @@ def fail(run: CompactionRun, code: str, sentence: str) -> None:
 
 
 def _hand_over(run: CompactionRun, stopping: StoppingError) -> None:
-    """End a run whose worker is to stop, and queue another one that does the work."""
-    if runs.finish(run, Status.FAILED, code="stopped", sentence=str(stopping)):
-        runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts)
+    """End a run whose worker is to stop, and queue another one that does the work.
+
+    Both or none: a worker that dies here leaves a running run, which the sweep takes up.
+    """
+    with transaction.atomic():
+        if runs.finish(run, Status.FAILED, code="stopped", sentence=str(stopping)):
+            runs.retry_run(run, requested_by=run.requested_by, restarts=run.restarts)
 
 
 def _wait(run: CompactionRun, wait: MustWaitError) -> None:
@@ -242,7 +249,7 @@ def _summarise(
     )
     summarizer = admitted(work.run, situation.profile, inner)
     limit = _result_chars(situation)
-    is_running(work.run).update(result_chars=limit)
+    running_row(work.run).update(result_chars=limit)
     engine = BisectSummary(
         profile=situation.profile,
         summarizer=AskingFirst(summarizer, work),

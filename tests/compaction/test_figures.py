@@ -270,11 +270,18 @@ def test_of_a_compacted_conversation_it_is_what_its_next_request_says(owner, que
 
 
 def test_the_oldest_waiting_run_is_found(session):
-    assert oldest_waiting() is None
+    assert oldest_waiting(NOW) is None
     run_row(session, "running", created_at=NOW - 2 * DAY)
     run_row(session, "queued", created_at=NOW)
     run_row(session, "queued", created_at=NOW - DAY)
-    assert oldest_waiting() == NOW - DAY
+    assert oldest_waiting(NOW) == NOW - DAY
+
+
+def test_a_run_that_was_put_off_waits_for_a_worker_since_its_time_came(session):
+    run_row(session, "queued", created_at=NOW - DAY, waits_until=NOW + DAY)
+    assert oldest_waiting(NOW) is None
+    run_row(session, "queued", created_at=NOW - 2 * DAY, waits_until=NOW - timedelta(minutes=1))
+    assert oldest_waiting(NOW) == NOW - timedelta(minutes=1)
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="reads the plan of SQLite")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
-from django.contrib import admin
 from django.db.models import Value
 from django.http import HttpRequest
 from django.utils import timezone
 
 from chatapp.admin import cells
+from compaction.admin.acting import may_view
 from compaction.admin.breaker import OPEN
 from compaction.admin.filters import WAITING
 from compaction.admin.silence import silent_at_work
@@ -38,8 +37,8 @@ def attentions_of(request: HttpRequest) -> list[Attention]:
     """Return the lines that the operator may see; usually none."""
     counts = _counts()
     found = (
-        _breakers(counts["breaker"]) if _may(request, ModelBreaker) else None,
-        _workers(counts["worker"]) if _may(request, WorkerHeartbeat) else None,
+        _breakers(counts["breaker"]) if may_view(request, ModelBreaker) else None,
+        _workers(counts["worker"]) if may_view(request, WorkerHeartbeat) else None,
         _runs(waiting_runs().filter(waits_until__gt=timezone.now()).count()),
     )
     return [line for line in found if line is not None]
@@ -87,7 +86,3 @@ def _runs(count: int) -> Attention | None:
         url=cells.list_url(CompactionRun, status=WAITING),
         tone="busy",
     )
-
-
-def _may(request: HttpRequest, model: Any) -> bool:
-    return bool(admin.site.get_model_admin(model).has_view_permission(request))

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -19,13 +18,13 @@ from django.utils.safestring import SafeString
 from chatapp.days import days_between, utc_day
 from chatapp.models import Session
 from chatapp.site import OperatorsSite
-from compaction.admin.acting import may_run
+from compaction.admin.acting import may_run, may_view
 from compaction.admin.front.attention import attentions_of
 from compaction.admin.front.parts import Plot
 from compaction.admin.front.plots import plots_of
 from compaction.admin.front.tiles import tiles_of
 from compaction.admin.words import span_words
-from compaction.figures import DAYS_SHOWN, newest_figures, recent_figures, waiting_runs
+from compaction.figures import DAYS_SHOWN, newest_figures, oldest_waiting, recent_figures
 from compaction.models import CompactionRun, DailyFigures, SessionSummary
 from compaction.services.figures import refresh_figures
 
@@ -34,7 +33,7 @@ REFRESH = "compaction_refresh_figures"
 
 def front_panel(request: HttpRequest) -> SafeString | str:
     """Return tiles and plots; nothing for operators who may not see runs and summaries."""
-    if not (_may_view(request, CompactionRun) and _may_view(request, SessionSummary)):
+    if not (may_view(request, CompactionRun) and may_view(request, SessionSummary)):
         return ""
     now = timezone.now()
     stored = recent_figures(utc_day(now))
@@ -48,7 +47,7 @@ def front_panel(request: HttpRequest) -> SafeString | str:
     else:
         shown |= {
             "as_of": as_of(newest.refreshed_at, now),
-            "tiles": tiles_of(request, newest, waiting_since=_oldest_queued(now), now=now),
+            "tiles": tiles_of(request, newest, waiting_since=oldest_waiting(now), now=now),
             "plots": _plots(stored, utc_day(now)),
             "days": DAYS_SHOWN,
         }
@@ -90,16 +89,6 @@ def _plots(stored: Sequence[DailyFigures], today: date) -> list[Plot]:
     ]
     plots = plots_of(days)
     return plots if any(plot.drawing for plot in plots) else []
-
-
-def _oldest_queued(now: datetime) -> datetime | None:
-    """Return since when the oldest run waits for a worker; those put off to a time do not."""
-    ready = Q(waits_until__isnull=True) | Q(waits_until__lte=now)
-    return waiting_runs().filter(ready).values_list("created_at", flat=True).first()
-
-
-def _may_view(request: HttpRequest, model: Any) -> bool:
-    return bool(admin.site.get_model_admin(model).has_view_permission(request))
 
 
 if isinstance(admin.site, OperatorsSite):

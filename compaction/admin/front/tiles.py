@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -15,6 +14,7 @@ from chatapp.admin import cells
 from chatapp.admin.filters import days_value
 from chatapp.days import utc_day
 from chatapp.models import Message, Session
+from compaction.admin.acting import may_view
 from compaction.admin.filters import FAILURES
 from compaction.admin.words import span_words
 from compaction.conf import compaction_settings
@@ -103,8 +103,7 @@ def _queue_tile(waiting_since: datetime | None, now: datetime) -> Tile:
 
 def _list_of(request: HttpRequest, model: type[Model], **filters: Any) -> str:
     """Return the address of a list, filtered, if the operator may see it."""
-    may = admin.site.get_model_admin(model).has_view_permission(request)
-    return cells.list_url(model, **filters) if may else ""
+    return cells.list_url(model, **filters) if may_view(request, model) else ""
 
 
 _NOT_YET = "Not worked out yet"

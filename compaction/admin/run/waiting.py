@@ -22,7 +22,7 @@ from compaction.services.breaker import BREAKER_OPEN
 _NOTHING_LOST = "Nothing is lost: the messages are all still there."
 _REMEDIES = {
     BREAKER_OPEN: "Mend the model's server or key. “Close the breaker” on its page lets the calls "
-    "out again; this run goes on at its own time, or cancel it and compact the session by hand.",
+    "out again, and the next sweep gives this run to a worker.",
 }
 _REMEDY = "Nothing has to be done. If it is not wanted any more, cancel it."
 

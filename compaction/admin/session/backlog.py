@@ -17,15 +17,7 @@ Line = tuple[str, SafeString | str]
 def has_window(situation: Situation) -> bool:
     """Whether the profile has a rule about the messages beyond its tail, or limits a run's."""
     profile = situation.profile
-    return profile.enabled and any(
-        (
-            profile.compression_window_size,
-            profile.compression_hard_limit,
-            profile.compression_cooldown_sec,
-            profile.context_size,
-            profile.batch_messages,
-        )
-    )
+    return profile.enabled and (profile.counts_window or profile.batch_messages > 0)
 
 
 def backlog_lines(situation: Situation) -> list[Line]:
