@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.db.models import Q
-from django.utils import timezone
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
 
 from chatapp.conf import chatapp_settings
 from chatapp.connections import again_if_cut
@@ -33,7 +34,7 @@ class TurnLease:
     def take(self) -> None:
         """Take the lease; raise TurnInProgressError when another turn holds it."""
         taken = Session.objects.filter(
-            Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=timezone.now()),
+            Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=Now()),
             pk=self._session.pk,
         ).update(turn_owner=self._owner, turn_expires_at=_lease_end())
         if not taken:
@@ -62,6 +63,6 @@ class TurnLease:
         again_if_cut(lambda: held.update(turn_owner=None, turn_expires_at=None))
 
 
-def _lease_end() -> datetime:
-    seconds = chatapp_settings.turn_seconds + LEASE_SLACK_SECONDS
-    return timezone.now() + timedelta(seconds=seconds)
+def _lease_end() -> CombinedExpression:
+    """Return when a lease ends that is taken now, by the database's clock: machines' may differ."""
+    return Now() + timedelta(seconds=chatapp_settings.turn_seconds + LEASE_SLACK_SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
@@ -79,7 +80,7 @@ def _ask_holder(situation: Situation) -> bool:
     aside, and that asks, too. Should the holder be no run, or die, the sweep looks.
     """
     held = CompactionState.objects.filter(
-        pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=timezone.now()
+        pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=Now()
     )
     soon = timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
     is_held = bool(held.update(pending=True, look_again_at=soon))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.models import Message
@@ -61,7 +62,7 @@ def claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
     held = CompactionState.objects.filter(
         pk=lease.branch_id,
         lease_owner=lease.owner,
-        lease_expires_at__gt=timezone.now(),
+        lease_expires_at__gt=Now(),
         cursor=cursor,
     ).update(**changes)
     if not held:

@@ -8,6 +8,8 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.connections import again_if_cut
@@ -101,7 +103,7 @@ class Lease:
         """
         rows = CompactionState.objects.filter(pk=branch_id)
         former = rows.values_list("lease_owner", flat=True).first()
-        free = Q(lease_owner__isnull=True) | Q(lease_expires_at__lt=timezone.now())
+        free = Q(lease_owner__isnull=True) | Q(lease_expires_at__lt=Now())
         same = Q(lease_owner=former) if former else Q(lease_owner__isnull=True)
         taken = rows.filter(free & same).update(lease_owner=owner, lease_expires_at=_expiry())
         if not taken:
@@ -164,5 +166,6 @@ def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
     return found
 
 
-def _expiry() -> object:
-    return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
+def _expiry() -> CombinedExpression:
+    """Return when a lease ends that is taken now, by the database's clock: machines' may differ."""
+    return Now() + timedelta(seconds=compaction_settings.lease_seconds)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from django.db import transaction
-from django.db.models import Count, Sum
-from django.utils import timezone
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Now
 
 from chatapp.models import Branch, Session
 from chatapp.selectors import path_messages
@@ -122,14 +122,15 @@ def part_overlapping(earlier_id: uuid.UUID, later_id: uuid.UUID) -> None:
 
 def free_lease(state: CompactionState) -> None:
     """Free a lease that ran out or that has no end, unless somebody else took it meanwhile."""
-    CompactionState.objects.filter(
-        pk=state.pk, lease_owner=state.lease_owner, lease_expires_at=state.lease_expires_at
-    ).update(lease_owner=None, lease_expires_at=None)
+    is_over = Q(lease_expires_at__isnull=True) | Q(lease_expires_at__lt=Now())
+    CompactionState.objects.filter(is_over, pk=state.pk, lease_owner=state.lease_owner).update(
+        lease_owner=None, lease_expires_at=None
+    )
 
 
 def free_turn(session: Session) -> None:
     """Free the lease of a session's turn that ran out."""
-    Session.objects.filter(pk=session.pk, turn_expires_at__lt=timezone.now()).update(
+    Session.objects.filter(pk=session.pk, turn_expires_at__lt=Now()).update(
         turn_owner=None, turn_expires_at=None
     )
 

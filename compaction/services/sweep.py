@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db import Error
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.llm.models import UnknownModelError
@@ -69,7 +70,7 @@ def sweep_runs() -> Swept:
 
 def free_expired(states: QuerySet[CompactionState]) -> int:
     """Free the leases among these states that ran out; return how many."""
-    return states.filter(lease_owner__isnull=False, lease_expires_at__lt=timezone.now()).update(
+    return states.filter(lease_owner__isnull=False, lease_expires_at__lt=Now()).update(
         lease_owner=None, lease_expires_at=None
     )
 
@@ -80,7 +81,7 @@ def dead_runs(now: datetime) -> QuerySet[CompactionRun]:
     A live worker takes the lease right after it claimed the run, and keeps it to the run's end.
     """
     held = CompactionState.objects.filter(
-        branch=OuterRef("branch"), lease_owner=OuterRef("worker"), lease_expires_at__gte=now
+        branch=OuterRef("branch"), lease_owner=OuterRef("worker"), lease_expires_at__gte=Now()
     )
     return CompactionRun.objects.select_related("session", "branch", "profile", "replaces").filter(
         ~Exists(held),

@@ -200,6 +200,15 @@ def test_a_lease_of_a_turn_that_died_expires(session):
     assert turn(session, user("hello")).answer.content == "ok"
 
 
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_machine_whose_clock_is_off_takes_no_live_turns_session(session, monkeypatch, hours):
+    TurnLease(session).take()
+    off = timezone.now() + timedelta(hours=hours)
+    monkeypatch.setattr(timezone, "now", lambda: off)
+    with pytest.raises(TurnInProgressError):
+        TurnLease(session).take()
+
+
 def test_a_lease_lasts_as_long_as_a_turn_may_take_and_a_little_more(session, settings):
     settings.CHATAPP = settings.CHATAPP | {"TURN_SECONDS": 100}
     TurnLease(session).take()

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from compaction.models import CompactionRun, CompactionState, SessionSummary
@@ -16,6 +17,7 @@ from compaction.services.compact import check_branch, execute_run
 from compaction.services.errors import BranchBusyError, LostRaceError
 from compaction.services.leases import Lease, ensure_state, state_of
 from compaction.services.situation import situation_of
+from compaction.services.sweep import sweep_runs
 from tests.compaction.support import NEVER, compact, state
 from tests.factories import SessionFactory, profile, talk
 
@@ -82,9 +84,60 @@ def test_a_former_owner_can_neither_renew_nor_release(branch_id, session):
 
 def test_renewing_moves_the_expiry(branch_id, session, settings):
     lease = Lease.take(branch_id, uuid.uuid4())
-    before = state(session).lease_expires_at
+    soon = timezone.now() + timedelta(seconds=1)
+    CompactionState.objects.update(lease_expires_at=soon)
     lease.renew()
-    assert state(session).lease_expires_at > before
+    assert state(session).lease_expires_at > soon + timedelta(seconds=1)
+
+
+@pytest.fixture
+def this_machines_clock_is_off(monkeypatch):
+    """Let this machine's clock differ from the database's from now on."""
+    right = timezone.now
+
+    def by(**span):
+        monkeypatch.setattr(timezone, "now", lambda: right() + timedelta(**span))
+
+    return by
+
+
+def test_a_machine_whose_clock_is_ahead_takes_no_live_workers_branch(
+    branch_id, session, this_machines_clock_is_off
+):
+    worker = uuid.uuid4()
+    run = runs.claim(request(session).pk, worker)
+    lease = Lease.take(branch_id, worker)
+    this_machines_clock_is_off(hours=1)
+    with pytest.raises(BranchBusyError):
+        Lease.take(branch_id, uuid.uuid4())
+    swept = sweep_runs()
+    assert (swept.expired_leases, swept.restarted_runs) == (0, 0)
+    run.refresh_from_db()
+    assert run.status == "running"
+    lease.renew()
+
+
+def test_a_machine_whose_clock_is_behind_blocks_nobody(
+    branch_id, session, this_machines_clock_is_off
+):
+    this_machines_clock_is_off(hours=-1)
+    Lease.take(branch_id, uuid.uuid4())
+    with pytest.raises(BranchBusyError):
+        Lease.take(branch_id, uuid.uuid4())
+    expire_by_the_database(session)
+    Lease.take(branch_id, uuid.uuid4())
+
+
+def expire_by_the_database(session) -> None:
+    past = Now() - timedelta(seconds=1)
+    CompactionState.objects.filter(pk=session.branch.pk).update(lease_expires_at=past)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_worker_whose_clock_is_off_stores_its_summary(session, this_machines_clock_is_off, hours):
+    this_machines_clock_is_off(hours=hours)
+    assert compact(session).status == "succeeded"
+    assert SessionSummary.objects.count() == 1
 
 
 def test_the_lease_lasts_as_long_as_the_settings_say(branch_id, session, settings):
