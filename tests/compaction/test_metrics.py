@@ -17,6 +17,7 @@ from compaction.models import (
     WorkerHeartbeat,
 )
 from compaction.services.situation import situation_of
+from tests.compaction.scraping import AUTHORIZED, let_scrape
 from tests.compaction.support import compact
 from tests.factories import SessionFactory, profile, talk
 
@@ -24,16 +25,11 @@ parser = pytest.importorskip("prometheus_client.parser")
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
 
 pytestmark = pytest.mark.django_db
-TOKEN = "a-token-for-the-scraper"
-AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(autouse=True)
 def surroundings(settings, monkeypatch):
-    """A token to read with, and a broker that has five tasks."""
-    settings.METRICS_TOKEN = TOKEN
-    monkeypatch.setattr("compaction.queue.ping", lambda: None)
-    monkeypatch.setattr("compaction.queue.waiting_tasks", lambda: 5)
+    let_scrape(settings, monkeypatch, tasks=5)
 
 
 @pytest.fixture

@@ -9,21 +9,17 @@ from django.contrib.auth.models import AnonymousUser
 from django.test import Client, RequestFactory
 
 from compaction.metrics import metrics
+from tests.compaction.scraping import AUTHORIZED, TOKEN, let_scrape
 from tests.factories import UserFactory
 
 pytest.importorskip("prometheus_client")
 
 pytestmark = pytest.mark.django_db
-TOKEN = "a-token-for-the-scraper"
-AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(autouse=True)
 def surroundings(settings, monkeypatch):
-    """A token to read with, and a broker that answers."""
-    settings.METRICS_TOKEN = TOKEN
-    monkeypatch.setattr("compaction.queue.ping", lambda: None)
-    monkeypatch.setattr("compaction.queue.waiting_tasks", lambda: 0)
+    let_scrape(settings, monkeypatch)
 
 
 def refused(client: Client, status: int, **headers: str) -> str:

@@ -37,11 +37,11 @@ def attentions_of(request: HttpRequest) -> list[Attention]:
     """Return the lines that the operator may see; usually none."""
     counts = _counts()
     found = (
-        _breakers(counts["breaker"]) if may_view(request, ModelBreaker) else None,
-        _workers(counts["worker"]) if may_view(request, WorkerHeartbeat) else None,
-        _runs(waiting_runs().filter(waits_until__gt=timezone.now()).count()),
+        (counts["breaker"] if may_view(request, ModelBreaker) else 0, _breakers),
+        (counts["worker"] if may_view(request, WorkerHeartbeat) else 0, _workers),
+        (waiting_runs().filter(waits_until__gt=timezone.now()).count(), _runs),
     )
-    return [line for line in found if line is not None]
+    return [line(count) for count, line in found if count]
 
 
 def _counts() -> Counter[str]:
@@ -55,9 +55,7 @@ def _counts() -> Counter[str]:
     return Counter(kind for (kind,) in rows)
 
 
-def _breakers(count: int) -> Attention | None:
-    if not count:
-        return None
+def _breakers(count: int) -> Attention:
     return Attention(
         said="1 breaker is open" if count == 1 else f"{count:,} breakers are open",
         means="Calls of a summarising model kept failing, so it is left alone for a while.",
@@ -66,9 +64,7 @@ def _breakers(count: int) -> Attention | None:
     )
 
 
-def _workers(count: int) -> Attention | None:
-    if not count:
-        return None
+def _workers(count: int) -> Attention:
     return Attention(
         said="1 worker fell silent" if count == 1 else f"{count:,} workers fell silent",
         means="In the middle of a run, within the last day. The sweep starts such a run again.",
@@ -77,9 +73,7 @@ def _workers(count: int) -> Attention | None:
     )
 
 
-def _runs(count: int) -> Attention | None:
-    if not count:
-        return None
+def _runs(count: int) -> Attention:
     return Attention(
         said="1 run waits" if count == 1 else f"{count:,} runs wait",
         means="Put off until a time; each says for what on its page.",
