@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Max, Min, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
@@ -55,7 +56,7 @@ class DatabaseCollector:
         yield from _ended_runs()
         yield from _unfinished_runs(now)
         yield from _waiting_tasks()
-        yield from _leases(now)
+        yield from _leases()
         yield from _breakers()
         yield from _workers(now)
 
@@ -122,8 +123,8 @@ def _waiting_tasks() -> Iterator[Metric]:
     )
 
 
-def _leases(now: datetime) -> Iterator[Metric]:
-    held = Q(lease_expires_at__gt=now)
+def _leases() -> Iterator[Metric]:
+    held = Q(lease_expires_at__gt=Now())
     leases = CompactionState.objects.filter(lease_owner__isnull=False).aggregate(
         held=Count("pk", filter=held), expired=Count("pk", filter=~held)
     )
