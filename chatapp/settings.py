@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 
 from csp.constants import NONE, SELF
-from django.core.exceptions import ImproperlyConfigured
 
 from chatapp.environment import Environment
+from chatapp.log_settings import logging_settings
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Environment()  # type: ignore[no-untyped-call]
@@ -342,29 +342,4 @@ READYZ_PARTS = [name.strip() for name in env.list("READYZ_PARTS", default=list(R
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 
 LOG_FORMAT = env.str("LOG_FORMAT", default="line").strip().lower()
-_formatters = {
-    "line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"},
-    "json": {"()": "chatapp.log_lines.JsonLineFormatter"},
-}
-if LOG_FORMAT not in _formatters:
-    raise ImproperlyConfigured(f"LOG_FORMAT must be line or json, not {LOG_FORMAT!r}.")
-
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"chosen": _formatters[LOG_FORMAT]},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "chosen"}},
-    "root": {"handlers": ["console"], "level": env.level("LOG_LEVEL", default="INFO")},
-    "loggers": {
-        "django-q": {"level": "WARNING", "propagate": True},
-        "httpx2": {"level": "WARNING", "propagate": True},
-        # Tells of every client that goes away in the middle of a stream.
-        "asyncio": {"level": "ERROR", "propagate": True},
-        # The web server writes lines of its own, which a reader of JSON could not read.
-        **(
-            {name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.access")}
-            if LOG_FORMAT == "json"
-            else {}
-        ),
-    },
-}
+LOGGING = logging_settings(line_format=LOG_FORMAT, level=env.level("LOG_LEVEL", default="INFO"))
