@@ -7,6 +7,7 @@ import signal
 import threading
 import uuid
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.db import connections
@@ -271,14 +272,44 @@ def test_a_broker_that_is_gone_stops_nobody(monkeypatch):
     assert queue.is_stopping() is False
 
 
-def test_an_idle_worker_that_hears_sigterm_ends_and_a_busy_one_finishes(monkeypatch):
+@pytest.fixture
+def later(monkeypatch):
+    """What is to happen later: a real timer would end the process of the tests."""
+    begun = []
+
+    def timer(*what):
+        return SimpleNamespace(start=lambda: begun.append(what))
+
+    monkeypatch.setattr(queue.threading, "Timer", timer)
     monkeypatch.setattr(queue._Worker, "is_busy", False)
     monkeypatch.setattr(queue._Worker, "is_told_to_stop", False)
+    return begun
+
+
+def test_an_idle_worker_that_hears_sigterm_ends(later):
     with pytest.raises(SystemExit):
         queue._told_to_stop(signal.SIGTERM, None)
+    assert later == []
+
+
+def test_a_busy_worker_that_hears_sigterm_may_finish_its_call(later, settings):
+    settings.CHATAPP = settings.CHATAPP | {"MODEL_TIMEOUT_SECONDS": 100}
+    queue._take_up()
+    for _ in range(2):
+        queue._told_to_stop(signal.SIGTERM, None)
+    assert queue._Worker.is_told_to_stop
+    # One that hangs is ended after its longest call and some more.
+    assert later == [(160, os._exit, [1])]
+
+
+def test_a_worker_that_was_told_to_stop_ends_when_its_task_has_ended(later):
+    queue._take_up()
+    queue._lay_down()
+    assert later == []
     queue._take_up()
     queue._told_to_stop(signal.SIGTERM, None)
-    assert queue._Worker.is_told_to_stop
+    queue._lay_down()
+    assert later[1:] == [(queue.LAST_RESULT_SECONDS, os._exit, [0])]
 
 
 # --- cancelling ----------------------------------------------------------------------------------
