@@ -1,0 +1,252 @@
+"""A process that is killed between any two statements loses nothing, and its work is done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from chatapp.models import Message, Session
+from compaction import queue
+from compaction.doctor.examine import examine
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.services import runs
+from compaction.services.checking import check_branch
+from compaction.services.compact import execute_run
+from compaction.services.leases import Lease, ensure_state
+from compaction.services.restore import restore_summary
+from compaction.services.resummarize import resummarize
+from compaction.services.situation import situation_of
+from compaction.services.sweep import sweep_runs
+from tests.compaction.support import compact, say, state
+from tests.compaction.test_window import window
+from tests.factories import SessionFactory, profile, talk, user
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG_AGO = timedelta(hours=2)
+WORDS = "words enough to be summarised by somebody"
+
+
+class Killed(BaseException):
+    """What happens to a process that is killed: nothing else, and no clean-up."""
+
+
+class Death:
+    """Lets a process execute so many statements, and not one more, whoever asks."""
+
+    def __init__(self, statements: int) -> None:
+        self._left = statements
+        self.has_come = False
+
+    def __call__(self, execute, *call):
+        if self._left == 0:
+            self.has_come = True
+            raise Killed
+        self._left -= 1
+        return execute(*call)
+
+
+def dies(statements: int, work) -> bool:
+    """Do the work in a process that dies; return whether it did before the work was done."""
+    death = Death(statements)
+    try:
+        with connection.execute_wrapper(death):
+            work()
+    except Killed:
+        connection.close()
+    return death.has_come
+
+
+def others_go_on(session: Session) -> None:
+    """Let time pass, and do what other processes do: sweep, work the queue off, store a message."""
+    past = timezone.now() - LONG_AGO
+    CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)
+    CompactionState.objects.filter(backoff_until__isnull=False).update(backoff_until=past)
+    Session.objects.filter(turn_owner__isnull=False).update(turn_expires_at=past)
+    CompactionRun.objects.filter(status="running").update(started_at=past)
+    sweep_runs()
+    work_off()
+    check_branch(Session.objects.get(pk=session.pk))
+    work_off()
+
+
+def work_off() -> None:
+    for _ in range(10):
+        waiting = CompactionRun.objects.filter(status="queued").values_list("pk", flat=True)
+        for run_id in list(waiting):
+            execute_run(run_id)
+    assert not CompactionRun.objects.filter(status="queued").exists()
+
+
+def marks(session: Session) -> list[str]:
+    """The first word of every message that was said, in order."""
+    rows = Message.objects.filter(branch=session.branch, kind="message").order_by("position")
+    return [text.split()[0] for text in rows.values_list("content", flat=True)]
+
+
+def holds(session: Session) -> None:
+    """What must hold whoever died: DESIGN.md's rules, as the doctor knows them."""
+    # The next turn takes an expired lease over; until then nobody waits for it.
+    assert {finding.code for finding in examine(session.pk)} <= {"turn_lease_expired"}
+    assert not CompactionRun.objects.filter(status="running").exists()
+    assert not CompactionState.objects.filter(lease_owner__isnull=False).exists()
+
+
+@pytest.fixture
+def began(owner, model_server, queued):
+    """began(12) is a new session with so many messages; from the eleventh on a run is due."""
+    window(
+        context_size=16,
+        tail_keep_size=6,
+        compression_window_size=4,
+        compression_hard_limit=8,
+        compression_cooldown_sec=0,
+    )
+
+    def begin(messages: int) -> Session:
+        wires = [user(f"MK-{n:04d} {WORDS}") for n in range(messages)]
+        return SessionFactory(owner=owner, wires=wires)
+
+    return begin
+
+
+def every_death(session_with, prepare, work, *, every=1):
+    """Yield a session, and what was prepared, for every statement before which the work can die.
+
+    Others went on by then. The last one is of work that was done. To save time only `every` third
+    statement may be looked at.
+    """
+    for statements in count(0, every):
+        session = session_with()
+        given = prepare(session)
+        said = marks(session)
+        died = dies(statements, partial(work, session, given))
+        others_go_on(session)
+        holds(session)
+        assert marks(session)[: len(said)] == said
+        yield session, given
+        Session.objects.all().delete()
+        if not died:
+            assert statements > 10
+            return
+
+
+def nothing(session: Session) -> None:
+    """Prepare nothing."""
+
+
+def summarised(session: Session) -> SessionSummary:
+    """Compact six messages of twelve."""
+    compact(session)
+    return SessionSummary.objects.get()
+
+
+def once(session: Session) -> None:
+    """The first six of twelve messages are summarised, once."""
+    active = SessionSummary.objects.get(status="active")
+    assert (active.message_count, state(session).covered_messages) == (6, 6)
+
+
+def test_a_workers_run(began):
+    def work(session, _):
+        execute_run(check_branch(session).pk)
+
+    for session, _ in every_death(lambda: began(12), nothing, work):
+        once(session)
+
+
+def test_a_run_that_ends_because_its_worker_is_to_stop(began, monkeypatch):
+    def work(session, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "is_stopping", lambda: True)
+            execute_run(check_branch(session).pk)
+
+    for session, _ in every_death(lambda: began(12), nothing, work, every=3):
+        once(session)
+
+
+def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began):
+    def prepare(session):
+        run = runs.request_run(
+            session=session, branch=session.branch, trigger="manual", reason="manual",
+            profile=situation_of(session).profile_row, background=True,
+        )  # fmt: skip
+        worker = uuid4()
+        runs.claim(run.pk, worker)
+        Lease.take(ensure_state(session.branch).pk, worker)
+        past = timezone.now() - LONG_AGO
+        CompactionState.objects.update(lease_expires_at=past)
+        CompactionRun.objects.update(started_at=past)
+        return run
+
+    def work(session, _):
+        execute_run(check_branch(session).pk)
+
+    for session, dead in every_death(lambda: began(12), prepare, work, every=3):
+        once(session)
+        dead.refresh_from_db()
+        assert (dead.status, dead.error_code) == ("failed", "interrupted")
+        following = CompactionRun.objects.filter(trigger="manual").exclude(pk=dead.pk)
+        assert following.get().status in ("succeeded", "skipped")
+
+
+def test_taking_a_summary_back(began):
+    def work(_, summary):
+        restore_summary(summary)
+
+    for session, summary in every_death(lambda: began(12), summarised, work, every=2):
+        summary.refresh_from_db()
+        # Once it is taken back, the messages are summarised anew.
+        assert summary.status in ("active", "restored")
+        once(session)
+
+
+def test_summarising_again(began):
+    def work(_, summary):
+        resummarize(summary)
+
+    for session, summary in every_death(lambda: began(12), summarised, work, every=2):
+        summary.refresh_from_db()
+        assert summary.status in ("active", "superseded")
+        once(session)
+
+
+def test_publishing_a_draft(owner, model_server, use_models, queued):
+    use_models(model_server.models(CONTEXT_WINDOW=2400, MAX_OUTPUT=200))
+    rules = {"prepare_ratio": 0.7, "publish_when_needed": True, "message_limit": 41}
+    profile(max_context_tokens=0, keep_last_n=4, **rules)
+
+    def session_with():
+        return SessionFactory(owner=owner, wires=talk(20, marker=1))
+
+    def prepare(session):
+        execute_run(check_branch(session).pk)
+        return SessionSummary.objects.get(status="draft")
+
+    def work(session, _):
+        say(session, "MK-9998 and now?")
+
+    for session, draft in every_death(session_with, prepare, work, every=3):
+        say(session, "MK-9999 and now?")
+        draft.refresh_from_db()
+        assert draft.status == "active"
+        assert state(session).covered_messages == draft.message_count
+
+
+def test_a_turn_that_has_to_compact_first(began, model_server):
+    def work(session, _):
+        say(session, "MK-9998 and now?")
+
+    for session, _ in every_death(lambda: began(16), nothing, work, every=3):
+        assert marks(session)[16:] in ([], ["MK-9998"], ["MK-9998", "ok"])
+        say(session, "MK-9999 and now?")
+        told = model_server.of("chat")[-1].text
+        read = Message.objects.filter(summary_links__summary__status="active")
+        known = [*read.values_list("content", flat=True), told]
+        assert all(any(f"MK-{n:04d}" in text for text in known) for n in range(16))
