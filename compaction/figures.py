@@ -17,6 +17,7 @@ from django.db.models import (
     IntegerField,
     Min,
     OuterRef,
+    Q,
     QuerySet,
     Subquery,
     Sum,
@@ -141,17 +142,25 @@ def _messages_sent() -> int:
 def _summaries_sent() -> int:
     """Return the tokens of summaries that the next request of every session would send.
 
-    Those are the newest of the active branch up to its cursor, as many as its profile sends. Left
-    out are summaries that a fork inherits from its parent, and the placeholders of old data.
+    Those are the newest of the active branch up to its cursor, as many as its profile sends, and an
+    archive that is newer. Left out are summaries that a fork inherits from its parent, and the
+    placeholders of old data.
     """
-    newest = Window(RowNumber(), partition_by=[F("branch")], order_by=F("covers_through").desc())
+    written = Q(archived=False, rank_of_kind__lte=F("most"))
     sent = (
         _candidates()
-        .annotate(rank=newest, most=_limits())
-        .filter(rank__lte=F("most"))
+        .annotate(rank=_newest_of("branch"), rank_of_kind=_newest_of("branch", "archived"))
+        .annotate(most=_limits())
+        .filter(written | Q(archived=True, rank=1))
         .aggregate(tokens=Sum("summary_tokens"))
     )
     return sent["tokens"] or 0
+
+
+def _newest_of(*columns: str) -> Window:
+    """Return the rank among the summaries that have these columns in common, the newest first."""
+    parts = [F(column) for column in columns]
+    return Window(RowNumber(), partition_by=parts, order_by=F("covers_through").desc())
 
 
 def _candidates() -> QuerySet[SessionSummary]:

@@ -15,7 +15,14 @@ from compaction.models import SessionSummary, SessionSummaryMessage
 # How many summaries of forks and parents over one stretch are looked past, at most.
 MAX_OVERLAPS = 20
 # What a request needs of a summary; the other thirty columns are read where somebody asks.
-SENT_COLUMNS = ("summary_text", "summary_tokens", "covers_from", "covers_through", "created_at")
+SENT_COLUMNS = (
+    "summary_text",
+    "summary_tokens",
+    "covers_from",
+    "covers_through",
+    "created_at",
+    "archived",
+)
 
 
 def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -63,6 +70,42 @@ def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[Sessio
     # Summaries of one branch never overlap: only a fork reads more than it sends.
     spare = MAX_OVERLAPS if branch.parent_id else 0
     return list(reversed(_chain(rows.only(*SENT_COLUMNS)[: limit + spare])[:limit]))
+
+
+def sent_summaries(
+    branch: Branch, limit: int, *, through: int, besides: SessionSummary | None = None
+) -> list[SessionSummary]:
+    """Return what is sent of the summaries up to a cursor, oldest first.
+
+    Those are the newest `limit` that a summariser wrote, and the newest archive that no summary has
+    taken in since. `besides` is left out, as if it did not count.
+    """
+    rows = summaries_of(branch).filter(covers_through__lte=through)
+    if besides is not None:
+        rows = rows.exclude(pk=besides.pk)
+    archives = rows.filter(archived=True)
+    untaken = archives.exclude(Exists(rows.order_by().filter(previous=OuterRef("pk"))))
+    # Only a fork reads more than it sends (newest_summaries). Hardly a branch has an archive.
+    spare = MAX_OVERLAPS if branch.parent_id else 0
+    written = rows.filter(archived=False).only(*SENT_COLUMNS)
+    marked = list(written.annotate(untaken=untaken.values("pk")[:1])[: limit + spare])
+    found: list[SessionSummary] = list(marked)
+    if through and (not marked or marked[0].untaken is not None):
+        found += untaken.only(*SENT_COLUMNS)[:1]
+        found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
+    chain = _chain(found)
+    kept = [row.pk for row in chain if not row.archived][:limit]
+    return [row for row in reversed(chain) if row.archived or row.pk in kept]
+
+
+def continued_by(summary: SessionSummary) -> list[SessionSummary]:
+    """Return what another summary continues: the one before it, in its newest active version.
+
+    The last one is an archive that it takes in, if there is one.
+    """
+    found = sent_summaries(summary.branch, 1, through=summary.covers_from - 1, besides=summary)
+    found.sort(key=lambda row: row.archived)
+    return found or [row for row in (summary.previous,) if row is not None]
 
 
 def chain_of(branch: Branch, *, through: int | None = None) -> list[SessionSummary]:

@@ -1,8 +1,11 @@
-"""An archive: what is stored in a summary's place when no summariser could write one.
+"""An archive: what is sent of messages that no summariser could take in, until one can.
 
 Upstream writes the plain messages to a log and moves on, so that nothing waits for ever; a megabyte
 of them then stood in every prompt (spec/rs_window_augment.md 2.4, 2.5: 3412). This one says what it
 is, is always smaller than what it replaces, and each message has the same room in it.
+
+It takes in the archive before it, and nothing else: what a summariser wrote stays beside it and is
+sent, too, so that an outage costs no memory.
 """
 
 from __future__ import annotations
@@ -16,11 +19,18 @@ from compaction.engine.serialize import BETWEEN_BLOCKS
 from compaction.engine.types import Item, Outcome, Step, SummaryRequest
 
 KIND = "archive"
-# Part of the input that an archive may fill at most, so that storing it always frees something.
+# Part of the messages that an archive may keep at most, so that storing it always frees something.
 LARGEST_SHARE = 0.9
-# The summary that came before has at most this part of the room.
-PREVIOUS_SHARE = 0.25
-_CUT = " […]"
+# Shorter pieces of messages say nothing: then the oldest are left out.
+SHORTEST_CHARS = 12
+_HEAD = "[Archive"
+_NOTICE = (
+    f"{_HEAD}: these messages could not be summarised and stand here as they were, shortened. All "
+    "of them are stored.]"
+)
+_SHORT = f"{_HEAD}.]"
+_LEFT_OUT = f"{_HEAD}: there is no room for the oldest; they are stored.]"
+_CUT = "…"
 # Characters that hardly any token exceeds.
 LONGEST_TOKEN = 16
 
@@ -28,27 +38,26 @@ LONGEST_TOKEN = 16
 def archive(
     items: Sequence[Item],
     *,
-    previous: str = "",
+    earlier: str = "",
     counter: TokenCounter,
     max_tokens: int,
-    replaces_previous: bool = False,
     on_step: Callable[[Step], None],
 ) -> Outcome:
     """Return the messages, shortened and marked as an archive, as an Outcome of no model call.
 
-    It is smaller than the messages alone, or, where it `replaces_previous` in what is sent, than
-    both together.
+    `earlier` is the text whose place it takes, if there is one: the archive before it. The new one
+    is smaller than both together.
     """
     started = time.monotonic()
     own = sum(item.tokens for item in items)
-    earlier = counter.count(previous) if previous else 0
-    before = own + earlier
-    room = min(max_tokens, int((before if replaces_previous else own) * LARGEST_SHARE))
-    text = _text(items, previous, counter, room)
+    before = counter.count(earlier) if earlier else 0
+    room = min(max_tokens, before + int(own * LARGEST_SHARE))
+    lines = [*_lines_of(earlier), *map(_line, items)]
+    text = _text(lines, counter, room, is_whole=_LEFT_OUT not in earlier)
     step = _step(
-        SummaryRequest(kind=KIND, items=tuple(items), previous=previous),
+        SummaryRequest(kind=KIND, items=tuple(items), previous=earlier),
         text,
-        input_tokens=before,
+        input_tokens=own + before,
         output_tokens=counter.count(text),
         duration_ms=round((time.monotonic() - started) * 1000),
     )
@@ -59,7 +68,7 @@ def archive(
         chunk_count=1,
         max_depth=0,
         truncated=True,
-        input_tokens=before,
+        input_tokens=own + before,
         output_tokens=step.output_tokens,
         steps=(step,),
         is_archive=True,
@@ -85,24 +94,39 @@ def _step(request: SummaryRequest, text: str, **sizes: Any) -> Step:
     )
 
 
-def _text(items: Sequence[Item], previous: str, counter: TokenCounter, room: int) -> str:
-    count = "1 message" if len(items) == 1 else f"{len(items)} messages"
-    notice = (
-        f"[Archive of {count}: they could not be summarised and stand here as they "
-        "were, shortened. All of them are stored.]"
-    )
-    short = f"[Archive of {count}.]"
-    head = notice if counter.count(notice) * 2 <= room else short
-    kept = _shortened([previous], counter, int(room * PREVIOUS_SHARE)) if previous else []
-    left = room - counter.count(BETWEEN_BLOCKS.join([head, *kept]))
-    return BETWEEN_BLOCKS.join([head, *kept, *_shortened(list(map(_line, items)), counter, left)])
+def _text(lines: list[str], counter: TokenCounter, room: int, *, is_whole: bool) -> str:
+    """Return head and lines; where not even their beginnings have room, the newest of them.
+
+    `is_whole` says whether none was left out before.
+    """
+    while True:
+        head = _head(room, counter, is_whole=is_whole)
+        left = room - counter.count(BETWEEN_BLOCKS.join([*head, ""]))
+        shortened = _shortened(lines, counter, left)
+        if shortened or len(lines) <= 1:
+            return BETWEEN_BLOCKS.join([*head, *shortened])
+        lines, is_whole = lines[max(1, len(lines) // 8) :], False
+
+
+def _head(room: int, counter: TokenCounter, *, is_whole: bool) -> list[str]:
+    """Return what stands first: what this is, in few words where there is little room."""
+    notice = _NOTICE if counter.count(_NOTICE) * 4 <= room else _SHORT
+    return [notice] if is_whole or notice == _SHORT else [notice, _LEFT_OUT]
+
+
+def _lines_of(text: str) -> list[str]:
+    """Return the lines of an archive; any other text is one line."""
+    if not text.startswith(_HEAD):
+        return [text] if text else []
+    return [line for line in text.split(BETWEEN_BLOCKS) if not line.startswith(_HEAD)]
 
 
 def _line(item: Item) -> str:
     """Return a message as a line of the archive: who, what, and what was called."""
     calls = [f"{call.name} {call.arguments}" for call in item.tool_calls]
     called = f" (calls {'; '.join(calls)})" if calls else ""
-    return f"{item.tool_name or item.role}: {item.text}{called}"
+    said = f"{item.tool_name or item.role}: {item.text}{called}"
+    return said.replace(BETWEEN_BLOCKS, "\n")
 
 
 def _shortened(texts: list[str], counter: TokenCounter, tokens: int) -> list[str]:
@@ -116,7 +140,7 @@ def _shortened(texts: list[str], counter: TokenCounter, tokens: int) -> list[str
             low = middle
         else:
             high = middle - 1
-    return _cut(texts, low) if low > len(_CUT) else []
+    return _cut(texts, low) if low >= min(SHORTEST_CHARS, max(map(len, texts))) else []
 
 
 def _cut(texts: list[str], length: int) -> list[str]:

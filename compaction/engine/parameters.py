@@ -255,7 +255,9 @@ class Profile(WindowParameters):
 
     @property
     def sent_limit(self) -> int:
-        """Most messages sent behind the summaries; 0 for all."""
+        """Most messages sent behind the summaries; 0 for all, as where nothing is compacted."""
+        if not self.enabled:
+            return 0
         return min(filter(None, (self.history_limit, self.context_size)), default=0)
 
     @property

@@ -144,11 +144,16 @@ def _across_window(profile: Profile) -> dict[str, str]:
     """Return which of the window's numbers do not fit each other (spec 2.3, trap 1)."""
     window, limit = profile.compression_window_size, profile.compression_hard_limit
     tail, context = profile.tail, profile.context_size
-    if profile.cut == "recent_tokens" and (window or limit or profile.compression_cooldown_sec):
+    if profile.cut == "recent_tokens" and profile.counts_window:
         return {
             "cut": "Must be tail_size or last_n: the sliding window counts messages beyond a tail "
-            "of messages. Or set compression_window_size, compression_hard_limit and "
+            "of messages. Or set context_size, compression_window_size, compression_hard_limit and "
             "compression_cooldown_sec to 0."
+        }
+    if 0 < profile.history_limit < context:
+        return {
+            "history_limit": f"Must not be below context_size ({context}), or messages are left "
+            f"out that no summary has read: set it to 0, or to {context} or more."
         }
     if limit and window > limit:
         return {

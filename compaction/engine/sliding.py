@@ -30,7 +30,7 @@ def waiting_messages(profile: Profile, messages: int) -> int:
 
 def falls_out(profile: Profile, messages: int) -> bool:
     """Whether a request would leave out messages that no summary has read (2.3, trap 3)."""
-    return 0 < profile.context_size < messages
+    return profile.enabled and 0 < profile.context_size < messages
 
 
 def is_at_hard_limit(profile: Profile, messages: int) -> bool:

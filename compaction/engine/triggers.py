@@ -51,15 +51,16 @@ def decide(profile: Profile, facts: Facts) -> Decision | None:
     """Return why a compaction is due, or None.
 
     Order and strictness as in document 002 (count first, both inclusive; spec 1.5-1) and 000
-    (tokens > window - reserve, strict; spec/pi_openclaw.md A5). What is due in the background makes
-    no request wait; so it comes last, or it would hide what cannot wait.
+    (tokens > window - reserve, strict; spec/pi_openclaw.md A5). The hard limit comes first: it
+    alone goes on until nothing is left out, and waits for no back-off. What is due in the
+    background makes no request wait; so it comes last, or it would hide what cannot wait.
     """
     if not profile.enabled:
         return None
-    if profile.window_trigger and facts.usable is not None and facts.request_tokens > facts.usable:
-        return Decision(reason="window")
     if is_at_hard_limit(profile, facts.spoken):
         return Decision(reason=HARD_LIMIT)
+    if profile.window_trigger and facts.usable is not None and facts.request_tokens > facts.usable:
+        return Decision(reason="window")
     # A tail that alone is over the limit would be compacted with every message (1.12 D14).
     is_soon = facts.seconds_since is not None and facts.seconds_since < profile.cooldown_seconds
     if 0 < profile.message_limit <= facts.messages and not is_soon:

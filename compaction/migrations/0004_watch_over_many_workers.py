@@ -82,6 +82,10 @@ class Migration(migrations.Migration):
             name='archived',
             field=models.BooleanField(db_default=False, default=False),
         ),
+        migrations.AddIndex(
+            model_name='sessionsummary',
+            index=models.Index(condition=models.Q(('archived', True), ('status', 'active')), fields=['branch', '-covers_through'], name='summary_archive'),
+        ),
         migrations.AlterField(
             model_name='compactionprofile',
             name='base',

@@ -105,6 +105,12 @@ class SessionSummary(models.Model):
                 condition=models.Q(status="active"),
                 name="summary_active",
             ),
+            # Before every request: whether a branch has an archive that no summary has taken in.
+            models.Index(
+                fields=["branch", "-covers_through"],
+                condition=models.Q(status="active", archived=True),
+                name="summary_archive",
+            ),
             # GET sessions/{id}/summaries/, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="summary_of_session"),
             # The admin's list and its filters.

@@ -52,7 +52,7 @@ def check(situation: Situation) -> CompactionRun | None:
 
 
 def _queue(situation: Situation, decision: Decision) -> CompactionRun | None:
-    if not _is_worth_a_run(situation, decision):
+    if not is_worth_a_run(situation, decision):
         return None
     event(
         "trigger_due",
@@ -89,7 +89,7 @@ def _ask_holder(situation: Situation) -> bool:
     return is_held
 
 
-def _is_worth_a_run(situation: Situation, decision: Decision) -> bool:
+def is_worth_a_run(situation: Situation, decision: Decision) -> bool:
     """Whether there is something to summarise, and enough of it where nothing presses."""
     keeps_drafts = situation.profile.publish_when_needed
     if decision.reason == AHEAD and keeps_drafts and has_draft(situation):

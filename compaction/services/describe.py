@@ -12,6 +12,7 @@ from chatapp.models.message import POSITION_STEP
 from chatapp.selectors import path_messages, path_q
 from compaction.engine.triggers import distances
 from compaction.models import CompactionRun
+from compaction.services.checking import is_worth_a_run
 from compaction.services.drafts import draft_id_of
 from compaction.services.situation import Situation
 
@@ -30,7 +31,7 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
 
 def branch_facts(situation: Situation) -> dict[str, Any]:
     """Return cursor, lease, pending, and which trigger comes next and how far away it is."""
-    state, decision = situation.state, situation.decision
+    state = situation.state
     rules = sorted(distances(situation.profile, situation.whole_facts), key=_how_far)
     return {
         "branch": str(state.pk),
@@ -46,9 +47,18 @@ def branch_facts(situation: Situation) -> dict[str, Any]:
         "look_again_at": state.look_again_at,
         "waiting": situation.waiting,
         "draft": draft_id_of(situation) if situation.profile.publish_when_needed else None,
-        "due": decision.reason if decision else None,
+        "due": _due(situation),
         "triggers": rules,
     }
+
+
+def _due(situation: Situation) -> str | None:
+    """Return the rule that is due; in the background, only one that leads to a run."""
+    decision = situation.decision
+    if decision is None:
+        return None
+    waits = decision.mode == "background" and not is_worth_a_run(situation, decision)
+    return None if waits else decision.reason
 
 
 def last_consolidated(situation: Situation) -> dict[str, Any] | None:

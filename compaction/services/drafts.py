@@ -23,7 +23,12 @@ from compaction.services.errors import BranchBusyError, LostRaceError
 from compaction.services.leases import Lease
 from compaction.services.restarting import held
 from compaction.services.situation import Situation
-from compaction.services.store import moved_cursor, write_placeholder, write_summary
+from compaction.services.store import (
+    moved_cursor,
+    previous_of,
+    write_placeholder,
+    write_summary,
+)
 
 Status = SessionSummary.Status
 
@@ -52,7 +57,7 @@ def store_draft(
             sizes,
             ends=ends,
             sources=without_rules(passed),
-            previous=situation.summaries[-1] if situation.summaries else None,
+            previous=previous_of(situation, outcome),
             is_draft=True,
         )
         finish_run(run, draft, outcome, sizes)
@@ -122,10 +127,10 @@ def _last_if_it_fits(
 ) -> Message | None:
     """Return the last message that the draft covers, if it was made from exactly what stands there.
 
-    The summary that it continues must be the newest one, too.
+    No summary may have been stored since, either: the draft would not continue it.
     """
-    newest = summaries_of(situation.branch).filter(covers_through__lte=state.cursor)
-    if newest.values_list("pk", flat=True).first() != draft.previous_id:
+    known = summaries_of(situation.branch).filter(covers_through__lte=state.cursor)
+    if known.filter(created_at__gt=draft.created_at).exists():
         return None
     rows = path_messages(situation.branch, after=state.cursor, through=draft.covers_through)
     passed = list(without_rules(rows).values_list("pk", flat=True))

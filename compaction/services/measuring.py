@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from chatapp.assembling import text_tokens, tools_tokens
 from chatapp.models import Message
-from chatapp.selectors import path_messages, pinned_messages
+from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.engine.parameters import Profile
 from compaction.engine.sliding import ages, waiting_messages
 from compaction.engine.triggers import Facts
@@ -107,7 +107,8 @@ def waiting_since(situation: Situation) -> datetime | None:
     Not before the last compaction: what a restored summary gave back waits anew.
     """
     tail = situation.profile.tail
-    rows = path_messages(situation.branch, after=situation.state.cursor)[tail : tail + 1]
+    spoken = without_rules(path_messages(situation.branch, after=situation.state.cursor))
+    rows = spoken[tail : tail + 1]
     pushed = next(iter(rows.values_list("created_at", flat=True)), None)
     if pushed is None:
         return None

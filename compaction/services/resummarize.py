@@ -14,7 +14,7 @@ from compaction.engine.estimate import estimate_calls
 from compaction.engine.prompts import PROMPT_VERSION
 from compaction.engine.types import Item
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.selectors import chain_of
+from compaction.selectors import chain_of, continued_by
 from compaction.services import runs
 from compaction.services.compact import compact_branch
 from compaction.services.errors import CompactionError
@@ -112,7 +112,7 @@ def estimate_redo(summary: SessionSummary, situation: Situation) -> Estimate:
     """Return what making one summary again would read, call and cost."""
     items = [to_item(link.message) for link in summary.links.select_related("message")]
     items.sort(key=lambda item: item.position)
-    previous = summary.previous.summary_text if summary.previous else ""
+    previous = "\n\n".join(row.summary_text for row in continued_by(summary))
     return _estimate(situation, items, previous=previous)
 
 

@@ -96,8 +96,9 @@ def context_of(situation: Situation, *, cut: Cut = PLAIN) -> Context:
     texts, tokens = situation.summary_texts, situation.sent_summary_tokens
     if cut.groups is not None and situation.summaries:
         # The newest has taken in those before it (rule 7).
-        texts = texts[-1:]
-        tokens = tokens * situation.summaries[-1].summary_tokens // max(1, situation.summary_tokens)
+        texts = [row.summary_text for row in situation.newest]
+        share = sum(row.summary_tokens for row in situation.newest)
+        tokens = tokens * share // max(1, situation.summary_tokens)
     rendering = situation.profile.rendering
     part = HistoryPart(
         system=rules,

@@ -27,7 +27,7 @@ from compaction.engine.types import Decision, Item, Plan
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.selectors import (
     bare_placeholders,
-    newest_summaries,
+    sent_summaries,
 )
 from compaction.services.leases import state_of
 from compaction.services.measuring import (
@@ -86,7 +86,7 @@ class Situation:
     @cached_property
     def summaries(self) -> list[SessionSummary]:
         """The summaries that are sent, oldest first."""
-        return newest_summaries(self.branch, self.profile.summary_limit, through=self.state.cursor)
+        return sent_summaries(self.branch, self.profile.summary_limit, through=self.state.cursor)
 
     @cached_property
     def old_placeholders(self) -> list[Message]:
@@ -102,14 +102,34 @@ class Situation:
         ]
 
     @property
-    def previous_text(self) -> str:
-        """The summary that the next one has to continue; empty for the first (rule 7).
+    def archive(self) -> SessionSummary | None:
+        """The archive that no summary has taken in yet."""
+        return next((row for row in self.summaries if row.archived), None)
 
-        The newest one has taken in those before it. Old placeholders may not have: all that are
-        sent are continued.
+    @property
+    def newest(self) -> list[SessionSummary]:
+        """The newest summary, which has taken in those before it, and the archive beside it."""
+        written = [row for row in self.summaries if not row.archived]
+        return [*written[-1:], *(row for row in self.summaries if row.archived)]
+
+    @property
+    def continued(self) -> list[SessionSummary]:
+        """What the next summary continues, the archive last.
+
+        What a summariser could not take in may be what makes it fail: after a failure the archive
+        is left out, and goes on being sent beside the summaries.
         """
-        texts = self.summary_texts
-        return texts[-1] if self.summaries else "\n\n".join(texts)
+        return [row for row in self.newest if not (row.archived and self.state.failures)]
+
+    @property
+    def previous_text(self) -> str:
+        """What the next summary has to continue; empty for the first (rule 7).
+
+        Old placeholders may not have taken in those before them: all that are sent are continued.
+        """
+        if not self.summaries:
+            return "\n\n".join(self.summary_texts)
+        return "\n\n".join(row.summary_text for row in self.continued)
 
     @cached_property
     def summary_tokens(self) -> int:

@@ -65,7 +65,7 @@ def store_summary(
             sizes,
             ends=ends,
             sources=without_rules(passed),
-            previous=situation.summaries[-1] if situation.summaries else None,
+            previous=previous_of(situation, outcome),
         )
         finish_run(run, summary, outcome, sizes)
     return summary
@@ -196,6 +196,12 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "backoff_until": None,
         "look_again_at": None,
     }
+
+
+def previous_of(situation: Situation, outcome: Outcome) -> SessionSummary | None:
+    """Return the row that a new one continues: what it names is not sent beside it (an archive)."""
+    found = situation.newest if outcome.is_archive else situation.continued
+    return found[-1] if found else None
 
 
 def _continues(situation: Situation, old: SessionSummary | None) -> bool:

@@ -24,7 +24,7 @@ from compaction.engine.validation import does_not_shrink
 from compaction.events import event
 from compaction.models import CompactionRun, SessionSummary
 from compaction.run_selectors import running_row
-from compaction.selectors import summaries_of
+from compaction.selectors import continued_by
 from compaction.services import runs
 from compaction.services.admission import WatchedSummarizer, admitted
 from compaction.services.backoff import hold_off, note_failure
@@ -177,12 +177,21 @@ def _archive(work: Work, situation: Situation, items: Sequence[Item]) -> Outcome
     )
     return archive(
         items,
-        previous=situation.previous_text,
+        earlier=_archived_before(situation),
         counter=situation.model.counter,
         max_tokens=situation.profile.archive_tokens,
-        replaces_previous=situation.profile.summary_limit == 1,
         on_step=StepWriter(work, None).write,
     )
+
+
+def _archived_before(situation: Situation) -> str:
+    """Return the text whose place an archive takes: the archive's before it, or old placeholders'.
+
+    Those would not be sent any more beside a summary's row.
+    """
+    if not situation.summaries:
+        return situation.previous_text
+    return situation.archive.summary_text if situation.archive is not None else ""
 
 
 def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
@@ -204,12 +213,12 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
             sentence="The summary has no source messages any more.",
         )
         return
-    before = _continued_by(old)
+    before = continued_by(old)
     outcome = _summarise(
         work,
         situation,
         items,
-        previous=before.summary_text if before else "",
+        previous="\n\n".join(row.summary_text for row in before),
     )
     counter = situation.model.counter
     tokens = counter.count(outcome.text)
@@ -227,15 +236,9 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
         outcome=outcome,
         sizes=sizes,
         old=old,
-        previous=before,
+        previous=before[-1] if before else None,
     )
     runs.reload(work.run)
-
-
-def _continued_by(old: SessionSummary) -> SessionSummary | None:
-    """Return the summary that the old one continued, in its newest active version."""
-    newest = summaries_of(old.branch).filter(covers_through__lt=old.covers_from).first()
-    return newest or old.previous
 
 
 def _summarise(
@@ -278,8 +281,12 @@ def _sizes(situation: Situation, outcome: Outcome) -> Sizes:
     tokens = situation.model.counter.count(outcome.text)
     kept = situation.facts.tokens - sum(item.tokens for item in outcome.items)
     before = situation.summary_tokens + situation.facts.tokens
-    others = situation.profile.summary_limit - 1
-    staying = situation.summaries[-others:] if others else []
+    staying = [row for row in situation.summaries if not row.archived]
+    if not outcome.is_archive:
+        # The new one takes the oldest one's place, and the archive's, if it has taken that in.
+        staying = staying[-others:] if (others := situation.profile.summary_limit - 1) else []
+        beside = situation.archive
+        staying += [beside] if beside is not None and beside not in situation.continued else []
     last = outcome.items[-1].position
     # A pinned message is sent verbatim although it was summarised too.
     again = without_rules(pinned_messages(situation.branch, through=last))

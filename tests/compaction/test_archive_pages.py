@@ -142,7 +142,7 @@ def test_an_archives_step_shows_what_it_became(archive, admin_client):
     page = plain(admin_client.get(page_of(step)).text)
     assert "No model was asked: the text was shortened here, from the input below." in page
     assert "Shortened: made here without a model call" in page
-    assert "[Archive of 10 messages" in page
+    assert "[Archive: these messages could not be summarised" in page
 
 
 def test_a_versions_table_and_the_comparison_tell_an_archive(archive, admin_client):
