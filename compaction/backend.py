@@ -7,15 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from django.core.checks import CheckMessage
+from django.db import Error
 
 from chatapp.assembling import Context
 from chatapp.context import BaseContextBackend, Emit, Recovery, TurnOutcome, silent
 from chatapp.llm.errors import ModelError
 from chatapp.models import Message, Session
+from compaction.models import CompactionState
 from compaction.services.ahead_of_request import Preparation
 from compaction.services.checking import check_branch
 from compaction.services.describe import context_facts
 from compaction.services.guard import cut_for_sending, guarded
+from compaction.services.leases import soon
 from compaction.services.precheck import foreseen, sendable
 from compaction.services.recover import recover_overflow
 from compaction.services.situation import situation_of
@@ -63,8 +66,12 @@ class CompactionBackend(BaseContextBackend):
         return cut_for_sending(message, limit)
 
     def message_stored(self, session: Session, message: Message) -> None:
-        """Queue a run where a trigger is due."""
-        check_branch(session, message.branch)
+        """Queue a run where a trigger is due; should that not work, the sweep looks again."""
+        try:
+            check_branch(session, message.branch)
+        except Error:
+            CompactionState.objects.filter(pk=message.branch_id).update(look_again_at=soon())
+            raise
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
         """Look for a trigger where no answer came, which would be the message that is heard of."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from chatapp.models import Session
 from compaction.doctor.findings import Finding
 from compaction.doctor.lines import Line
+from compaction.models import CompactionState
 from compaction.services.repair import free_lease, free_turn
 
 
 def check_leases(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
-    """Yield the leases whose time is over. Nobody waits for them, but their holders are gone."""
-    now = timezone.now()
-    if session.turn_expires_at is not None and session.turn_expires_at < now:
+    """Yield the leases whose time is over. Nobody waits for them, but their holders are gone.
+
+    Leases count by the database's clock.
+    """
+    turn = Session.objects.filter(pk=session.pk, turn_expires_at__lt=Now())
+    if session.turn_expires_at is not None and turn.exists():
         yield Finding(
             code="turn_lease_expired",
             text=f"A turn that had time until {session.turn_expires_at:%Y-%m-%d %H:%M:%S} UTC "
@@ -25,13 +29,16 @@ def check_leases(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
             session=session.pk,
             repair=partial(free_turn, session),
         )
-    for line in lines:
-        state = line.state
-        if state is None or state.lease_owner is None:
-            continue
+    held = [line.state for line in lines if line.state and line.state.lease_owner is not None]
+    over = set(
+        CompactionState.objects.filter(
+            pk__in=[state.pk for state in held], lease_expires_at__lt=Now()
+        ).values_list("pk", flat=True)
+    )
+    for state in held:
         if state.lease_expires_at is None:
             text = "The branch's lease has an owner and no end: nobody could ever compact it again."
-        elif state.lease_expires_at < now:
+        elif state.pk in over:
             text = (
                 f"The branch's lease ran out at {state.lease_expires_at:%Y-%m-%d %H:%M:%S} UTC: "
                 "the worker that held it is gone."
@@ -43,6 +50,6 @@ def check_leases(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
             text=text,
             remedy="The lease is freed.",
             session=session.pk,
-            branch=line.branch.pk,
+            branch=state.pk,
             repair=partial(free_lease, state),
         )

@@ -8,10 +8,15 @@ the user nothing: the request goes out as it is (DESIGN.md, rule 6).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from time import monotonic, sleep
+from typing import Any
 
-from django.utils import timezone
+from django.db import Error
+from django.db.models.functions import Now
 
 from chatapp.assembling import Context
 from chatapp.connections import release_connection
@@ -27,11 +32,12 @@ from compaction.services.checking import check
 from compaction.services.compact import compact_branch
 from compaction.services.describe import run_summary
 from compaction.services.drafts import publish_draft
-from compaction.services.leases import ensure_state, state_of
+from compaction.services.leases import ensure_state
 from compaction.services.precheck import foreseen, sendable
 from compaction.services.runs import ARCHIVE, BUSY
 from compaction.services.situation import Situation, situation_of
 
+logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
 # Codes of runs whose summariser gave nothing usable: a smaller batch may help.
 _OF_NO_USE = frozenset({"bad_answer", "summariser_error", "not_smaller", "too_many_calls"})
@@ -70,13 +76,13 @@ class Preparation:
         """Return the branch as it is when nothing more is to be done before the request."""
         situation = self._read()
         if _waits_for_a_worker(situation):
-            check(situation)
+            self._or_go_on(partial(check, situation))
         while (decision := self._due(situation)) is not None:
             if publish_draft(situation) is not None:
                 # That costs no time: perhaps nothing is due any more.
                 situation = self._read()
                 continue
-            helped = self._compact(decision, situation)
+            helped = bool(self._or_go_on(partial(self._compact, decision, situation)))
             situation = self._read()
             goes_on = helped and not self._archives
             if decision.reason != HARD_LIMIT or not (goes_on or situation.hides_messages):
@@ -97,6 +103,19 @@ class Preparation:
         if self._is_done or monotonic() > self._end:
             return None
         return situation.compacts_now or foreseen(situation)
+
+    def _or_go_on(self, work: Callable[[], Any]) -> Any:
+        """Return what the work returns; None, and nothing more is tried, where the database fails.
+
+        A request that can be read and sent is not lost for it.
+        """
+        try:
+            return work()
+        except Error:
+            logger.exception("Nothing is compacted before this request.")
+            self._is_done = True
+            release_connection()
+            return None
 
     def _compact(self, decision: Decision, situation: Situation) -> bool:
         """Do what is due; return whether that helped.
@@ -146,7 +165,7 @@ class Preparation:
     def _wait_for_holder(self, situation: Situation) -> None:
         self.emit("compaction", {"phase": "waiting", "reason": HARD_LIMIT})
         event("waiting_for_worker", session=self.session, branch=situation.branch)
-        while monotonic() < self._end and _has_live_holder(state_of(situation.branch)):
+        while monotonic() < self._end and _has_live_holder(situation.state):
             release_connection()
             sleep(POLL_SECONDS)
 
@@ -171,11 +190,12 @@ def _has_live_holder(state: CompactionState) -> bool:
 
     A lease that missed its renewals belongs to a dead worker: it is not worth waiting for.
     """
-    if not state.is_consolidating or state.lease_expires_at is None:
-        return False
-    left = (state.lease_expires_at - timezone.now()).total_seconds()
-    missed = 2 * compaction_settings.heartbeat_seconds
-    return bool(left > compaction_settings.lease_seconds - missed)
+    left = compaction_settings.lease_seconds - 2 * compaction_settings.heartbeat_seconds
+    return CompactionState.objects.filter(
+        pk=state.pk,
+        lease_owner__isnull=False,
+        lease_expires_at__gt=Now() + timedelta(seconds=left),
+    ).exists()
 
 
 def _is_still_so(situation: Situation) -> bool:

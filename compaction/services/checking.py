@@ -12,7 +12,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
-from compaction.conf import compaction_settings
 from compaction.engine.sliding import MAXIMUM_AGE, ages
 from compaction.engine.triggers import AHEAD
 from compaction.engine.types import Decision
@@ -20,7 +19,7 @@ from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.services import runs
 from compaction.services.drafts import has_draft
-from compaction.services.leases import ensure_state
+from compaction.services.leases import ensure_state, soon
 from compaction.services.situation import Situation, situation_of
 
 # Rules that are no limit: too few messages are not worth a run.
@@ -82,8 +81,7 @@ def _ask_holder(situation: Situation) -> bool:
     held = CompactionState.objects.filter(
         pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=Now()
     )
-    soon = timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
-    is_held = bool(held.update(pending=True, look_again_at=soon))
+    is_held = bool(held.update(pending=True, look_again_at=soon()))
     if is_held:
         event("asked_again", session=situation.session, branch=situation.branch)
     return is_held

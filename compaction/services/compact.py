@@ -6,10 +6,14 @@ overflow. What a worker does with a run is in work.py, when one is due in checki
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from django.db import Error
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
@@ -19,16 +23,17 @@ from compaction.events import event
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
 from compaction.run_selectors import ready_q
 from compaction.services import runs
-from compaction.services.checking import check_branch, look_again_later
+from compaction.services.checking import check, check_branch
 from compaction.services.errors import BranchBusyError, RunGoneError
 from compaction.services.heartbeats import beating
-from compaction.services.leases import ensure_state
+from compaction.services.leases import ensure_state, soon
 from compaction.services.restarting import take_over
 from compaction.services.situation import situation_of
 from compaction.services.steps import Work
 from compaction.services.work import do_work, fail
 
 __all__ = ["check_branch", "compact_branch", "execute_run"]
+logger = logging.getLogger(__name__)
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
@@ -97,9 +102,20 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         )
         raise
     finally:
-        lease.release()
-    _look_again(run)
+        _or_later(lease.release)
+    _or_later(partial(_look_again, run))
     return run
+
+
+def _or_later(tidy: Callable[[], None]) -> None:
+    """Tidy up after a run whose work is stored; nobody's turn fails because that does not work.
+
+    The lease expires, and the sweep looks for what is left.
+    """
+    try:
+        tidy()
+    except Error:
+        logger.exception("A run could not be tidied up; the sweep does it later.")
 
 
 def _as_it_is(run_id: uuid.UUID) -> CompactionRun:
@@ -111,7 +127,9 @@ def _as_it_is(run_id: uuid.UUID) -> CompactionRun:
 
 def _step_aside(run: CompactionRun, busy: BranchBusyError) -> None:
     """Leave a busy branch alone: an automatic or waiting caller's run ends, a queued one waits."""
-    CompactionState.objects.filter(pk=run.branch_id).update(pending=True)
+    states = CompactionState.objects.filter(pk=run.branch_id)
+    # Whoever holds the branch may be no run, or die: then the sweep looks.
+    states.update(pending=True, look_again_at=soon())
     if run.mode == "background" and run.trigger != Trigger.PROACTIVE:
         runs.put_back(run)
     else:
@@ -135,10 +153,12 @@ def _look_again(run: CompactionRun) -> None:
     if following is not None:
         # Delivered perhaps a second time, which is harmless.
         queue.enqueue_run(following)
-    if asked or run.status == Status.SUCCEEDED:
-        check_branch(run.session, run.branch)
-    elif run.trigger == Trigger.PROACTIVE and run.is_finished:
+    if asked or run.status == Status.SUCCEEDED or _was_automatic(run):
         state = CompactionState.objects.filter(pk=run.branch_id).select_related("branch").first()
         # A deleted session has no state any more, and nothing to look at.
         if state is not None:
-            look_again_later(situation_of(run.session, state=state))
+            check(situation_of(run.session, state=state))
+
+
+def _was_automatic(run: CompactionRun) -> bool:
+    return run.trigger == Trigger.PROACTIVE and run.is_finished

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_rules
@@ -20,7 +20,7 @@ from compaction.models import CompactionRun, CompactionState, SessionSummary, Se
 from compaction.selectors import summaries_of
 from compaction.services.claims import Sizes, claim_state, finish_run, hold_positions
 from compaction.services.errors import BranchBusyError, LostRaceError
-from compaction.services.leases import Lease
+from compaction.services.leases import Lease, soon
 from compaction.services.restarting import held
 from compaction.services.situation import Situation
 from compaction.services.store import (
@@ -46,7 +46,7 @@ def store_draft(
         claim_state(
             lease,
             cursor=state.cursor,
-            changes={"failures": 0, "backoff_until": None, "look_again_at": None},
+            changes={"failures": 0, "backoff_until": None, "look_again_at": soon()},
         )
         _drafts(situation).update(status=Status.SUPERSEDED)
         passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
@@ -103,6 +103,8 @@ def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
         passed = path_messages(branch, after=state.cursor, through=draft.covers_through)
         last = _last_if_it_fits(situation, draft, state)
         if last is None:
+            # Nothing of the state changes; whoever has lost the lease may write nothing.
+            claim_state(lease, cursor=state.cursor, changes={"pending": F("pending")})
             _drafts(situation).update(status=Status.SUPERSEDED)
             event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
@@ -164,6 +164,11 @@ def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
             for stored in CompactionRun.objects.filter(pk=run.pk):
                 ended(stored)
     return found
+
+
+def soon() -> datetime:
+    """Return when the sweep should look at a branch if the worker that has it now dies."""
+    return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
 
 
 def _expiry() -> CombinedExpression:

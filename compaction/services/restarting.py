@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from uuid import UUID, uuid4
 
 from django.db import transaction
+from django.utils import timezone
 
 from compaction.conf import compaction_settings
 from compaction.events import event
-from compaction.models import CompactionRun
+from compaction.models import CompactionRun, CompactionState
 from compaction.services import runs
 from compaction.services.backoff import note_failure
 from compaction.services.leases import Lease, interrupt_run_of
@@ -52,6 +53,10 @@ def restart_run(run: CompactionRun) -> bool:
         if run.worker is None or not interrupt_run_of(run.worker):
             return False
         run.refresh_from_db()
+        if run.mode == "inline" and run.trigger == CompactionRun.Trigger.OVERFLOW_RETRY:
+            # The request that it was to make smaller died with it.
+            CompactionState.objects.filter(pk=run.branch_id).update(look_again_at=timezone.now())
+            return False
         return _go_on(run)
 
 

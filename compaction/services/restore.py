@@ -64,6 +64,10 @@ def _restore(summary: SessionSummary, lease: Lease, *, cascade: bool) -> Restore
     SessionSummary.objects.filter(pk__in=[row.pk for row in affected]).update(
         status=SessionSummary.Status.RESTORED
     )
+    drafts = SessionSummary.objects.filter(
+        session=summary.session_id, status=SessionSummary.Status.DRAFT
+    )
+    drafts.update(status=SessionSummary.Status.SUPERSEDED)
     for branch in branches:
         _move_back(branch)
     held = CompactionState.objects.filter(pk=summary.branch_id, lease_owner=lease.owner).first()

@@ -215,22 +215,23 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
 
     Raises CompactionError when it has finished.
     """
-    cancelled = CompactionRun.objects.filter(
-        pk=run.pk, status__in=[Status.QUEUED, Status.RUNNING]
-    ).update(
-        status=Status.CANCELLED,
-        error_code="cancelled",
-        error="Somebody cancelled the run; nothing of it was stored.",
-        finished_at=timezone.now(),
-        waits_until=None,
-    )
-    reload(run)
-    if not cancelled:
-        raise CompactionError(f"The run has ended already ({run.get_status_display().lower()}).")
-    if run.trigger == CompactionRun.Trigger.PROACTIVE:
-        # The next message would start it again at once.
-        hold_off(run, timezone.now() + timedelta(seconds=compaction_settings.backoff_seconds))
-    ended(run)
+    unfinished = CompactionRun.objects.filter(pk=run.pk, status__in=[Status.QUEUED, Status.RUNNING])
+    with transaction.atomic():
+        cancelled = unfinished.update(
+            status=Status.CANCELLED,
+            error_code="cancelled",
+            error="Somebody cancelled the run; nothing of it was stored.",
+            finished_at=timezone.now(),
+            waits_until=None,
+        )
+        reload(run)
+        if not cancelled:
+            status = run.get_status_display().lower()
+            raise CompactionError(f"The run has ended already ({status}).")
+        if run.trigger == CompactionRun.Trigger.PROACTIVE:
+            # The next message would start it again at once.
+            hold_off(run, timezone.now() + timedelta(seconds=compaction_settings.backoff_seconds))
+        ended(run)
     return run
 
 

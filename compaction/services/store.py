@@ -28,7 +28,7 @@ from compaction.engine.types import Outcome, SummaryRequest
 from compaction.models import CompactionRun, SessionSummary
 from compaction.services.claims import Ends, Sizes, claim_state, finish_run, hold_positions
 from compaction.services.errors import LostRaceError
-from compaction.services.leases import Lease
+from compaction.services.leases import Lease, soon
 from compaction.services.links import link_sources
 from compaction.services.situation import Situation
 from compaction.summarizer import summariser_name
@@ -90,6 +90,9 @@ def store_new_version(
         ).update(status=SessionSummary.Status.SUPERSEDED)
         if not replaced:
             raise LostRaceError("The summary is no longer active; somebody else replaced it.")
+        # A draft continues what was in force when it was made.
+        drafts = SessionSummary.objects.filter(branch=old.branch_id, status=Status.DRAFT)
+        drafts.update(status=Status.SUPERSEDED)
         summary = write_summary(
             situation,
             run,
@@ -194,7 +197,8 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "last_consolidated_at": timezone.now(),
         "failures": 0,
         "backoff_until": None,
-        "look_again_at": None,
+        # Should this worker die before it looks for what is left, the sweep does.
+        "look_again_at": soon(),
     }
 
 

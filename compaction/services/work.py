@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
+from chatapp.connections import again_if_cut
 from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
@@ -85,9 +86,17 @@ def do_work(work: Work) -> None:
 
 
 def fail(run: CompactionRun, code: str, sentence: str) -> None:
-    """End a run as failed; automatic runs of the branch then wait for a while."""
-    if runs.finish(run, Status.FAILED, code=code, sentence=sentence):
-        note_failure(run)
+    """End a run as failed; automatic runs of the branch then wait for a while.
+
+    Both or none: a run that ended, and nobody who looks again, would be forgotten.
+    """
+
+    def end() -> None:
+        with transaction.atomic():
+            if runs.finish(run, Status.FAILED, code=code, sentence=sentence):
+                note_failure(run)
+
+    again_if_cut(end)
 
 
 def _hand_over(run: CompactionRun, stopping: StoppingError) -> None:
@@ -109,9 +118,10 @@ def _wait(run: CompactionRun, wait: MustWaitError) -> None:
     if run.mode == "background" and wait.code == BREAKER_OPEN:
         runs.put_back(run, until=wait.until, code=wait.code, sentence=str(wait))
         return
-    skipped = runs.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))
-    if skipped and run.trigger == Trigger.PROACTIVE:
-        hold_off(run, wait.until)
+    with transaction.atomic():
+        skipped = runs.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))
+        if skipped and run.trigger == Trigger.PROACTIVE:
+            hold_off(run, wait.until)
 
 
 def _extend(work: Work, situation: Situation) -> None:
@@ -130,7 +140,7 @@ def _extend(work: Work, situation: Situation) -> None:
         return
     batch = None
     if run.trigger == Trigger.PROACTIVE:
-        batch = batch_of(situation, only_what_falls_out=run.reason == ARCHIVE)
+        batch = batch_of(situation, only_what_falls_out=_is_last_way(run, situation))
     plan = situation.plan(
         keep_last_n=run.keep_last_n, whole=run.reason == OVERFLOW_AGAIN, at_most=batch
     )
@@ -158,7 +168,16 @@ def _archives(run: CompactionRun, situation: Situation) -> bool:
     """Whether the messages themselves are stored: because somebody waits, or all else failed."""
     failures = situation.state.failures
     is_automatic = run.trigger == Trigger.PROACTIVE
-    return run.reason == ARCHIVE or (is_automatic and archives(situation.profile, failures))
+    keeps_failing = is_automatic and archives(situation.profile, failures)
+    return keeps_failing or _is_last_way(run, situation)
+
+
+def _is_last_way(run: CompactionRun, situation: Situation) -> bool:
+    """Whether a request waits that would leave messages out, and no model may be called for it.
+
+    When such a run is done again, nobody waits: the model is asked.
+    """
+    return run.reason == ARCHIVE and run.mode == "inline" and situation.hides_messages
 
 
 def _keeps_draft(run: CompactionRun, situation: Situation) -> bool:

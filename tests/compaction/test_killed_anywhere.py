@@ -15,7 +15,8 @@ from chatapp.models import Message, Session
 from compaction import queue
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import runs
+from compaction.services import admission, runs
+from compaction.services.budget import Overspent
 from compaction.services.checking import check_branch
 from compaction.services.compact import execute_run
 from compaction.services.leases import Lease, ensure_state
@@ -63,24 +64,25 @@ def dies(statements: int, work) -> bool:
     return death.has_come
 
 
-def others_go_on(session: Session) -> None:
-    """Let time pass, and do what other processes do: sweep, work the queue off, store a message."""
+def others_go_on(session: Session, delivered: list[tuple], *, speak: bool) -> None:
+    """Let time pass, and do what other processes do: sweep twice, and work the queue off.
+
+    Only what was put into the queue is done. Where nothing had begun yet, somebody must `speak`.
+    """
     past = timezone.now() - LONG_AGO
     CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)
     CompactionState.objects.filter(backoff_until__isnull=False).update(backoff_until=past)
+    CompactionState.objects.filter(look_again_at__isnull=False).update(look_again_at=past)
     Session.objects.filter(turn_owner__isnull=False).update(turn_expires_at=past)
+    CompactionRun.objects.filter(status="queued").update(created_at=past)
     CompactionRun.objects.filter(status="running").update(started_at=past)
-    sweep_runs()
-    work_off()
-    check_branch(Session.objects.get(pk=session.pk))
-    work_off()
-
-
-def work_off() -> None:
-    for _ in range(10):
-        waiting = CompactionRun.objects.filter(status="queued").values_list("pk", flat=True)
-        for run_id in list(waiting):
-            execute_run(run_id)
+    delivered.clear()
+    if speak:
+        check_branch(Session.objects.get(pk=session.pk))
+    for _ in range(2):
+        sweep_runs()
+        while delivered:
+            execute_run(delivered.pop(0)[1])
     assert not CompactionRun.objects.filter(status="queued").exists()
 
 
@@ -116,7 +118,7 @@ def began(owner, model_server, queued):
     return begin
 
 
-def every_death(session_with, prepare, work, *, every=1):
+def every_death(delivered, session_with, prepare, work, *, every=1):
     """Yield a session, and what was prepared, for every statement before which the work can die.
 
     Others went on by then. The last one is of work that was done. To save time only `every` third
@@ -125,9 +127,10 @@ def every_death(session_with, prepare, work, *, every=1):
     for statements in count(0, every):
         session = session_with()
         given = prepare(session)
-        said = marks(session)
+        said, runs_before = marks(session), CompactionRun.objects.count()
         died = dies(statements, partial(work, session, given))
-        others_go_on(session)
+        has_begun = given is not None or CompactionRun.objects.count() > runs_before
+        others_go_on(session, delivered, speak=not has_begun)
         holds(session)
         assert marks(session)[: len(said)] == said
         yield session, given
@@ -153,25 +156,62 @@ def once(session: Session) -> None:
     assert (active.message_count, state(session).covered_messages) == (6, 6)
 
 
-def test_a_workers_run(began):
+def test_a_workers_run(began, queued):
     def work(session, _):
         execute_run(check_branch(session).pk)
 
-    for session, _ in every_death(lambda: began(12), nothing, work):
+    for session, _ in every_death(queued, lambda: began(12), nothing, work):
         once(session)
 
 
-def test_a_run_that_ends_because_its_worker_is_to_stop(began, monkeypatch):
+def test_a_run_that_fails(began, queued, model_server):
+    """Somebody looks again when its time has come, and then it goes well."""
+    good = model_server.script
+
+    def work(session, _):
+        model_server.script = [{"when": {"purpose": "summary"}, "reply": {"text": ""}}]
+        try:
+            execute_run(check_branch(session).pk)
+        finally:
+            model_server.script = good
+
+    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=2):
+        once(session)
+
+
+def test_a_run_past_the_budget(began, queued, monkeypatch):
+    over = Overspent(sentence="Too much.", frees_at=timezone.now() + LONG_AGO)
+
+    def work(session, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(admission, "overspent", lambda session: over)
+            execute_run(check_branch(session).pk)
+
+    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=2):
+        once(session)
+
+
+def test_the_first_batch_of_a_backlog(began, queued):
+    window(compression_cooldown_sec=0)
+
+    def work(session, _):
+        execute_run(check_branch(session).pk)
+
+    for session, _ in every_death(queued, lambda: began(150), nothing, work, every=5):
+        assert state(session).covered_messages == 110
+
+
+def test_a_run_that_ends_because_its_worker_is_to_stop(began, queued, monkeypatch):
     def work(session, _):
         with monkeypatch.context() as patch:
             patch.setattr(queue, "is_stopping", lambda: True)
             execute_run(check_branch(session).pk)
 
-    for session, _ in every_death(lambda: began(12), nothing, work, every=3):
+    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=3):
         once(session)
 
 
-def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began):
+def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began, queued):
     def prepare(session):
         run = runs.request_run(
             session=session, branch=session.branch, trigger="manual", reason="manual",
@@ -188,7 +228,7 @@ def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began):
     def work(session, _):
         execute_run(check_branch(session).pk)
 
-    for session, dead in every_death(lambda: began(12), prepare, work, every=3):
+    for session, dead in every_death(queued, lambda: began(12), prepare, work, every=3):
         once(session)
         dead.refresh_from_db()
         assert (dead.status, dead.error_code) == ("failed", "interrupted")
@@ -196,22 +236,22 @@ def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began):
         assert following.get().status in ("succeeded", "skipped")
 
 
-def test_taking_a_summary_back(began):
+def test_taking_a_summary_back(began, queued):
     def work(_, summary):
         restore_summary(summary)
 
-    for session, summary in every_death(lambda: began(12), summarised, work, every=2):
+    for session, summary in every_death(queued, lambda: began(12), summarised, work, every=2):
         summary.refresh_from_db()
         # Once it is taken back, the messages are summarised anew.
         assert summary.status in ("active", "restored")
         once(session)
 
 
-def test_summarising_again(began):
+def test_summarising_again(began, queued):
     def work(_, summary):
         resummarize(summary)
 
-    for session, summary in every_death(lambda: began(12), summarised, work, every=2):
+    for session, summary in every_death(queued, lambda: began(12), summarised, work, every=2):
         summary.refresh_from_db()
         assert summary.status in ("active", "superseded")
         once(session)
@@ -232,18 +272,18 @@ def test_publishing_a_draft(owner, model_server, use_models, queued):
     def work(session, _):
         say(session, "MK-9998 and now?")
 
-    for session, draft in every_death(session_with, prepare, work, every=3):
+    for session, draft in every_death(queued, session_with, prepare, work, every=3):
         say(session, "MK-9999 and now?")
         draft.refresh_from_db()
         assert draft.status == "active"
         assert state(session).covered_messages == draft.message_count
 
 
-def test_a_turn_that_has_to_compact_first(began, model_server):
+def test_a_turn_that_has_to_compact_first(began, queued, model_server):
     def work(session, _):
         say(session, "MK-9998 and now?")
 
-    for session, _ in every_death(lambda: began(16), nothing, work, every=3):
+    for session, _ in every_death(queued, lambda: began(16), nothing, work, every=3):
         assert marks(session)[16:] in ([], ["MK-9998"], ["MK-9998", "ok"])
         say(session, "MK-9999 and now?")
         told = model_server.of("chat")[-1].text

@@ -182,6 +182,17 @@ def test_the_distances_name_every_rule_in_force():
             "lower it to 35",
         ),
         ({"cut": "recent_tokens"}, "cut", "tail_size or last_n"),
+        (
+            {
+                "cut": "recent_tokens",
+                "compression_window_size": 0,
+                "compression_hard_limit": 0,
+                "compression_cooldown_sec": 0,
+            },
+            "cut",
+            "Or set context_size",
+        ),
+        ({"history_limit": 74}, "history_limit", "to 75 or more"),
         ({"message_limit": 40}, "tail_keep_size", "below message_limit (40)"),
     ],
 )
@@ -198,6 +209,7 @@ def test_numbers_that_do_not_fit_say_which_one_to_change(values, parameter, said
         {"compression_window_size": 30},
         {"compression_hard_limit": 35},
         {"context_size": 70},
+        {"history_limit": 75},
         {"context_size": 0, "tail_keep_size": 200},
     ],
 )

@@ -1,0 +1,146 @@
+"""Whatever ends too early or fails once is looked at again, and costs nobody a turn."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError
+from django.utils import timezone
+
+from chatapp.context import context_backend, tell
+from compaction import backend
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.services import ahead_of_request, runs
+from compaction.services import compact as compacting
+from compaction.services.checking import check_branch
+from compaction.services.compact import execute_run
+from compaction.services.leases import Lease, ensure_state
+from compaction.services.restarting import held
+from compaction.services.restore import restore_summary
+from compaction.services.situation import situation_of
+from compaction.services.sweep import sweep_runs
+from tests.compaction.support import compact, say
+from tests.compaction.test_window import window
+from tests.factories import SessionFactory, profile, store, talk
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def session(owner, model_server, queued):
+    profile(message_limit=10, keep_last_n=2)
+    return SessionFactory(owner=owner, wires=talk(6, marker=1))
+
+
+def locked(*given, **named):
+    raise OperationalError("database is locked")
+
+
+def sweep_later() -> None:
+    """Let an hour pass, and sweep."""
+    past = timezone.now() - timedelta(hours=1)
+    CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)
+    CompactionState.objects.filter(look_again_at__isnull=False).update(look_again_at=past)
+    CompactionRun.objects.filter(status="running").update(started_at=past)
+    sweep_runs()
+
+
+def is_queued() -> bool:
+    return CompactionRun.objects.filter(status="queued").exists()
+
+
+def test_a_message_whose_look_failed_once(session, monkeypatch):
+    newest = store(session, talk(1))[-1]
+    ensure_state(session.branch)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "check_branch", locked)
+        tell(context_backend.message_stored, session, newest)
+    sweep_later()
+    assert is_queued()
+
+
+def test_a_run_that_stepped_aside_for_what_is_no_run(session):
+    run = check_branch(session)
+    with held(session.branch.pk):
+        execute_run(run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("skipped", "busy")
+    sweep_later()
+    assert is_queued()
+
+
+@pytest.mark.parametrize(
+    ("turns", "place", "name"),
+    [
+        (45, Lease, "release"),
+        (45, compacting, "check"),
+        (45, compacting, "take_over"),
+        (27, ahead_of_request, "check"),
+    ],
+    ids=["release", "look again", "take over", "look before"],
+)
+def test_a_database_that_fails_around_a_compaction_costs_no_turn(
+    owner, model_server, queued, monkeypatch, turns, place, name
+):
+    window()
+    session = SessionFactory(owner=owner, wires=talk(turns, marker=1))
+    monkeypatch.setattr(place, name, locked)
+    assert say(session) is not None
+    assert len(model_server.of("chat")) == 1
+
+
+@pytest.fixture
+def emergency(owner, model_server, queued) -> CompactionRun:
+    """A run that a request began because no model could be called."""
+    window()
+    session = SessionFactory(owner=owner, wires=talk(28, marker=1))
+    ensure_state(session.branch)
+    return runs.request_run(
+        session=session, branch=session.branch, trigger="proactive", reason=runs.ARCHIVE,
+        profile=situation_of(session).profile_row, background=False,
+    )  # fmt: skip
+
+
+def test_an_archives_run_that_is_run_again_asks_the_summariser(emergency):
+    runs.cancel_run(emergency)
+    CompactionState.objects.update(backoff_until=None)
+    assert execute_run(runs.retry_run(emergency).pk).status == "succeeded"
+    assert not SessionSummary.objects.get().archived
+
+
+def test_so_does_the_one_that_follows_a_dead_web_workers(emergency):
+    worker = uuid.uuid4()
+    runs.claim(emergency.pk, worker)
+    Lease.take(emergency.branch_id, worker)
+    sweep_later()
+    execute_run(CompactionRun.objects.get(status="queued").pk)
+    assert not SessionSummary.objects.get().archived
+
+
+def test_no_other_run_follows_an_overflow_whose_request_died(session):
+    run = runs.request_run(
+        session=session, branch=session.branch, trigger="overflow_retry", reason="overflow",
+        profile=profile(message_limit=100), background=False, keep_last_n=0,
+    )  # fmt: skip
+    worker = uuid.uuid4()
+    runs.claim(run.pk, worker)
+    Lease.take(ensure_state(session.branch).pk, worker)
+    sweep_later()
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("failed", "interrupted")
+    assert not is_queued()
+
+
+def test_a_draft_whose_summary_was_taken_back_holds_nothing_up(owner, model_server, queued):
+    rules = {"publish_when_needed": True, "prepare_ratio": 0.1, "minimum_batch": 1}
+    profile(message_limit=0, max_context_tokens=0, keep_last_n=4, **rules)
+    session = SessionFactory(owner=owner, wires=talk(40, words=200, marker=1))
+    compact(session)
+    store(session, talk(40, words=200, marker=200))
+    execute_run(check_branch(session).pk)
+    assert SessionSummary.objects.filter(status="draft").exists()
+    restore_summary(SessionSummary.objects.get(status="active"))
+    assert not SessionSummary.objects.filter(status="draft").exists()
+    assert check_branch(session) is not None
