@@ -12,8 +12,9 @@ from django.urls import reverse
 from chatapp.admin.timeline.entries import read_timeline
 from chatapp.models import Session
 from compaction.admin.timeline.sources import TIMELINE_SOURCES
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.compact import compact_branch
+from compaction.services.leases import ensure_state
 from compaction.services.profiles import save_profile
 from tests.compaction.session_page import drawing_on, fates_on, meter_on, plain, titles_in
 from tests.compaction.session_page import page_of as session_page
@@ -50,6 +51,8 @@ def made(session: Session, reason: str) -> SessionSummary:
 
 @pytest.fixture
 def archive(session) -> SessionSummary:
+    # So many failures of the preset lead to an archive.
+    CompactionState.objects.filter(pk=ensure_state(session.branch).pk).update(failures=6)
     summary = made(session, "archive")
     assert (summary.archived, summary.status) == (True, "active")
     return summary

@@ -191,7 +191,7 @@ def test_the_run_that_held_the_branch_delivers_the_one_that_waits(
 def test_a_trigger_during_a_run_is_looked_at_once_after_it(session, branch_id, monkeypatch):
     looked = []
     monkeypatch.setattr(
-        "compaction.services.compact.check_branch", lambda *args: looked.append(args)
+        "compaction.services.compact.check", lambda situation: looked.append(situation)
     )
     run = request(session)
     CompactionState.objects.filter(pk=branch_id).update(pending=True)
