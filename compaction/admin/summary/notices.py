@@ -11,7 +11,7 @@ Status = SessionSummary.Status
 _ARCHIVE = (
     "An archive: no summariser could write a summary, so the messages themselves stand here, "
     "shortened and unsummarised. All of them are stored. It is sent beside the newest summary until "
-    "a summary or another archive takes it in."
+    "another one takes it in."
 )
 _DRAFT = (
     "A draft: made ahead of need and not sent yet. It covers nothing: its messages are sent "
