@@ -14,7 +14,7 @@ from django.utils import timezone
 from chatapp.models import Message
 from chatapp.transcript import lock_branches
 from compaction.engine.types import Outcome
-from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.models import CompactionRun, CompactionState
 from compaction.run_selectors import running_row
 from compaction.services.ending import ended
 from compaction.services.errors import LostRaceError
@@ -72,8 +72,13 @@ def claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
         )
 
 
-def finish_run(run: CompactionRun, summary: SessionSummary, outcome: Outcome, sizes: Sizes) -> None:
-    """Mark the run as succeeded; raise LostRaceError where it is no longer this worker's."""
+def finish_run(
+    run: CompactionRun, outcome: Outcome, sizes: Sizes, *, saved: int | None = None
+) -> None:
+    """Mark the run as succeeded; raise LostRaceError where it is no longer this worker's.
+
+    `saved` tells the next request's gain where the sizes do not (ending.ended).
+    """
     finished = running_row(run).update(
         status=CompactionRun.Status.SUCCEEDED,
         finished_at=timezone.now(),
@@ -89,4 +94,4 @@ def finish_run(run: CompactionRun, summary: SessionSummary, outcome: Outcome, si
     if not finished:
         raise LostRaceError("The run was cancelled or taken over; nothing was stored.")
     run.refresh_from_db()
-    ended(run)
+    ended(run, saved=saved)

@@ -19,6 +19,7 @@ from compaction.events import event
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.selectors import summaries_of
 from compaction.services.claims import Sizes, claim_state, finish_run, hold_positions
+from compaction.services.ending import published
 from compaction.services.errors import BranchBusyError, LostRaceError
 from compaction.services.leases import Lease, soon
 from compaction.services.restarting import held
@@ -60,7 +61,8 @@ def store_draft(
             previous=previous_of(situation, outcome),
             is_draft=True,
         )
-        finish_run(run, draft, outcome, sizes)
+        # A draft saves nothing before it is published.
+        finish_run(run, outcome, sizes, saved=0)
     return draft
 
 
@@ -113,6 +115,8 @@ def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
         _drafts(situation).filter(pk=draft.pk).update(status=Status.ACTIVE)
         draft.status = Status.ACTIVE
         write_placeholder(branch, draft)
+        if draft.run is not None:
+            published(draft.run)
     event(
         "draft_published",
         session=branch.session_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -11,17 +12,18 @@ from compaction.events import event
 from compaction.models import CompactionRun, RunTotals
 
 
-def ended(run: CompactionRun) -> None:
+def ended(run: CompactionRun, *, saved: int | None = None) -> None:
     """Count a run that has just reached its final status, and log it, once that is committed.
 
     To be called once a run, with the row as it is stored now, by whoever's conditional UPDATE ended
-    it. What goes wrong here is logged and fails nobody: the runs themselves stay the truth. Raises
-    ValueError for a run that has not ended.
+    it. `saved` are the tokens by which the next request became smaller; without it the run's sizes
+    tell. What goes wrong here is logged and fails nobody: the runs themselves stay the truth.
+    Raises ValueError for a run that has not ended.
     """
     if not run.is_finished:
         raise ValueError(f"Run {run.pk} is {run.status}: only what has ended is counted.")
-    seconds, saved = _seconds(run), _tokens_saved(run)
-    kind = {"status": str(run.status), "reason": run.reason, "mode": run.mode}
+    seconds, tokens = _seconds(run), _tokens_saved(run) if saved is None else saved
+    kind = _kind(run)
     # Read now: the caller may go on with the row.
     told: dict[str, Any] = {
         "session": run.session_id,
@@ -40,9 +42,20 @@ def ended(run: CompactionRun) -> None:
 
     def tell() -> None:
         event("run_ended", **told)
-        _add(kind, runs=1, seconds=seconds, tokens_saved=saved)
+        _add(kind, runs=1, seconds=seconds, tokens_saved=tokens)
 
     transaction.on_commit(tell, robust=True)
+
+
+def published(run: CompactionRun) -> None:
+    """Count, once that is committed, what the draft of a finished run saves from now on."""
+    kind, tokens = _kind(run), _tokens_saved(run)
+    add = partial(_add, kind, runs=0, seconds=0.0, tokens_saved=tokens)
+    transaction.on_commit(add, robust=True)
+
+
+def _kind(run: CompactionRun) -> dict[str, str]:
+    return {"status": str(run.status), "reason": run.reason, "mode": run.mode}
 
 
 def _seconds(run: CompactionRun) -> float:

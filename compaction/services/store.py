@@ -67,7 +67,7 @@ def store_summary(
             sources=without_rules(passed),
             previous=previous_of(situation, outcome),
         )
-        finish_run(run, summary, outcome, sizes)
+        finish_run(run, outcome, sizes)
     return summary
 
 
@@ -103,7 +103,7 @@ def store_new_version(
             previous=previous,
             old=old,
         )
-        finish_run(run, summary, outcome, sizes)
+        finish_run(run, outcome, sizes, saved=max(0, old.summary_tokens - summary.summary_tokens))
     return summary
 
 

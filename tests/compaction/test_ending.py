@@ -11,9 +11,13 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from compaction.models import CompactionRun, RunTotals
+from compaction.models import CompactionRun, RunTotals, SessionSummary
+from compaction.services.checking import check_branch
+from compaction.services.compact import execute_run
 from compaction.services.ending import ended
+from compaction.services.resummarize import resummarize
 from compaction.services.situation import situation_of
+from tests.compaction.support import compact, say
 from tests.factories import SessionFactory, profile, talk
 
 pytestmark = pytest.mark.django_db
@@ -202,3 +206,45 @@ def test_a_run_that_succeeded_has_no_error_code(run, count, caplog):
     with caplog.at_level(logging.INFO, logger="compaction.events"):
         count(run())
     assert "code=" not in caplog.text
+
+
+def saved() -> int:
+    return sum(RunTotals.objects.values_list("tokens_saved", flat=True))
+
+
+@pytest.fixture
+def commits(django_capture_on_commit_callbacks):
+    """commits(work) does the work and what follows when it is committed."""
+
+    def do(work):
+        with django_capture_on_commit_callbacks(execute=True):
+            return work()
+
+    return do
+
+
+def test_a_new_version_saves_only_what_it_is_shorter_by(owner, model_server, queued, commits):
+    profile(message_limit=10, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6, marker=1))
+    commits(lambda: compact(session))
+    first = saved()
+    assert first > 0
+    old = SessionSummary.objects.get()
+    commits(lambda: resummarize(old))
+    new = SessionSummary.objects.get(status="active")
+    assert saved() - first == max(0, old.summary_tokens - new.summary_tokens)
+
+
+def test_a_draft_saves_nothing_before_it_is_published(
+    owner, model_server, use_models, queued, commits
+):
+    use_models(model_server.models(CONTEXT_WINDOW=2400, MAX_OUTPUT=200))
+    rules = {"prepare_ratio": 0.7, "publish_when_needed": True, "message_limit": 41}
+    profile(max_context_tokens=0, keep_last_n=4, **rules)
+    session = SessionFactory(owner=owner, wires=talk(20, marker=1))
+    commits(lambda: execute_run(check_branch(session).pk))
+    draft = SessionSummary.objects.get(status="draft")
+    assert saved() == 0
+    commits(lambda: say(session))
+    assert saved() == draft.run.tokens_before - draft.run.tokens_after > 0
+    assert [row.runs for row in RunTotals.objects.all()] == [1]

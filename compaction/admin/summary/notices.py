@@ -10,8 +10,8 @@ from compaction.models import SessionSummary
 Status = SessionSummary.Status
 _ARCHIVE = (
     "An archive: no summariser could write a summary, so the messages themselves stand here, "
-    "shortened and unsummarised. All of them are stored. It is sent beside the newest summary until "
-    "another one takes it in."
+    "shortened and unsummarised. All of them are stored. It is sent beside the newest summary "
+    "until another one takes it in."
 )
 _DRAFT = (
     "A draft: made ahead of need and not sent yet. It covers nothing: its messages are sent "
