@@ -205,6 +205,9 @@ class Done:
     interrupted: int
     restarted: int
     twice: int
+    database_cuts: int
+    redis_cuts: int
+    bursts: int
 
 
 def too_little(done: Done, *, sessions: int) -> list[str]:
@@ -218,6 +221,9 @@ def too_little(done: Done, *, sessions: int) -> list[str]:
         "interrupted": ("runs were interrupted", 1),
         "restarted": ("runs were started again", 1),
         "twice": ("runs were delivered once more", 1),
+        "database_cuts": ("connections to the database were cut", 1),
+        "redis_cuts": ("times all connections to Redis were cut", 1),
+        "bursts": ("times the summariser failed for a while", 1),
     }
     return [
         f"Too little happened: {getattr(done, name)} {what}, at least {wanted} must."

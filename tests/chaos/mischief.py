@@ -106,6 +106,9 @@ class Mischief:
                 self.done[f"{name} failed ({type(error).__name__})"] += 1
             finally:
                 connection.close()
+            if not self.done[name] and name not in first:
+                # Nothing was there to be done to: later there may be.
+                first.insert(0, name)
 
     def _sweep_again_and_again(self) -> None:
         while not self._over.wait(SWEEP_EVERY_SECONDS):

@@ -42,6 +42,9 @@ def done(ledger: Ledger, mischief: Mischief) -> Done:
         restarted=CompactionRun.objects.filter(restarts__gt=0).count()
         + runs_by("error_code")["stopped"],
         twice=mischief.done["deliver_twice"],
+        database_cuts=mischief.done["cut_database"],
+        redis_cuts=mischief.done["cut_redis"],
+        bursts=mischief.done["fail_burst"],
     )
 
 

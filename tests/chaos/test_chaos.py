@@ -175,11 +175,13 @@ def test_it_finds_what_is_held_and_what_has_not_finished():
 def test_a_test_in_which_nothing_happened_does_not_pass():
     busy = Done(
         acknowledged=200, turns=25, succeeded=25, summaries=25, kills=3, interrupted=1,
-        restarted=1, twice=1,
+        restarted=1, twice=1, database_cuts=1, redis_cuts=1, bursts=1,
     )  # fmt: skip
     assert too_little(busy, sessions=50) == []
     (found,) = too_little(replace(busy, restarted=0), sessions=50)
     assert found == "Too little happened: 0 runs were started again, at least 1 must."
+    (found,) = too_little(replace(busy, redis_cuts=0), sessions=50)
+    assert "0 times all connections to Redis were cut" in found
 
 
 @pytest.mark.parametrize(
