@@ -98,6 +98,9 @@ if _on_sqlite:
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
     }
+elif DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+    # A server that is silent must not hold up a load balancer's question for minutes.
+    DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
 # Requests are answered by threads that come back (chatapp/handler.py), so a connection can be kept.
 # Opening one takes longer than a request's queries. A server's connections are few: not by default.
 DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60 if _on_sqlite else 0)

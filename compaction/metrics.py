@@ -6,14 +6,17 @@ Every process answers the same, so one address of an installation is scraped, no
 from __future__ import annotations
 
 import importlib.util
+import logging
 
 from django.conf import settings
+from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
 
 from chatapp.api.exceptions import plain_problem
 
+logger = logging.getLogger(__name__)
 LIBRARY = "prometheus_client"
 BEARER = "bearer "
 
@@ -32,7 +35,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
     # Whoever installs no metrics never loads the library.
     from compaction.collector import exposition
 
-    body, content_type = exposition(request.headers.get("Accept", ""))
+    try:
+        body, content_type = exposition(request.headers.get("Accept", ""))
+    except Error:
+        logger.exception("The figures cannot be read")
+        return plain_problem(
+            503, "The figures cannot be read from the database; the server's log has the error."
+        )
     return HttpResponse(body, content_type=content_type, headers={"Cache-Control": "no-store"})
 
 

@@ -19,6 +19,8 @@ HARD_LIMIT = "hard_limit"
 MAXIMUM_AGE = "maximum_age"
 # "2", "yes, both", "the second one": what it answers must be read together with it (2.5: 4627).
 SHORT_REPLY_CHARS = 20
+# So many messages an archive may take, also where a profile's batches are smaller.
+LEAST_ARCHIVE_LIMIT = 60
 # How many messages further back the turn may begin that such a reply belongs to.
 REPLY_REACH = 6
 
@@ -72,11 +74,21 @@ def batch_size(profile: Profile, *, waiting: int, failures: int) -> int:
     """
     whole = min(waiting, profile.batch_messages or waiting)
     if archives(profile, failures):
-        return archive_size(profile, failures=failures, whole=whole)
+        most = archive_limit(profile, waiting)
+        return archive_size(profile, failures=failures, whole=most)
     first = profile.smaller_after_failures
     if not first or failures < first:
         return whole
     return max(1, whole >> (failures - first + 1))
+
+
+def archive_limit(profile: Profile, waiting: int) -> int:
+    """Return how many of the waiting messages an archive may take.
+
+    A few short ones may make no smaller archive, however small a profile's batches are.
+    """
+    limit = max(profile.batch_messages, LEAST_ARCHIVE_LIMIT) if profile.batch_messages else waiting
+    return min(waiting, limit)
 
 
 def archive_size(profile: Profile, *, failures: int, whole: int) -> int:

@@ -45,6 +45,8 @@ _OF_NO_USE = frozenset({"bad_answer", "summariser_error", "not_smaller", "too_ma
 MOST_READS = 3
 # How often a request tries again when a worker took the branch just before it did.
 MOST_STEPS_ASIDE = 3
+# How many attempts of one request may fail: a profile may take long before it tries another way.
+MOST_FAILURES = 16
 
 
 @dataclass(kw_only=True)
@@ -60,6 +62,7 @@ class Preparation:
     _is_done: bool = field(init=False, default=False)
     _archives: bool = field(init=False, default=False)
     _stepped_aside: int = field(init=False, default=0)
+    _failed: int = field(init=False, default=0)
 
     def context(self) -> Context:
         """Return what the next request sends."""
@@ -134,8 +137,10 @@ class Preparation:
             self._stepped_aside += 1
             self._is_done = self._stepped_aside > MOST_STEPS_ASIDE
         elif run.status != CompactionRun.Status.SUCCEEDED:
+            self._failed += 1
             of_no_use = run.error_code in _OF_NO_USE and not self._archives
-            self._is_done = not of_no_use or _was_last_resort(situation)
+            goes_on = of_no_use and not _was_last_resort(situation)
+            self._is_done = not goes_on or self._failed >= MOST_FAILURES
         else:
             self._archives |= archives(situation.profile, situation.state.failures)
         return run.status == CompactionRun.Status.SUCCEEDED

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from django.db import Error
+from django.db import Error, IntegrityError
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
@@ -82,12 +82,17 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     run = runs.claim(run_id, worker)
     if run is None:
         return _as_it_is(run_id)
-    ensure_state(run.branch)
     try:
+        ensure_state(run.branch)
         lease = take_over(run.branch_id, worker)
     except BranchBusyError as busy:
         _step_aside(run, busy)
         return run
+    except (Branch.DoesNotExist, IntegrityError):
+        # The session was deleted meanwhile; what is no such thing is raised.
+        if CompactionRun.objects.filter(pk=run_id).exists():
+            raise
+        return _as_it_is(run_id)
     event("run_started", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
     budget = compaction_settings.run_seconds if seconds is None else seconds
     try:
@@ -114,7 +119,7 @@ def _or_later(tidy: Callable[[], None]) -> None:
     """
     try:
         tidy()
-    except Error:
+    except (Error, Branch.DoesNotExist):
         logger.exception("A run could not be tidied up; the sweep does it later.")
 
 

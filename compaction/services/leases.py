@@ -166,6 +166,15 @@ def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
     return found
 
 
+def lock_state(branch_id: UUID) -> None:
+    """Hold a branch's state until the transaction ends.
+
+    Whoever changes a run and its branch's state takes the state first, as those do that store a
+    summary: otherwise two of them could wait for each other.
+    """
+    list(CompactionState.objects.select_for_update().filter(pk=branch_id).values_list("pk"))
+
+
 def soon() -> datetime:
     """Return when the sweep should look at a branch if the worker that has it now dies."""
     return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)

@@ -9,7 +9,7 @@ from chatapp.assembling import text_tokens
 from compaction.engine.boundaries import groups
 from compaction.engine.cuts import keep_last, keep_recent_tokens
 from compaction.engine.rendering import as_sent_text
-from compaction.engine.sliding import batch_size, first_batch, keep_tail
+from compaction.engine.sliding import archive_limit, batch_size, first_batch, keep_tail
 from compaction.engine.types import Item, Plan
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def batch_of(situation: Situation, *, only_what_falls_out: bool = False) -> int:
     profile, facts = situation.profile, situation.facts
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.spoken - profile.context_size)
-        return min(least, profile.batch_messages or least)
+        return archive_limit(profile, least)
     waiting = len(situation.plan().summarise)
     return batch_size(profile, waiting=waiting, failures=situation.state.failures)
 

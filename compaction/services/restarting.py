@@ -14,7 +14,7 @@ from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.services import runs
 from compaction.services.backoff import note_failure
-from compaction.services.leases import Lease, interrupt_run_of
+from compaction.services.leases import Lease, interrupt_run_of, lock_state
 
 Status = CompactionRun.Status
 
@@ -50,6 +50,7 @@ def restart_run(run: CompactionRun) -> bool:
     A run whose workers keep dying is given up; then automatic runs of the branch back off.
     """
     with transaction.atomic():
+        lock_state(run.branch_id)
         if run.worker is None or not interrupt_run_of(run.worker):
             return False
         run.refresh_from_db()

@@ -21,6 +21,7 @@ from compaction.run_selectors import ready_q, running_row
 from compaction.services.backoff import hold_off
 from compaction.services.ending import ended
 from compaction.services.errors import CompactionError
+from compaction.services.leases import lock_state
 
 logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
@@ -147,9 +148,9 @@ def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
     )
     if not claimed:
         return None
-    return CompactionRun.objects.select_related("session", "branch", "profile", "replaces").get(
-        pk=run_id
-    )
+    # A session may be deleted at this very moment, and its runs with it.
+    rows = CompactionRun.objects.select_related("session", "branch", "profile", "replaces")
+    return rows.filter(pk=run_id).first()
 
 
 def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "") -> bool:
@@ -217,6 +218,7 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
     """
     unfinished = CompactionRun.objects.filter(pk=run.pk, status__in=[Status.QUEUED, Status.RUNNING])
     with transaction.atomic():
+        lock_state(run.branch_id)
         cancelled = unfinished.update(
             status=Status.CANCELLED,
             error_code="cancelled",

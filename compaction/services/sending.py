@@ -60,12 +60,14 @@ def kept_of(
     cursor = situation.state.cursor
     rows = [row for row in situation.rows if not row.is_rule]
     limit = situation.profile.sent_limit
+    pins: list[Message] = []
     if limit and len(rows) > limit:
-        rows = _newest(rows, limit)
+        whole, rows = rows, _newest(rows, limit)
+        pins = [row for row in whole[: len(whole) - len(rows)] if row.pinned]
     question = question_in(rows) if groups is not None else None
     if groups is not None:
         rows = newest_groups(rows, groups)
-    earlier = [row for row in situation.pinned if not row.is_rule]
+    earlier = [*(row for row in situation.pinned if not row.is_rule), *pins]
     if question is None and cursor and not _answers_earlier(rows):
         question = anchor_before(situation.branch, cursor, last=situation.last_covered)
     if question is not None and question not in [*earlier, *rows]:

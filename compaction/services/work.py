@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 
 from django.db import transaction
+from django.utils import timezone
 
 from chatapp.connections import again_if_cut
 from chatapp.llm.models import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
+from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.archive import archive
 from compaction.engine.bisect import BisectSummary, SummaryFailed
@@ -39,6 +42,7 @@ from compaction.services.errors import (
     RunCancelledError,
     StoppingError,
 )
+from compaction.services.leases import lock_state
 from compaction.services.planning import batch_of
 from compaction.services.precheck import REASON
 from compaction.services.runs import ARCHIVE, OVERFLOW_AGAIN
@@ -93,6 +97,7 @@ def fail(run: CompactionRun, code: str, sentence: str) -> None:
 
     def end() -> None:
         with transaction.atomic():
+            lock_state(run.branch_id)
             if runs.finish(run, Status.FAILED, code=code, sentence=sentence):
                 note_failure(run)
 
@@ -118,10 +123,16 @@ def _wait(run: CompactionRun, wait: MustWaitError) -> None:
     if run.mode == "background" and wait.code == BREAKER_OPEN:
         runs.put_back(run, until=wait.until, code=wait.code, sentence=str(wait))
         return
+    until = wait.until
+    if wait.code == BREAKER_OPEN:
+        # The breaker may be closed long before: to ask again costs one query.
+        soon = timezone.now() + timedelta(seconds=compaction_settings.breaker_seconds)
+        until = min(until, soon)
     with transaction.atomic():
+        lock_state(run.branch_id)
         skipped = runs.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))
         if skipped and run.trigger == Trigger.PROACTIVE:
-            hold_off(run, wait.until)
+            hold_off(run, until)
 
 
 def _extend(work: Work, situation: Situation) -> None:
@@ -199,6 +210,7 @@ def _archive(work: Work, situation: Situation, items: Sequence[Item]) -> Outcome
         earlier=_archived_before(situation),
         counter=situation.model.counter,
         max_tokens=situation.profile.archive_tokens,
+        sent_again=frozenset(str(row.pk) for row in situation.rows if row.pinned),
         on_step=StepWriter(work, None).write,
     )
 

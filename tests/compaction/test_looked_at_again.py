@@ -16,6 +16,7 @@ from compaction.services import ahead_of_request, runs
 from compaction.services import compact as compacting
 from compaction.services.checking import check_branch
 from compaction.services.compact import execute_run
+from compaction.services.errors import RunGoneError
 from compaction.services.leases import Lease, ensure_state
 from compaction.services.restarting import held
 from compaction.services.restore import restore_summary
@@ -144,3 +145,30 @@ def test_a_draft_whose_summary_was_taken_back_holds_nothing_up(owner, model_serv
     restore_summary(SessionSummary.objects.get(status="active"))
     assert not SessionSummary.objects.filter(status="draft").exists()
     assert check_branch(session) is not None
+
+
+def test_a_session_that_is_deleted_while_its_run_begins(session, monkeypatch):
+    run = check_branch(session)
+    real = compacting.ensure_state
+
+    def deleted(branch):
+        type(session).objects.filter(pk=session.pk).delete()
+        return real(branch)
+
+    monkeypatch.setattr(compacting, "ensure_state", deleted)
+    CompactionState.objects.all().delete()
+    with pytest.raises(RunGoneError):
+        execute_run(run.pk)
+
+
+def test_a_session_that_is_deleted_between_claim_and_read(session, monkeypatch):
+    run = check_branch(session)
+    real = runs.CompactionRun.objects.select_related
+
+    def deleted(*names):
+        type(session).objects.filter(pk=session.pk).delete()
+        return real(*names)
+
+    monkeypatch.setattr(runs.CompactionRun.objects, "select_related", deleted)
+    with pytest.raises(RunGoneError):
+        execute_run(run.pk)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
+from django.db import OperationalError
 from django.test import Client, RequestFactory
 
 from compaction.metrics import metrics
@@ -34,6 +35,14 @@ def test_strangers_are_told_how_to_be_let_in():
     assert "METRICS_TOKEN" in refused(Client(), 401)
     response = Client().get("/metrics")
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="metrics"'
+
+
+def test_a_database_that_is_away_is_a_problem_document(monkeypatch):
+    def away(accepted):
+        raise OperationalError("no database")
+
+    monkeypatch.setattr("compaction.collector.exposition", away)
+    assert "server's log" in refused(Client(), 503, **AUTHORIZED)
 
 
 @pytest.mark.parametrize(

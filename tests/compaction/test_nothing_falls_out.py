@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from compaction.models import CompactionRun, CompactionState
+from chatapp.models import Message
+from chatapp.transcript import set_pinned
+from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.checking import check_branch
 from tests.compaction.clock import Conversation
 from tests.compaction.support import say
-from tests.compaction.test_window import window
+from tests.compaction.test_window import failing, window
 from tests.compaction.test_window_in_trouble import fill, unknown
 from tests.factories import SessionFactory, store, user
 
@@ -76,3 +78,46 @@ def test_what_no_run_is_worth_is_not_told_as_due(session, api, model_server, use
     assert check_branch(session) is None
     body = api.get(f"/api/v1/sessions/{session.pk}/compaction/").json()
     assert body["due"] is None
+
+
+@pytest.mark.parametrize("pinned", [[1, 9, 17, 25, 33], range(0, 40, 3), range(0, 40, 2)])
+def test_pinned_messages_are_in_no_archives_way(session, model_server, pinned):
+    window()
+    fill(session, 0, 80)
+    rows = list(Message.objects.filter(branch=session.branch).order_by("position"))
+    for number in pinned:
+        set_pinned(rows[number], True)
+    failing(model_server)
+    for turn in range(6):
+        say(session, f"turn {turn}")
+        request = model_server.of("chat")[-1].text
+        assert [n for n in pinned if f"MK-{n:04d}" not in request] == []
+    assert unknown(model_server, 80) == []
+    assert SessionSummary.objects.filter(archived=True).exists()
+
+
+def test_where_every_message_is_pinned_every_one_is_sent(session, model_server):
+    window()
+    fill(session, 0, 80)
+    Message.objects.update(pinned=True)
+    say(session, "and now?")
+    request = model_server.of("chat")[-1].text
+    assert [n for n in range(80) if f"MK-{n:04d}" not in request] == []
+
+
+def test_batches_of_one_message_do_not_stop_archives(session, model_server):
+    window(batch_messages=1)
+    fill(session, 0, 80)
+    failing(model_server)
+    for turn in range(6):
+        say(session, f"turn {turn}")
+    assert unknown(model_server, 80) == []
+
+
+@pytest.mark.parametrize("name", ["smaller_after_failures", "archive_after_failures"])
+def test_a_patient_profile_does_not_make_one_turn_ask_a_hundred_times(session, model_server, name):
+    window(**{name: 100})
+    fill(session, 0, 90)
+    failing(model_server)
+    say(session, "and now?")
+    assert CompactionRun.objects.filter(status="failed").count() <= 16

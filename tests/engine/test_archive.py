@@ -104,6 +104,15 @@ def test_an_empty_line_in_a_message_makes_it_no_two_messages():
     assert "user: one part\nanother part" in text
 
 
+def test_what_is_sent_all_the_same_is_not_told_and_frees_nothing():
+    said = items(*(f"word{n} " * 40 for n in range(4)))
+    outcome = archived(said, sent_again=frozenset({0, 2}))
+    assert "word0" not in outcome.text
+    assert "user: word1" in outcome.text
+    assert outcome.input_tokens == 2 * 43
+    assert outcome.output_tokens < outcome.input_tokens
+
+
 @given(
     st.lists(st.text(max_size=300), min_size=1, max_size=30),
     st.text(max_size=500),
