@@ -41,17 +41,17 @@ def archive(
     earlier: str = "",
     counter: TokenCounter,
     max_tokens: int,
-    sent_again: frozenset[Any] = frozenset(),
+    sent_again: frozenset[int] = frozenset(),
     on_step: Callable[[Step], None],
 ) -> Outcome:
     """Return the messages, shortened and marked as an archive, as an Outcome of no model call.
 
     `earlier` is the text whose place it takes, if there is one: the archive before it. The new one
-    is smaller than both together. `sent_again` are the ids of messages that are sent verbatim all
-    the same (pinned ones): nothing is freed by them, and they need no room.
+    is smaller than both together. `sent_again` are the positions of messages that are sent verbatim
+    all the same (pinned ones): nothing is freed by them, and they need no room.
     """
     started = time.monotonic()
-    alone = [item for item in items if item.id not in sent_again]
+    alone = [item for item in items if item.position not in sent_again]
     own = sum(item.tokens for item in alone)
     before = counter.count(earlier) if earlier else 0
     room = min(max_tokens, before + int(own * LARGEST_SHARE))

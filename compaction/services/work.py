@@ -210,7 +210,7 @@ def _archive(work: Work, situation: Situation, items: Sequence[Item]) -> Outcome
         earlier=_archived_before(situation),
         counter=situation.model.counter,
         max_tokens=situation.profile.archive_tokens,
-        sent_again=frozenset(str(row.pk) for row in situation.rows if row.pinned),
+        sent_again=frozenset(row.position for row in situation.rows if row.pinned),
         on_step=StepWriter(work, None).write,
     )
 

@@ -14,7 +14,7 @@ COUNTER = WordCounter()
 
 def items(*texts: str, **more) -> list[Item]:
     return [
-        Item(id=n, role="user", text=text, tokens=len(text.split()) + 3, **more)
+        Item(id=n, position=n, role="user", text=text, tokens=len(text.split()) + 3, **more)
         for n, text in enumerate(texts)
     ]
 
