@@ -63,7 +63,9 @@ def kept_of(
     pins: list[Message] = []
     if limit and len(rows) > limit:
         whole, rows = rows, _newest(rows, limit)
-        pins = [row for row in whole[: len(whole) - len(rows)] if row.pinned]
+        # A limit of the history is meant to hide; the window's is not.
+        if situation.profile.context_size:
+            pins = [row for row in whole[: len(whole) - len(rows)] if row.pinned]
     question = question_in(rows) if groups is not None else None
     if groups is not None:
         rows = newest_groups(rows, groups)

@@ -129,6 +129,14 @@ def test_a_pin_behind_the_cursor_does_not_overrule_a_history_limit(talked, fates
     assert fates(talked)["3"] == "○ Not sent (history limit)"
 
 
+def test_a_context_size_leaves_no_pin_out(talked, fates):
+    profile(**NEVER, keep_last_n=2, context_size=4)
+    pin(talked, 2)
+    found = fates(talked)
+    assert found["3"] == "◆ Pinned: sent verbatim"
+    assert found["2"] == "○ Not sent (context size)"
+
+
 def test_the_open_question_of_a_turn_in_work_is_sent_although_covered(
     owner, fates, queued, model_server
 ):

@@ -89,6 +89,8 @@ def _of_message(standing: Standing, row: Message, summary: SessionSummary | None
     if row.position > standing.cursor:
         if row.position >= standing.sent_from:
             return PINNED if row.pinned else KEPT
+        if row.pinned and standing.situation.profile.context_size:
+            return PINNED
         return Fate(sign="○", name="left-out", words=f"Not sent ({standing.limit_words})")
     by = _covering_link(summary) if summary else "an imported placeholder, without a summary row"
     if row.pinned:
