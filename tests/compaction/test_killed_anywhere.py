@@ -121,8 +121,8 @@ def began(owner, model_server, queued):
 def every_death(delivered, session_with, prepare, work, *, every=1):
     """Yield a session, and what was prepared, for every statement before which the work can die.
 
-    Others went on by then. The last one is of work that was done. To save time only `every` third
-    statement may be looked at.
+    Others went on by then. The last one is of work that was done. To save time, only one of `every`
+    statements may be looked at.
     """
     for statements in count(0, every):
         session = session_with()
@@ -160,7 +160,7 @@ def test_a_workers_run(began, queued):
     def work(session, _):
         execute_run(check_branch(session).pk)
 
-    for session, _ in every_death(queued, lambda: began(12), nothing, work):
+    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=2):
         once(session)
 
 
@@ -175,7 +175,7 @@ def test_a_run_that_fails(began, queued, model_server):
         finally:
             model_server.script = good
 
-    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=2):
+    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=3):
         once(session)
 
 
@@ -187,7 +187,7 @@ def test_a_run_past_the_budget(began, queued, monkeypatch):
             patch.setattr(admission, "overspent", lambda session: over)
             execute_run(check_branch(session).pk)
 
-    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=2):
+    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=3):
         once(session)
 
 
@@ -197,7 +197,7 @@ def test_the_first_batch_of_a_backlog(began, queued):
     def work(session, _):
         execute_run(check_branch(session).pk)
 
-    for session, _ in every_death(queued, lambda: began(150), nothing, work, every=5):
+    for session, _ in every_death(queued, lambda: began(150), nothing, work, every=7):
         assert state(session).covered_messages == 110
 
 
@@ -207,7 +207,7 @@ def test_a_run_that_ends_because_its_worker_is_to_stop(began, queued, monkeypatc
             patch.setattr(queue, "is_stopping", lambda: True)
             execute_run(check_branch(session).pk)
 
-    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=3):
+    for session, _ in every_death(queued, lambda: began(12), nothing, work, every=5):
         once(session)
 
 
@@ -228,7 +228,7 @@ def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began, qu
     def work(session, _):
         execute_run(check_branch(session).pk)
 
-    for session, dead in every_death(queued, lambda: began(12), prepare, work, every=3):
+    for session, dead in every_death(queued, lambda: began(12), prepare, work, every=5):
         once(session)
         dead.refresh_from_db()
         assert (dead.status, dead.error_code) == ("failed", "interrupted")
@@ -240,7 +240,7 @@ def test_taking_a_summary_back(began, queued):
     def work(_, summary):
         restore_summary(summary)
 
-    for session, summary in every_death(queued, lambda: began(12), summarised, work, every=2):
+    for session, summary in every_death(queued, lambda: began(12), summarised, work, every=3):
         summary.refresh_from_db()
         # Once it is taken back, the messages are summarised anew.
         assert summary.status in ("active", "restored")
@@ -251,7 +251,7 @@ def test_summarising_again(began, queued):
     def work(_, summary):
         resummarize(summary)
 
-    for session, summary in every_death(queued, lambda: began(12), summarised, work, every=2):
+    for session, summary in every_death(queued, lambda: began(12), summarised, work, every=3):
         summary.refresh_from_db()
         assert summary.status in ("active", "superseded")
         once(session)
@@ -272,7 +272,7 @@ def test_publishing_a_draft(owner, model_server, use_models, queued):
     def work(session, _):
         say(session, "MK-9998 and now?")
 
-    for session, draft in every_death(queued, session_with, prepare, work, every=3):
+    for session, draft in every_death(queued, session_with, prepare, work, every=5):
         say(session, "MK-9999 and now?")
         draft.refresh_from_db()
         assert draft.status == "active"
@@ -283,7 +283,7 @@ def test_a_turn_that_has_to_compact_first(began, queued, model_server):
     def work(session, _):
         say(session, "MK-9998 and now?")
 
-    for session, _ in every_death(queued, lambda: began(16), nothing, work, every=3):
+    for session, _ in every_death(queued, lambda: began(16), nothing, work, every=5):
         assert marks(session)[16:] in ([], ["MK-9998"], ["MK-9998", "ok"])
         say(session, "MK-9999 and now?")
         told = model_server.of("chat")[-1].text
