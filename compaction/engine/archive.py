@@ -134,7 +134,8 @@ def _line(item: Item) -> str:
 
 def _shortened(texts: list[str], counter: TokenCounter, tokens: int) -> list[str]:
     """Return the texts cut to the same length, the longest with which all fit; [] if none does."""
-    low, high = 0, min(max(map(len, texts)), max(0, tokens) * LONGEST_TOKEN)
+    longest = max(map(len, texts), default=0)
+    low, high = 0, min(longest, max(0, tokens) * LONGEST_TOKEN)
     while low < high:
         middle = (low + high + 1) // 2
         joined = BETWEEN_BLOCKS.join(_cut(texts, middle))
@@ -143,7 +144,7 @@ def _shortened(texts: list[str], counter: TokenCounter, tokens: int) -> list[str
             low = middle
         else:
             high = middle - 1
-    return _cut(texts, low) if low >= min(SHORTEST_CHARS, max(map(len, texts))) else []
+    return _cut(texts, low) if low >= min(SHORTEST_CHARS, longest) else []
 
 
 def _cut(texts: list[str], length: int) -> list[str]:

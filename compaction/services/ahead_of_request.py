@@ -158,12 +158,17 @@ class Preparation:
 
     def _do(self, reason: str) -> CompactionRun:
         self.emit("compaction", {"phase": "started", "reason": reason})
-        self._run = compact_branch(
-            session=self.session,
-            trigger=CompactionRun.Trigger.PROACTIVE,
-            reason=reason,
-            seconds=max(1.0, self._end - monotonic()),
-        )
+        try:
+            self._run = compact_branch(
+                session=self.session,
+                trigger=CompactionRun.Trigger.PROACTIVE,
+                reason=reason,
+                seconds=max(1.0, self._end - monotonic()),
+            )
+        except Error:
+            # Whoever watches the turn waits for an end.
+            self.emit("compaction", {"phase": "finished", "status": "failed", "reason": reason})
+            raise
         self.emit("compaction", {"phase": "finished", **run_summary(self._run)})
         return self._run
 

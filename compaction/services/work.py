@@ -126,8 +126,8 @@ def _wait(run: CompactionRun, wait: MustWaitError) -> None:
     until = wait.until
     if wait.code == BREAKER_OPEN:
         # The breaker may be closed long before: to ask again costs one query.
-        soon = timezone.now() + timedelta(seconds=compaction_settings.breaker_seconds)
-        until = min(until, soon)
+        pause = timedelta(seconds=compaction_settings.breaker_seconds)
+        until = min(until, timezone.now() + pause)
     with transaction.atomic():
         lock_state(run.branch_id)
         skipped = runs.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))

@@ -88,8 +88,12 @@ def test_a_database_that_fails_around_a_compaction_costs_no_turn(
     window()
     session = SessionFactory(owner=owner, wires=talk(turns, marker=1))
     monkeypatch.setattr(place, name, locked)
-    assert say(session) is not None
+    phases = []
+    say(
+        session, emit=lambda name, told: phases.append(told["phase"]) if name == "compaction" else 0
+    )
     assert len(model_server.of("chat")) == 1
+    assert phases.count("started") == phases.count("finished")
 
 
 @pytest.fixture

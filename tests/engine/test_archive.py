@@ -113,6 +113,11 @@ def test_what_is_sent_all_the_same_is_not_told_and_frees_nothing():
     assert outcome.output_tokens < outcome.input_tokens
 
 
+def test_where_everything_is_sent_all_the_same_only_the_name_is_left():
+    said = items("word " * 40, "word " * 40)
+    assert archived(said, sent_again=frozenset({0, 1})).text == "[Archive.]"
+
+
 @given(
     st.lists(st.text(max_size=300), min_size=1, max_size=30),
     st.text(max_size=500),
