@@ -53,7 +53,10 @@ class ChatappSettings:
 
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     context: Mapping[str, Any] = field(
-        default_factory=lambda: {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}
+        default_factory=lambda: {
+            "BACKEND": "chatapp.context.backend.FullHistoryBackend",
+            "OPTIONS": {},
+        }
     )
     token_counter: str = "auto"  # noqa: S105  # tokens of text
     encodings_dir: Path = Path("var/encodings")

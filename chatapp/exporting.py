@@ -7,10 +7,9 @@ from typing import Any
 
 from chatapp.formats.export import to_openai_chat_json, to_openai_chat_jsonl
 from chatapp.formats.records import Conversation, ImportedMessage
+from chatapp.messages.wire import CUT_FROM
 from chatapp.models import Message, Session
-from chatapp.originals import whole_content
-from chatapp.selectors import path_messages
-from chatapp.wire import CUT_FROM
+from chatapp.selectors import path_messages, whole_content
 
 
 def conversation_of(session: Session) -> Conversation:

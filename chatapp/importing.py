@@ -12,13 +12,13 @@ from django.db import IntegrityError, transaction
 
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
-from chatapp.context import context_backend, tell
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend, tell
 from chatapp.formats import parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
+from chatapp.messages.wire import Cleaner, InvalidMessageError, fields_of, text_size
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of
-from chatapp.wire import Cleaner, InvalidMessageError, fields_of, text_size
+from chatapp.transcript.writing import Draft
 
 MAX_TITLE_CHARS = 200
 MAX_KEY_CHARS = 100

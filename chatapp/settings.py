@@ -247,7 +247,7 @@ _embedded = {
     "ENCODING": "o200k_base",
 }
 _openai = {
-    "BACKEND": "chatapp.llm.client.OpenAIModel",
+    "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
     "NAME": env.str("OPENAI_MODEL", default="gpt-4o-mini"),
     "CONTEXT_WINDOW": env.int("OPENAI_CONTEXT_WINDOW", default=128_000),
     "MAX_OUTPUT": env.int("OPENAI_MAX_OUTPUT", default=4096),

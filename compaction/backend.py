@@ -9,8 +9,8 @@ from typing import Any
 from django.core.checks import CheckMessage
 from django.db import Error
 
-from chatapp.assembling import Context
-from chatapp.context import BaseContextBackend, Emit, Recovery, TurnOutcome, silent
+from chatapp.context.assembly import Context
+from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, silent
 from chatapp.llm.errors import ModelError
 from chatapp.models import Message, Session
 from compaction.models import CompactionState

@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from chatapp.connections import release_connection
-from chatapp.lessons import taught
+from chatapp.database import release_connection
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.messages import ModelRequest
-from chatapp.llm.models import ModelConfig, get_model
+from chatapp.llm.learned_limits import taught
+from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.llm.requests import ModelRequest
 from chatapp.llm.tokens import count_message
+from chatapp.messages.wire import Cleaner
 from chatapp.models import Session
-from chatapp.wire import Cleaner
 from compaction.engine.extractive import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.prompts import instruction_of, messages_for

@@ -6,8 +6,8 @@ import factory
 from django.contrib.auth import get_user_model
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionProfile
 from compaction.services.profiles import save_profile
 

@@ -16,7 +16,7 @@ MESSAGES = 300
 def store_window(user: Any) -> Any:
     """Store the session with all that its pages show, and return it."""
     from chatapp import transcript
-    from chatapp.drafts import Draft
+    from chatapp.transcript.writing import Draft
     from compaction.services.profiles import assign_profile, save_profile
 
     parameters = {"summariser": "extractive", "publish_when_needed": True}

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 
 SHOWN_CHARS = 200_000
 PREVIEW_CHARS = 120

@@ -24,10 +24,9 @@ from chatapp.api.serializers import (
     PinSerializer,
     QuietMessageSerializer,
 )
-from chatapp.context import context_backend, tell
+from chatapp.context.backend import context_backend, tell
 from chatapp.models import Branch, Message, Session
-from chatapp.originals import whole_content
-from chatapp.selectors import active_branch, path_q
+from chatapp.selectors import active_branch, path_q, whole_content
 
 _VERBOSITY = {
     "default": MessageSerializer,

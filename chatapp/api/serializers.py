@@ -13,10 +13,8 @@ from rest_framework.exceptions import NotFound
 
 from chatapp.api.message_json import writers_of
 from chatapp.conf import chatapp_settings
-from chatapp.drafts import Draft
-from chatapp.llm.models import all_models
-from chatapp.models import Branch, Message, Session
-from chatapp.wire import (
+from chatapp.llm.registry import all_models
+from chatapp.messages.wire import (
     Cleaner,
     InvalidMessageError,
     content_of,
@@ -24,6 +22,8 @@ from chatapp.wire import (
     has_parts_besides_text,
     text_size,
 )
+from chatapp.models import Branch, Message, Session
+from chatapp.transcript.writing import Draft
 
 # PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
 NUL = "\x00"

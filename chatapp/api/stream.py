@@ -13,8 +13,8 @@ from rest_framework.utils.encoders import JSONEncoder
 from chatapp.api.serializers import MessageSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.models import Message
-from chatapp.runner import Event, EventQueue, start_turn
-from chatapp.turns import BegunTurn, TurnResult
+from chatapp.turns.service import BegunTurn, TurnResult
+from chatapp.turns.streaming import Event, EventQueue, start_turn
 
 HEARTBEAT = b": still working\n\n"
 

@@ -19,11 +19,11 @@ from chatapp.api.base import AnyAccept, SessionView
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.serializers import TurnSerializer
 from chatapp.api.stream import stream_turn, turn_json
-from chatapp.context import context_backend, silent
-from chatapp.llm.response_items import items_of
+from chatapp.context.backend import context_backend, silent
+from chatapp.llm.responses_wire import items_of
 from chatapp.models import Session
-from chatapp.runner import Event, EventQueue
-from chatapp.turns import Turn, begin_turn, finish_turn
+from chatapp.turns.service import Turn, begin_turn, finish_turn
+from chatapp.turns.streaming import Event, EventQueue
 
 
 class TurnView(SessionView):

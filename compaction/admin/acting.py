@@ -13,7 +13,7 @@ from django.utils.html import format_html, strip_tags
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.llm.models import UnknownModelError
+from chatapp.llm.registry import UnknownModelError
 from compaction.engine.profile import ProfileError
 from compaction.models import CompactionRun
 from compaction.services.errors import CompactionError

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import DatabaseError
 
-from chatapp.drafts import TranscriptError
+from chatapp.transcript.writing import TranscriptError
 from compaction.doctor.examine import examine
 from compaction.doctor.findings import Finding
 from compaction.services.errors import CompactionError

@@ -8,8 +8,8 @@ from typing import Any
 from django.db.models import Q
 
 from chatapp.management.terminal import counted
+from chatapp.messages.pairing import answers
 from chatapp.models import Message
-from chatapp.pairing import answers
 from chatapp.selectors import GROUP_REACH, path_messages
 from compaction.doctor.findings import NOTHING, Finding, Severity
 from compaction.doctor.lines import Line

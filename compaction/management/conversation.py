@@ -15,9 +15,9 @@ from uuid import UUID
 from chatapp.admin.cells import short_id
 from chatapp.management.printable import one_line, printable, wrapped
 from chatapp.management.terminal import counted, display_width, shortened
+from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_q
-from chatapp.wire import content_of
 from compaction.admin.words import percent, reason_words
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.selectors import newest_summaries

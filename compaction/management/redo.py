@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, QuerySet
 
-from chatapp.llm.models import UnknownModelError
+from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.services.errors import CompactionError

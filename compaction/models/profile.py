@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 
-from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.registry import UnknownModelError, get_model
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment

@@ -18,9 +18,9 @@ from typing import Any
 from django.db import Error
 from django.db.models.functions import Now
 
-from chatapp.assembling import Context
-from chatapp.connections import release_connection
-from chatapp.context import Emit
+from chatapp.context.assembly import Context
+from chatapp.context.backend import Emit
+from chatapp.database import release_connection
 from chatapp.models import Session
 from compaction.conf import compaction_settings
 from compaction.engine.sliding import HARD_LIMIT, archives, is_last_resort

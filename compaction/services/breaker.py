@@ -19,7 +19,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
-from chatapp.wire import Cleaner
+from chatapp.messages.wire import Cleaner
 from compaction.conf import compaction_settings
 from compaction.events import event
 from compaction.models import CompactionRun, ModelBreaker

@@ -5,10 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from chatapp.llm.tokens import describe_counter
-from chatapp.llm.usage import context_tokens
-from chatapp.models import Message
-from chatapp.models.message import POSITION_STEP
+from chatapp.llm.tokens import context_tokens, describe_counter
+from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import path_messages, path_q
 from compaction.engine.triggers import distances
 from compaction.models import CompactionRun

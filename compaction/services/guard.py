@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chatapp.blocks import texts_of, with_texts
+from chatapp.messages.wire import texts_of, with_texts
 from compaction.conf import compaction_settings
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from django.db import Error, connection
 from django.utils import timezone
 
-from chatapp.connections import release_connection
+from chatapp.database import release_connection
 from compaction import queue
 from compaction.conf import compaction_settings
 from compaction.models import CompactionRun, WorkerHeartbeat

@@ -12,7 +12,7 @@ from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from chatapp.connections import again_if_cut
+from chatapp.database import again_if_cut
 from chatapp.models import Branch
 from chatapp.transcript import lock_branches
 from compaction.conf import compaction_settings

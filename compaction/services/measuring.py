@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Sum
 from django.utils import timezone
 
-from chatapp.assembling import text_tokens, tools_tokens
+from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Message
 from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.engine.parameters import Profile

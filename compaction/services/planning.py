@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from chatapp.assembling import text_tokens
+from chatapp.context.assembly import text_tokens
 from compaction.engine.boundaries import groups
 from compaction.engine.cuts import keep_last, keep_recent_tokens
 from compaction.engine.rendering import as_sent_text

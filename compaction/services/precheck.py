@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from chatapp.assembling import Context
+from chatapp.context.assembly import Context
 from compaction.engine.tool_results import Route, precheck
 from compaction.engine.types import Decision
 from compaction.services.sending import Cut, allotted, kept_of, sizes_as_sent

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
 from typing import Any
 
-from chatapp.assembling import Context
-from chatapp.connections import release_connection
-from chatapp.context import Emit, Recovery
-from chatapp.drafts import TranscriptError
+from chatapp.context.assembly import Context
+from chatapp.context.backend import Emit, Recovery
+from chatapp.database import release_connection
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import Branch, Session
+from chatapp.transcript.writing import TranscriptError
 from compaction.conf import compaction_settings
 from compaction.engine.recovery import (
     Footing,

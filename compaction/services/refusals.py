@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chatapp.assembling import Context
-from chatapp.lessons import SMALLEST_WINDOW_TOKENS
+from chatapp.context.assembly import Context
 from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.learned_limits import SMALLEST_WINDOW_TOKENS
 from chatapp.models import Message
 from compaction.services.sending import question_in
 from compaction.services.situation import Situation

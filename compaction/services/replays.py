@@ -42,7 +42,7 @@ def is_oversized_now(situation: Situation, window: int | None) -> bool:
 def cut_tool_results(situation: Situation, window: int | None) -> CutResults:
     """Replay the active branch with its oversized tool results cut, and return what that saved.
 
-    Raises BranchBusyError while a run works on the branch, chatapp.drafts.TranscriptError when the
+    Raises BranchBusyError while a run works on the branch, chatapp.transcript.writing.TranscriptError when the
     conversation went on elsewhere.
     """
     contents, characters = _contents(situation, window)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chatapp.assembling import text_tokens
-from chatapp.llm.models import ModelConfig
+from chatapp.context.assembly import text_tokens
+from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
 from compaction.conf import compaction_settings
 from compaction.convert import to_item

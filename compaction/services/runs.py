@@ -11,7 +11,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from chatapp.connections import again_if_cut
+from chatapp.database import again_if_cut
 from chatapp.models import Branch, Session
 from compaction import queue
 from compaction.conf import compaction_settings

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from chatapp.assembling import Context, HistoryPart, Shortened, assemble
-from chatapp.blocks import texts_of, with_texts
+from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
+from chatapp.messages.wire import texts_of, with_texts
 from chatapp.models import Message
 from compaction.convert import to_item
 from compaction.engine.boundaries import groups

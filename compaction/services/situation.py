@@ -12,9 +12,9 @@ from functools import cached_property, lru_cache
 
 from django.utils import timezone
 
-from chatapp.assembling import Context, text_tokens
-from chatapp.lessons import taught
-from chatapp.llm.models import ModelConfig, get_model
+from chatapp.context.assembly import Context, text_tokens
+from chatapp.llm.learned_limits import taught
+from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.conf import compaction_settings

@@ -12,10 +12,10 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import insert_between
+from chatapp.transcript.writing import Draft
 from compaction.engine.actions import collect_actions
 from compaction.engine.parameters import Profile
 from compaction.engine.prompts import (

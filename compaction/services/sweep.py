@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from chatapp.llm.models import UnknownModelError
+from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction import queue
 from compaction.conf import compaction_settings

@@ -12,8 +12,8 @@ from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from chatapp.connections import again_if_cut
-from chatapp.llm.models import UnknownModelError
+from chatapp.database import again_if_cut
+from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
 from compaction.conf import compaction_settings

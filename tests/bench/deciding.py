@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chatapp import transcript
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionState
 from compaction.services.leases import ensure_state
 from compaction.services.situation import situation_of

@@ -79,7 +79,7 @@ def _maker(operator: Any, chance: random.Random) -> Any:
     from django.db.models import Max
     from django.utils import timezone
 
-    from chatapp.llm.models import get_model
+    from chatapp.llm.registry import get_model
     from compaction.models import CompactionStep
     from compaction.services.profiles import find_profile
     from tests.bench.rows import Maker

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatapp.llm.tokens import TokenCounter
-from chatapp.models import Branch, Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from compaction.engine.prompts import PROMPT_VERSION
 from compaction.models import (
     CompactionProfile,

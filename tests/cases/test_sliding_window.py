@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from compaction import tasks
 from compaction.models import CompactionRun, SessionSummary
 from compaction.services.checking import check_branch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatapp.context import FullHistoryBackend, context_backend
+from chatapp.context.backend import FullHistoryBackend, context_backend
 from chatapp.exporting import export_json, export_jsonl
 from chatapp.importing import import_file
 from chatapp.models import Message, Session

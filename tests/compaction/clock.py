@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.checking import check_branch
 from compaction.services.compact import execute_run

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
-from chatapp.turns import Turn, TurnResult, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState
 from compaction.services.compact import compact_branch, execute_run
 from compaction.summarizer import ModelSummarizer

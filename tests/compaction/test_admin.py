@@ -16,8 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from chatapp.models import Branch, Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from compaction.models import (
     CompactionProfile,
     CompactionRun,

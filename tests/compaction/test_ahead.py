@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun, SessionSummary
 from compaction.services.checking import check_branch
 from compaction.services.compact import execute_run

@@ -9,9 +9,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
-from chatapp.context import context_backend
-from chatapp.models import Branch, Message
-from chatapp.models.message import POSITION_STEP
+from chatapp.context.backend import context_backend
+from chatapp.models import POSITION_STEP, Branch, Message
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.leases import Lease, ensure_state
 from compaction.services.situation import situation_of
@@ -57,7 +56,7 @@ def test_the_watcher_hears_of_it(due):
     ids=["empty", "refused", "html", "broken", "too long"],
 )
 def test_a_failing_summariser_never_fails_the_turn(due, model_server, reply, monkeypatch):
-    monkeypatch.setattr("chatapp.llm.client.MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("chatapp.llm.openai_client.MAX_ATTEMPTS", 1)
     model_server.script = [
         {"when": {"purpose": "summary"}, "reply": reply},
         {"when": {}, "reply": {"text": "ok"}},

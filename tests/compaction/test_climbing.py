@@ -7,11 +7,11 @@ import json
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Incident, Message, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript import set_pinned
-from chatapp.turns import Turn, TurnFailedError, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.models import (
     CompactionRun,
     CompactionState,

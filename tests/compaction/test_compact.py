@@ -288,7 +288,7 @@ def test_a_stopped_worker_leaves_a_failed_run_and_a_free_branch(session, monkeyp
 
 def test_no_transaction_is_open_while_the_model_writes(session, model_server, monkeypatch):
     depths = []
-    from chatapp.llm.client import OpenAIModel
+    from chatapp.llm.openai_client import OpenAIModel
 
     real = OpenAIModel.complete
     inside = len(connection.savepoint_ids)

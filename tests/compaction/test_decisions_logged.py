@@ -13,7 +13,7 @@ from django.conf import settings as django_settings
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
+from chatapp.transcript.writing import Draft
 from compaction import queue
 from compaction.models import CompactionRun, CompactionState, ModelBreaker
 from compaction.services import breaker, runs

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from chatapp.llm.errors import ErrorKind, from_body
 from chatapp.models import Message
-from chatapp.turns import TurnFailedError
+from chatapp.turns.service import TurnFailedError
 from compaction.engine.bisect import BisectSummary, cut_to_tokens
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import ProfileError, build
@@ -182,7 +182,7 @@ def test_d11_a_failing_summariser_does_not_fail_the_turn(owner, model_server, qu
 
 
 def test_d12_recovering_has_a_bound_even_if_it_always_succeeds(session, model_server, monkeypatch):
-    from chatapp.context import Recovery, context_backend
+    from chatapp.context.backend import Recovery, context_backend
 
     context_backend.check()
     wrapped = context_backend._wrapped

@@ -84,7 +84,7 @@ def test_it_stores_and_compacts_every_sample():
 @pytest.mark.django_db
 def test_it_needs_no_model_server_whatever_the_default_model_is(use_models, settings):
     nowhere = settings.CHATAPP["MODELS"]["embedded"] | {
-        "BACKEND": "chatapp.llm.client.OpenAIModel",
+        "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
         "BASE_URL": "http://127.0.0.1:9/v1",
         "API_KEY": "secret",
     }

@@ -13,9 +13,9 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
+from chatapp.transcript.writing import Draft
 from compaction.doctor.examine import examine
 from compaction.models import (
     CompactionRun,

@@ -11,9 +11,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, rebuild_sums
+from chatapp.transcript.writing import Draft
 from compaction.doctor.examine import examine
 from compaction.doctor.findings import Finding
 from compaction.doctor.mend import mend

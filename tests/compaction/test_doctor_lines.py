@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
+from chatapp.transcript.writing import Draft
 from compaction.doctor.examine import examine
 from compaction.models import CompactionState, SessionSummary
 from compaction.services.leases import ensure_state

@@ -227,7 +227,7 @@ def outage_then(reply: dict) -> list[dict]:
 
 
 def test_the_lease_is_renewed_while_a_call_is_repeated(session, model_server, monkeypatch):
-    monkeypatch.setattr("chatapp.llm.client.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("chatapp.llm.openai_client.FIRST_WAIT_SECONDS", 0.01)
     renewed = []
     real = Lease.renew
     monkeypatch.setattr(Lease, "renew", lambda self: renewed.append(1) or real(self))
@@ -238,7 +238,7 @@ def test_the_lease_is_renewed_while_a_call_is_repeated(session, model_server, mo
 
 
 def test_a_cancelled_run_does_not_repeat_its_call(session, model_server, monkeypatch):
-    monkeypatch.setattr("chatapp.llm.client.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("chatapp.llm.openai_client.FIRST_WAIT_SECONDS", 0.01)
     run = request(session, trigger="manual")
     from compaction.summarizer import ModelSummarizer
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from chatapp.context import context_backend, tell
+from chatapp.context.backend import context_backend, tell
 from compaction import backend
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services import ahead_of_request, runs

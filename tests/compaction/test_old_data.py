@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
+from chatapp.transcript.writing import Draft
 from compaction.models import SessionSummary
 from compaction.services.situation import situation_of
 from tests.compaction.support import NEVER, compact, sent, texts

@@ -9,9 +9,9 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from chatapp.drafts import Draft
 from chatapp.models import Message
 from chatapp.transcript import insert_between
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services import compact as compacting
 from compaction.services import runs

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from chatapp.drafts import Draft
 from chatapp.importing import import_file
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, SessionSummaryMessage
 from compaction.services.checking import check_branch
@@ -124,7 +124,7 @@ def covers(segment, row: Message) -> bool:
 
 
 def test_an_imported_session_goes_on_after_its_compaction(shared, caselib, model_server, queued):
-    from chatapp.turns import Turn, run_turn
+    from chatapp.turns.service import Turn, run_turn
 
     owner = UserFactory()
     path = shared / "data" / "claude_code" / "entire_4b7d5121b42a_compaction.jsonl"

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from chatapp.turns import TurnFailedError
+from chatapp.turns.service import TurnFailedError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services.leases import Lease, ensure_state
 from tests.compaction.support import NEVER, say, state, stored
@@ -115,7 +115,7 @@ def test_with_nothing_left_to_compact_the_user_hears_why(owner, model_server, qu
     ids=["rate limit", "other refusal", "key"],
 )
 def test_another_error_is_no_reason_to_compact(session, model_server, monkeypatch, status, body):
-    monkeypatch.setattr("chatapp.llm.client.MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("chatapp.llm.openai_client.MAX_ATTEMPTS", 1)
     model_server.script = [
         {"when": {"purpose": "chat"}, "reply": {"error": {"status": status, "body": body}}}
     ]
@@ -130,7 +130,7 @@ def test_a_turn_in_the_middle_of_its_tools_keeps_its_question(owner, model_serve
     tools = [m for n in range(4) for m in (call("run", f"c{n}"), result(f"c{n}", "out " * 60))]
     question = {"role": "user", "content": "THE QUESTION"}
     session = SessionFactory(owner=owner, wires=[*talk(3), question, *tools])
-    from chatapp.turns import Turn, run_turn
+    from chatapp.turns.service import Turn, run_turn
 
     assert run_turn(Turn(session=session)).answer.content == "the answer"
     sent = model_server.of("chat")[1].messages

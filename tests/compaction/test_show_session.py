@@ -12,11 +12,11 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.management.paging import pager_command
 from chatapp.management.printable import one_line, printable, wrapped
 from chatapp.management.terminal import display_width
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.management import conversation
 from compaction.models import SessionSummary
 from compaction.services.restore import restore_summary

@@ -10,8 +10,8 @@ from django.db.models import F, Model
 from django.db.models.query import QuerySet
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message
+from chatapp.transcript.writing import Draft
 from compaction.models import (
     CompactionRun,
     CompactionState,

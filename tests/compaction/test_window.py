@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
 from compaction.models import CompactionRun, CompactionState, SessionSummary
@@ -449,7 +449,7 @@ def test_a_message_put_before_the_cursor_shifts_no_arithmetic(conversation):
 
 
 def transcript_draft(text: str):
-    from chatapp.drafts import Draft
+    from chatapp.transcript.writing import Draft
 
     return Draft(wire=user(text))
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.models import Message
-from chatapp.turns import TurnFailedError
+from chatapp.turns.service import TurnFailedError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.services import breaker, runs
 from compaction.services import sweep as sweeping

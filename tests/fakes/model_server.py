@@ -136,7 +136,7 @@ class ModelServer:
     def models(self, **changes: Any) -> dict[str, dict[str, Any]]:
         """CHATAPP's MODELS with this server as `default`."""
         entry = {
-            "BACKEND": "chatapp.llm.client.OpenAIModel",
+            "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
             "NAME": "scripted",
             "CONTEXT_WINDOW": 128_000,
             "MAX_OUTPUT": 1024,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from chatapp.admin import cells
 from chatapp.admin.filters import days_value
 from chatapp.admin.plots import Chart, Column, Piece, Tone, bar_chart, short_number
-from chatapp.llm.models import Prices, all_models
+from chatapp.llm.registry import Prices, all_models
 from compaction.admin import words
 from compaction.admin.filters import bin_value, bin_words
 from compaction.admin.front.outcomes import outcome_plot

@@ -10,7 +10,7 @@ from uuid import UUID
 from chatapp.admin import cells
 from chatapp.admin.incident_words import code_words
 from chatapp.llm.error_kinds import ErrorKind
-from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.models import Session
 from compaction.admin import words
 from compaction.models import RecoveryRung

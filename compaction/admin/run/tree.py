@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.svg import anchor, drawing, element, title
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 from compaction.admin import words
 from compaction.admin.run.tree_layout import DEEPEST_LEVEL, Node, arrange
 from compaction.admin.tables import STEPS_SHOWN, shown_steps

@@ -18,7 +18,7 @@ from chatapp.admin.page_forms import PageForm
 from chatapp.admin.parts import Link, Panel, Table
 from chatapp.admin.path_page import place_url
 from chatapp.admin.session import SessionAdmin
-from chatapp.assembling import Context
+from chatapp.context.assembly import Context
 from chatapp.models import Session
 from compaction.admin import words
 from compaction.admin.acting import REFUSALS, for_each, may_run

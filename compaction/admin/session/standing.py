@@ -14,7 +14,7 @@ from django.http import HttpRequest
 
 from chatapp.admin import cells
 from chatapp.admin.path_page import rows_before, rows_from
-from chatapp.assembling import text_tokens, tools_tokens
+from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import Segment, segments
 from compaction.models import SessionSummary

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.path_page import place_url
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 from compaction.admin import words
 from compaction.admin.session.backlog import Line, backlog_lines
 from compaction.admin.session.holder import holder_words

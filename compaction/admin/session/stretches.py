@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chatapp.admin import cells
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 from compaction.admin import words
 from compaction.admin.session.standing import SUMMARIES_DRAWN, Standing
 from compaction.models import SessionSummary
