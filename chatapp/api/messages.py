@@ -13,7 +13,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from chatapp import transcript
-from chatapp.api.answers import StoredSerializer
 from chatapp.api.base import MAX_KEY_CHARS, SessionView, message_of
 from chatapp.api.message_json import stored_rows, written
 from chatapp.api.pagination import TranscriptPagination
@@ -23,6 +22,7 @@ from chatapp.api.serializers import (
     MessageSerializer,
     PinSerializer,
     QuietMessageSerializer,
+    StoredSerializer,
 )
 from chatapp.context.backend import context_backend, tell
 from chatapp.models import Branch, Message, Session

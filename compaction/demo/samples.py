@@ -8,8 +8,8 @@ from typing import Any
 
 from django.apps import apps
 
-from chatapp.importing import import_file
 from chatapp.models import Session
+from chatapp.transfer import import_file
 
 # The model without a server: the demo needs no key and calls nobody, whatever OPENAI_* says.
 MODEL = "embedded"

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from chatapp.importing import import_file
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
+from chatapp.transfer import import_file
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, SessionSummaryMessage
 from compaction.services.checking import check_branch

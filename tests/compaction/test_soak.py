@@ -14,10 +14,10 @@ from collections import Counter
 import pytest
 
 from chatapp.context.backend import context_backend
-from chatapp.importing import import_file
 from chatapp.llm import openai_client
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
+from chatapp.transfer import import_file
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, RecoveryRung

@@ -14,11 +14,11 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.formats.records import Problem, UnknownFormatError
-from chatapp.importing import Imported, import_file
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.management.terminal import ProgressBar, counted
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.transcript.writing import TranscriptError
+from chatapp.transfer import Imported, import_file
 
 STDIN = "-"
 SUFFIXES = frozenset({".json", ".jsonl"})

@@ -1,4 +1,4 @@
-"""Storing what an importer read: new sessions, or what is new in ones that were imported before."""
+"""Transcripts in and out: parsed files become sessions, sessions become files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from chatapp import transcript
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, tell
 from chatapp.formats import parse
+from chatapp.formats.export import to_openai_chat_json, to_openai_chat_jsonl
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
-from chatapp.messages.wire import Cleaner, InvalidMessageError, fields_of, text_size
+from chatapp.messages.wire import CUT_FROM, Cleaner, InvalidMessageError, fields_of, text_size
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import group_of
+from chatapp.selectors import group_of, path_messages, whole_content
 from chatapp.transcript.writing import Draft
 
 MAX_TITLE_CHARS = 200
@@ -294,3 +295,44 @@ def _fingerprint(messages: Iterable[ImportedMessage]) -> dict[str, Any]:
         digest.update(text.encode("utf-8", "replace"))
         count += 1
     return {"messages": count, "digest": digest.hexdigest()}
+
+
+def conversation_of(session: Session) -> Conversation:
+    """Return a session's active branch as importers and exporters know it; no placeholders."""
+    messages: list[ImportedMessage] = []
+    parent: str | None = None
+    for row in path_messages(session.branch).iterator(chunk_size=1000):
+        key = str(row.pk)
+        messages.append(
+            ImportedMessage(
+                key=key,
+                parent=parent,
+                wire=_whole(row) | row.metadata.get("extra", {}),
+                reasoning=row.reasoning,
+                created_at=row.created_at,
+            )
+        )
+        parent = key
+    return Conversation(
+        format="openai_chat",
+        identity=f"palimpsest:{session.pk}",
+        title=session.title,
+        system_prompt=session.system_prompt,
+        tools=tuple(session.tools),
+        messages=tuple(messages),
+    )
+
+
+def _whole(row: Message) -> dict[str, Any]:
+    """Return a row as it came in: what was cut of a tool result is in the file."""
+    return row.wire() | {"content": whole_content(row)} if CUT_FROM in row.metadata else row.wire()
+
+
+def export_json(session: Session) -> dict[str, Any]:
+    """Return a session as one OpenAI chat object."""
+    return to_openai_chat_json(conversation_of(session))
+
+
+def export_jsonl(sessions: Iterable[Session]) -> str:
+    """Return sessions as OpenAI chat JSONL, one a line."""
+    return "".join(to_openai_chat_jsonl(conversation_of(session) for session in sessions))
