@@ -17,11 +17,16 @@ from chatapp.llm.requests import ModelRequest
 from chatapp.llm.tokens import count_message
 from chatapp.messages.wire import Cleaner
 from chatapp.models import Session
-from compaction.engine.extractive import ExtractiveSummarizer
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
-from compaction.engine.prompts import instruction_of, messages_for
-from compaction.engine.protocols import Summarizer, SummarizerError, SummarizerOverflow
-from compaction.engine.types import SummaryAnswer, SummaryRequest
+from compaction.engine.strategies.prompts import instruction_of, messages_for
+from compaction.engine.types import (
+    Summarizer,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
+)
 
 # Room for the answer: twice the size asked for, so that a complete one is not cut off.
 ROOM_FACTOR = 2

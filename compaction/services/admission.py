@@ -6,8 +6,13 @@ from uuid import UUID
 
 from chatapp.llm.errors import ErrorKind, ModelError
 from compaction.engine.parameters import Profile
-from compaction.engine.protocols import Summarizer, SummarizerError, SummarizerOverflow
-from compaction.engine.types import SummaryAnswer, SummaryRequest
+from compaction.engine.types import (
+    Summarizer,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
+)
 from compaction.models import CompactionRun
 from compaction.services import breaker
 from compaction.services.breaker import BREAKER_OPEN

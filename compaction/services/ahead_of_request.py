@@ -23,7 +23,7 @@ from chatapp.context.backend import Emit
 from chatapp.database import release_connection
 from chatapp.models import Session
 from compaction.conf import compaction_settings
-from compaction.engine.sliding import HARD_LIMIT, archives, is_last_resort
+from compaction.engine.policy.window import HARD_LIMIT, archives, is_last_resort
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState

@@ -12,8 +12,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
-from compaction.engine.sliding import MAXIMUM_AGE, ages
-from compaction.engine.triggers import AHEAD
+from compaction.engine.policy.triggers import AHEAD
+from compaction.engine.policy.window import MAXIMUM_AGE, ages
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState

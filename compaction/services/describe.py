@@ -8,7 +8,7 @@ from typing import Any
 from chatapp.llm.tokens import context_tokens, describe_counter
 from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import path_messages, path_q
-from compaction.engine.triggers import distances
+from compaction.engine.policy.triggers import distances
 from compaction.models import CompactionRun
 from compaction.services.checking import is_worth_a_run
 from compaction.services.drafts import draft_id_of

@@ -14,8 +14,8 @@ from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Message
 from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.engine.parameters import Profile
-from compaction.engine.sliding import ages, waiting_messages
-from compaction.engine.triggers import Facts
+from compaction.engine.policy.triggers import Facts
+from compaction.engine.policy.window import ages, waiting_messages
 
 # Below this the fixed parts of a request may be most of it.
 SMALL_LIMIT_TOKENS = 12_000

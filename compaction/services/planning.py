@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from chatapp.context.assembly import text_tokens
-from compaction.engine.boundaries import groups
-from compaction.engine.cuts import keep_last, keep_recent_tokens
+from compaction.engine.policy.cuts import keep_last, keep_recent_tokens
+from compaction.engine.policy.groups import groups
+from compaction.engine.policy.window import archive_limit, batch_size, first_batch, keep_tail
 from compaction.engine.rendering import as_sent_text
-from compaction.engine.sliding import archive_limit, batch_size, first_batch, keep_tail
 from compaction.engine.types import Item, Plan
 
 if TYPE_CHECKING:

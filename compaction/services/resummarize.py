@@ -10,8 +10,8 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
-from compaction.engine.estimate import estimate_calls
-from compaction.engine.prompts import PROMPT_VERSION
+from compaction.engine.strategies.bisect import estimate_calls
+from compaction.engine.strategies.prompts import PROMPT_VERSION
 from compaction.engine.types import Item
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.selectors import chain_of, continued_by

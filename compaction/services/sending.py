@@ -11,8 +11,8 @@ from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
 from chatapp.messages.wire import texts_of, with_texts
 from chatapp.models import Message
 from compaction.convert import to_item
-from compaction.engine.boundaries import groups
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import groups
 from compaction.engine.rendering import ROLES, as_sent_text
 from compaction.engine.tool_results import (
     ResultLimits,

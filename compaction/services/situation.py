@@ -20,9 +20,9 @@ from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.triggers import Facts, decide
+from compaction.engine.policy.window import HARD_LIMIT, falls_out, waiting_messages
 from compaction.engine.rendering import as_sent_text
-from compaction.engine.sliding import HARD_LIMIT, falls_out, waiting_messages
-from compaction.engine.triggers import Facts, decide
 from compaction.engine.types import Decision, Item, Plan
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.selectors import (

@@ -9,8 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from compaction import queue
-from compaction.engine.protocols import Summarizer
-from compaction.engine.types import Step, SummaryAnswer, SummaryRequest
+from compaction.engine.types import Step, Summarizer, SummaryAnswer, SummaryRequest
 from compaction.models import CompactionRun, CompactionStep
 from compaction.run_selectors import running_row
 from compaction.services.errors import (

@@ -16,9 +16,9 @@ from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import insert_between
 from chatapp.transcript.writing import Draft
-from compaction.engine.actions import collect_actions
 from compaction.engine.parameters import Profile
-from compaction.engine.prompts import (
+from compaction.engine.strategies.actions import collect_actions
+from compaction.engine.strategies.prompts import (
     PROMPT_VERSION,
     main_language,
     spoken_text,

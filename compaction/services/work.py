@@ -18,13 +18,13 @@ from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
-from compaction.engine.archive import archive
-from compaction.engine.bisect import BisectSummary, SummaryFailed
-from compaction.engine.inputs import limited_results
-from compaction.engine.sliding import archives
-from compaction.engine.triggers import AHEAD
+from compaction.engine.policy.triggers import AHEAD
+from compaction.engine.policy.window import archives
+from compaction.engine.strategies.acceptance import does_not_shrink
+from compaction.engine.strategies.bisect import BisectSummary, SummaryFailed
+from compaction.engine.strategies.digest import archive
+from compaction.engine.tool_results import limited_results
 from compaction.engine.types import Item, Outcome
-from compaction.engine.validation import does_not_shrink
 from compaction.events import event
 from compaction.models import CompactionRun, SessionSummary
 from compaction.run_selectors import running_row

@@ -9,7 +9,7 @@ from typing import Any
 
 from chatapp.llm.tokens import TokenCounter
 from chatapp.models import POSITION_STEP, Branch, Message, Session
-from compaction.engine.prompts import PROMPT_VERSION
+from compaction.engine.strategies.prompts import PROMPT_VERSION
 from compaction.models import (
     CompactionProfile,
     CompactionRun,

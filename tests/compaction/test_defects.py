@@ -12,9 +12,9 @@ from django.db import IntegrityError, transaction
 from chatapp.llm.errors import ErrorKind, from_body
 from chatapp.models import Message
 from chatapp.turns.service import TurnFailedError
-from compaction.engine.bisect import BisectSummary, cut_to_tokens
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import ProfileError, build
+from compaction.engine.strategies.bisect import BisectSummary, cut_to_tokens
 from compaction.engine.types import SummaryAnswer
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts

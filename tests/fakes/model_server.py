@@ -27,7 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 from typing import Any
 
-from compaction.engine.prompts import CHUNK_TITLE, MERGE_TITLE
+from compaction.engine.strategies.prompts import CHUNK_TITLE, MERGE_TITLE
 from tests.fakes import chat_wire, responses_wire
 
 _WIRES = {"chat": chat_wire, "responses": responses_wire}

@@ -15,8 +15,8 @@ from chatapp.models import Message
 from chatapp.selectors import path_messages
 from compaction.admin.words import MERGE
 from compaction.convert import to_item
-from compaction.engine.inputs import limited_results
-from compaction.engine.serialize import BETWEEN_BLOCKS, blocks, escape_tags
+from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks, escape_tags
+from compaction.engine.tool_results import limited_results
 from compaction.engine.types import Item
 from compaction.models import CompactionStep
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chatapp.admin import cells
 from compaction.admin import words
-from compaction.engine.sliding import MAXIMUM_AGE
+from compaction.engine.policy.window import MAXIMUM_AGE
 from compaction.services.situation import Situation
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compaction.engine.boundaries import legal_cuts, open_call
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import legal_cuts, open_call
 from compaction.engine.types import Decision, Item, Plan
 
 # Reasons, as stored with runs and summaries.

@@ -7,28 +7,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from compaction.engine.actions import ACTION_TOOLS, COMMAND_TOOLS, collect_actions
-from compaction.engine.extractive_cues import (
+from compaction.engine.extractive.cues import (
     ASIDE_WORTH,
     classify,
     cue_worth,
     form_worth,
     is_question,
 )
-from compaction.engine.extractive_headings import Heading, Line, parse_summary
-from compaction.engine.extractive_terms import (
-    Terms,
-    extract_terms,
-    is_bare_identifier,
-    small_words,
-)
-from compaction.engine.sentences import (
+from compaction.engine.extractive.headings import Heading, Line, parse_summary
+from compaction.engine.extractive.sentences import (
     is_json,
     shorten,
     split_fields,
     split_lines,
     split_sentences,
 )
+from compaction.engine.extractive.terms import Terms, extract_terms, is_bare_identifier, small_words
+from compaction.engine.strategies.actions import ACTION_TOOLS, COMMAND_TOOLS, collect_actions
 from compaction.engine.types import Item, SummaryRequest
 
 ROLE_WORTH = {"user": 1.0, "assistant": 0.8, "system": 0.5, "developer": 0.5, "tool": 0.3}

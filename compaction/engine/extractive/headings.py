@@ -11,8 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from compaction.engine.extractive_terms import is_bare_identifier
-from compaction.engine.sentences import split_lines, split_long, split_sentences, without_bullet
+from compaction.engine.extractive.sentences import (
+    split_lines,
+    split_long,
+    split_sentences,
+    without_bullet,
+)
+from compaction.engine.extractive.terms import is_bare_identifier
 
 
 class Heading(Enum):

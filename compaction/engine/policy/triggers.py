@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from compaction.engine.parameters import Profile
-from compaction.engine.sliding import (
+from compaction.engine.policy.window import (
     HARD_LIMIT,
     MAXIMUM_AGE,
     MESSAGE_WINDOW,

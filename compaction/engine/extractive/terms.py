@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compaction.engine.sentences import HAN, KANA, word_set
+from compaction.engine.extractive.sentences import HAN, KANA, word_set
 
 REFERENCE_WEIGHT = 20.0
 """MK-2417: somebody will ask for exactly this string."""

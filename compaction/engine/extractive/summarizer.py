@@ -7,18 +7,23 @@ can stand in wherever a model is missing, failing or too slow.
 
 from __future__ import annotations
 
-from compaction.engine.extractive_candidates import Material, gather_material
-from compaction.engine.extractive_composition import compose
-from compaction.engine.extractive_selection import gain
-from compaction.engine.protocols import SummarizerOverflow, TokenCounter
-from compaction.engine.sentences import (
+from compaction.engine.extractive.candidates import Material, gather_material
+from compaction.engine.extractive.composition import compose
+from compaction.engine.extractive.selection import gain
+from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
     encodable,
     fold,
     is_mainly_chinese,
     shorten,
 )
-from compaction.engine.types import Item, SummaryAnswer, SummaryRequest
+from compaction.engine.types import (
+    Item,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
+    TokenCounter,
+)
 
 OVERHEAD_TOKENS = 150
 """What a model's own prompt would take; kept so that a window means the same here."""

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from compaction.engine.extractive_candidates import Candidate
-from compaction.engine.extractive_headings import Heading, Line
-from compaction.engine.extractive_terms import extract_terms
+from compaction.engine.extractive.candidates import Candidate
+from compaction.engine.extractive.headings import Heading, Line
+from compaction.engine.extractive.terms import extract_terms
 
 MAX_UPDATES = 8
 LINE_OVERHEAD_TOKENS = 12.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compaction.engine.boundaries import legal_cuts, open_call
+from compaction.engine.policy.groups import legal_cuts, open_call
 from compaction.engine.types import Item, Plan
 
 

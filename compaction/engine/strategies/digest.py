@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compaction.engine.protocols import TokenCounter
-from compaction.engine.serialize import BETWEEN_BLOCKS
-from compaction.engine.types import Item, Outcome, Step, SummaryRequest
+from compaction.engine.strategies.prompts import BETWEEN_BLOCKS
+from compaction.engine.types import Item, Outcome, Step, SummaryRequest, TokenCounter
 
 KIND = "archive"
 # Part of the messages that an archive may keep at most, so that storing it always frees something.

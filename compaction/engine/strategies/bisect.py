@@ -1,4 +1,6 @@
-"""Halving: one call for everything; where that is too large, two halves and a merge of the two.
+"""How many calls a summary will take, worked out without calling anybody.
+
+Halving: one call for everything; where that is too large, two halves and a merge of the two.
 
 Source: document 002, section 2 and spec/rs_window_augment.md 1.5, with its defects mended (1.12):
 no input is cut before anybody saw it, a merge is never halved, calls are capped, an answer that was
@@ -11,20 +13,63 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from compaction.engine.boundaries import split_point
-from compaction.engine.estimate import is_clearly_too_large
-from compaction.engine.extractive import ExtractiveSummarizer
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
-from compaction.engine.plausibility import implausible
-from compaction.engine.protocols import (
+from compaction.engine.policy.groups import split_point
+from compaction.engine.strategies.acceptance import implausible, is_cut_off, problem_of
+from compaction.engine.types import (
     Clock,
+    Item,
+    Outcome,
+    Step,
     Summarizer,
     SummarizerError,
     SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
     TokenCounter,
 )
-from compaction.engine.types import Item, Outcome, Step, SummaryAnswer, SummaryRequest
-from compaction.engine.validation import is_cut_off, problem_of
+
+# How much larger than the summariser's room an input must be before its call is saved.
+CLEARLY_TOO_LARGE = 1.25
+
+
+def is_clearly_too_large(tokens: int, limit: int) -> bool:
+    """Whether a call is sure to be refused, by more than two ways of counting can differ."""
+    return tokens > limit * CLEARLY_TOO_LARGE
+
+
+def estimate_calls(
+    items: Sequence[Item],
+    limit: int | None,
+    profile: Profile,
+    *,
+    previous_tokens: int = 0,
+    depth: int = 0,
+) -> int:
+    """Return the number of calls for items when one call takes at most `limit` tokens.
+
+    It follows BisectSummary: a refused call, the two halves, their merge; `previous_tokens` is the
+    summary that the first part takes in. None means no limit. Merges are taken to fit.
+    """
+    tokens = previous_tokens + sum(item.tokens for item in items)
+    if limit is None or tokens <= limit:
+        return 1
+    saves = profile.planned_split and profile.bisect_enabled
+    refused = 0 if saves and is_clearly_too_large(tokens, limit) else 1
+    may_halve = (
+        profile.bisect_enabled
+        and depth < profile.bisect_max_depth
+        and len(items) > profile.bisect_min_messages
+    )
+    cut = split_point(items, profile.bisect_min_messages) if may_halve else None
+    if cut is None:
+        return refused
+    left = estimate_calls(
+        items[:cut], limit, profile, previous_tokens=previous_tokens, depth=depth + 1
+    )
+    return refused + left + estimate_calls(items[cut:], limit, profile, depth=depth + 1) + 1
+
 
 # The smallest budget of a text that is cut by force (spec 1.5, "forced truncation").
 FORCED_MINIMUM_TOKENS = 128

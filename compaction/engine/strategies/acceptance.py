@@ -1,17 +1,57 @@
-"""Which texts look like a summary of what was read, and which are a small model going astray.
-
-Measured on small models (spec/stack.md L3): what they write instead of a summary echoes the
-transcript's tags, goes round in circles, or names things that nobody wrote. A false claim in good
-words cannot be seen this way. All rules are generous: a text is refused for most of it, not for a
-line.
-"""
+"""Which answers of a summariser count: whole, plausible, and smaller than what they replace."""
 
 from __future__ import annotations
 
 import re
 import zlib
 
-from compaction.engine.types import SummaryRequest
+from compaction.engine.types import SummaryAnswer, SummaryRequest
+
+# Ends that mean: the text stops because something cut it off.
+CUT_OFF = frozenset({"length", "max_tokens", "model_length", "incomplete"})
+_REFUSED_ENDS = frozenset({"content_filter", "error", "failed", "aborted"})
+_ERROR_TEXT = re.compile(
+    r"^\s*(?:\{\s*\"error\"|error(?: code)?\s*[:：]|<!doctype html|<html|traceback \(most recent|"
+    r"internal server error|bad gateway|service unavailable|upstream connect error)",
+    re.IGNORECASE,
+)
+_ASKS_FOR_INPUT = re.compile(
+    r"^\W*(?:please|could you|sorry,? (?:but )?|i(?:'m| am) sorry)[^.\n]{0,60}"
+    r"(?:provide|share|paste|send|see)[^.\n]{0,40}(?:conversation|transcript|messages|text)",
+    re.IGNORECASE,
+)
+_SHORT = 400
+
+
+def problem_of(answer: SummaryAnswer) -> str:
+    """Return why an answer is no summary, as a sentence; empty when it counts.
+
+    An answer that was cut off is not judged here: see `is_cut_off`.
+    """
+    if answer.has_tool_calls:
+        return "The summariser asked for a tool instead of writing a summary."
+    if not answer.text.strip():
+        return "The summariser answered with an empty text."
+    if answer.finish_reason in _REFUSED_ENDS:
+        return f"The summariser stopped with {answer.finish_reason}."
+    if len(answer.text) < _SHORT and _ERROR_TEXT.search(answer.text):
+        return "The summariser answered with the text of an error."
+    if len(answer.text) < _SHORT and _ASKS_FOR_INPUT.search(answer.text):
+        return "The summariser asked for the conversation instead of summarising it."
+    return ""
+
+
+def is_cut_off(answer: SummaryAnswer) -> bool:
+    """Whether the answer ends because its room was used up (B17)."""
+    return answer.finish_reason in CUT_OFF
+
+
+def does_not_shrink(before: int, after: int) -> str:
+    """Return why a summary of `after` tokens may not replace `before` tokens; empty when it may."""
+    if after < before:
+        return ""
+    return f"The summary ({after} tokens) is not smaller than what it replaces ({before} tokens)."
+
 
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
 _NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from compaction.engine.extractive_headings import Heading
-from compaction.engine.sentences import HAN
+from compaction.engine.extractive.headings import Heading
+from compaction.engine.extractive.sentences import HAN
 
 REQUEST_WORTH = 1.3
 CONSTRAINT_WORTH = 1.3

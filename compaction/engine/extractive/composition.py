@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from compaction.engine.extractive_candidates import Candidate, Group, Material
-from compaction.engine.extractive_headings import (
+from compaction.engine.extractive.candidates import Candidate, Group, Material
+from compaction.engine.extractive.headings import (
     NOTE,
     NOTE_CHINESE,
     SEPARATOR,
@@ -16,8 +16,8 @@ from compaction.engine.extractive_headings import (
     render_summary,
     title,
 )
-from compaction.engine.extractive_selection import Basket, Choice, Rank, fill, new_worth
-from compaction.engine.extractive_terms import extract_terms, is_reference_number
+from compaction.engine.extractive.selection import Basket, Choice, Rank, fill, new_worth
+from compaction.engine.extractive.terms import extract_terms, is_reference_number
 
 SHARES = {
     Heading.REQUESTS: 0.16,
