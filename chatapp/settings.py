@@ -336,8 +336,8 @@ COMPACTION = {
 # What /readyz can look at: functions that return a chatapp.health.Part. READYZ_PARTS chooses.
 READINESS_PARTS = {
     "database": "chatapp.health.database",
-    "broker": "compaction.health.broker",
-    "queue": "compaction.health.queue",
+    "broker": "compaction.monitoring.health.broker",
+    "queue": "compaction.monitoring.health.queue",
 }
 READYZ_PARTS = [name.strip() for name in env.list("READYZ_PARTS", default=list(READINESS_PARTS))]
 

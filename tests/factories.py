@@ -9,7 +9,7 @@ from chatapp import transcript
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
 from compaction.models import CompactionProfile
-from compaction.services.profiles import save_profile
+from compaction.profiles import save_profile
 
 
 class UserFactory(factory.django.DjangoModelFactory):

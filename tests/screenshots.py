@@ -64,8 +64,8 @@ def prepare(*, whole: bool) -> list[Page]:
     from django.core.management import call_command
 
     from chatapp.models import Session
-    from compaction.services.resummarize import resummarize
-    from compaction.services.situation import situation_of
+    from compaction.branches.snapshot import situation_of
+    from compaction.runs.resummarize import resummarize
 
     call_command("demo", no_serve=True, verbosity=0)
     user = get_user_model().objects.create_superuser(USER, password=PASSWORD)
@@ -87,7 +87,7 @@ def prepare(*, whole: bool) -> list[Page]:
         assert imported is not None
         compact(imported)
         pages += [Page(name=f"pi-{page.name}", path=page.path) for page in pages_of(imported)]
-    from compaction.services.figures import refresh_figures
+    from compaction.statistics.daily import refresh_figures
 
     refresh_figures()
     return pages
@@ -95,8 +95,8 @@ def prepare(*, whole: bool) -> list[Page]:
 
 def compact(session: Any) -> None:
     """Compact a session with sentences, so that no server is needed."""
-    from compaction.services.compact import compact_branch
-    from compaction.services.profiles import save_profile
+    from compaction.profiles import save_profile
+    from compaction.runs.worker import compact_branch
 
     profile = save_profile(name="sentences", parameters={"summariser": "extractive"})
     for keep in (30, 6):

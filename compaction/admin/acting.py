@@ -15,8 +15,8 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.llm.registry import UnknownModelError
 from compaction.engine.profile import ProfileError
+from compaction.errors import CompactionError
 from compaction.models import CompactionRun
-from compaction.services.errors import CompactionError
 
 # What a service or a half-configured installation answers with; each text is a sentence.
 REFUSALS = (CompactionError, ProfileError, UnknownModelError, ValueError)

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from compaction.admin.words import INTERRUPTED, REASONS, SUMMARY_STATUSES
 from compaction.models import CompactionRun, SessionSummary
-from compaction.ratios import RATIO_BINS, bin_q
+from compaction.statistics.ratios import RATIO_BINS, bin_q
 
 # Groups of states, as the front page counts them.
 FAILURES = "failures"

@@ -18,8 +18,8 @@ from compaction.admin.filters import Activity
 from compaction.admin.session.state_panel import state_panel
 from compaction.admin.tables import run_table
 from compaction.admin.words import clock
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState
-from compaction.services.situation import situation_of
 
 RUNS_SHOWN = 10
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from compaction.admin.words import reason_words
 from compaction.models import CompactionRun
-from compaction.reporting import Failure, Group, Period
+from compaction.statistics.report import Failure, Group, Period
 
 
 def report_as_dict(period: Period, *, by: str | None = None) -> dict[str, Any]:

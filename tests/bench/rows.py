@@ -18,7 +18,7 @@ from compaction.models import (
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.services.store import ALGORITHM, PLACEHOLDER_NOTICE
+from compaction.summaries.storing import ALGORITHM, PLACEHOLDER_NOTICE
 from tests.bench.attempts import PROMPTS, Attempts
 from tests.bench.texts import Phrases, turn_columns
 

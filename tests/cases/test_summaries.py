@@ -12,7 +12,7 @@ from django.urls import reverse
 from chatapp.context.backend import context_backend
 from chatapp.models import Message
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
-from compaction.services.resummarize import resummarize
+from compaction.runs.resummarize import resummarize
 from tests.cases.support import (
     add,
     ask,

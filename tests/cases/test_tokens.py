@@ -14,7 +14,7 @@ from chatapp.llm.encodings import EncodingUnavailableError, EstimateCounter
 from chatapp.llm.registry import get_model
 from chatapp.llm.tokens import TiktokenCounter, count_message, reset_counters
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.compact import check_branch
+from compaction.runs.worker import check_branch
 from tests.cases.support import (
     add,
     ask,

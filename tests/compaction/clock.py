@@ -10,8 +10,8 @@ from chatapp import transcript
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
 from tests.factories import SessionFactory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,8 +15,8 @@ from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
 from chatapp.turns.service import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState
-from compaction.services.compact import compact_branch, execute_run
-from compaction.summarizer import ModelSummarizer
+from compaction.runs.worker import compact_branch, execute_run
+from compaction.summaries.summarizer import ModelSummarizer
 
 # No trigger fires by itself: what a test asks for is the only compaction.
 NEVER = {"message_limit": 0, "max_context_tokens": 0}

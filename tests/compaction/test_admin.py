@@ -27,8 +27,8 @@ from compaction.models import (
     SessionSummaryMessage,
     WorkerHeartbeat,
 )
-from compaction.services.compact import compact_branch
-from compaction.services.profiles import find_profile, save_profile
+from compaction.profiles import find_profile, save_profile
+from compaction.runs.worker import compact_branch
 from tests.factories import SessionFactory, profile, talk
 
 pytestmark = pytest.mark.django_db

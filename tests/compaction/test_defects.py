@@ -286,7 +286,7 @@ def test_d19_a_failed_link_takes_the_summary_and_the_placeholder_with_it(session
     def refuse(*args, **kwargs):
         raise IntegrityError("refused")
 
-    monkeypatch.setattr("compaction.services.store.link_sources", refuse)
+    monkeypatch.setattr("compaction.summaries.storing.link_sources", refuse)
     assert compact(session).status == "failed"
     assert not SessionSummary.objects.exists()
     assert not Message.objects.filter(kind="placeholder").exists()

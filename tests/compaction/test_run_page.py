@@ -19,7 +19,7 @@ from compaction.admin.run.tree import draw
 from compaction.admin.run.tree_layout import Node, arrange
 from compaction.explanations import EXPLANATIONS
 from compaction.models import CompactionRun, CompactionStep
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, profile, talk
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer

@@ -16,7 +16,7 @@ from compaction.admin.filters import bin_value, bin_words
 from compaction.admin.front.outcomes import outcome_plot
 from compaction.admin.front.parts import Plot, counted, day_words, runs_url, tick_of
 from compaction.models import CompactionRun, DailyFigures, SessionSummary
-from compaction.ratios import RATIO_BINS
+from compaction.statistics.ratios import RATIO_BINS
 
 TICK_BINS = 5
 PLAIN = Tone(name="plain")

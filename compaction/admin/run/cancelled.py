@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from compaction.admin.words import clock
 from compaction.models import CompactionRun, CompactionState
-from compaction.services.runs import cancel_run
+from compaction.runs.lifecycle import cancel_run
 
 
 def cancelled(run: CompactionRun) -> SafeString:

@@ -17,9 +17,9 @@ from chatapp.admin.path_page import rows_before, rows_from
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import Segment, segments
+from compaction.branches.snapshot import Situation, situation_of
 from compaction.models import SessionSummary
 from compaction.selectors import newest_summaries
-from compaction.services.situation import Situation, situation_of
 
 SUMMARIES_DRAWN = 150
 MARKS_DRAWN = 100

@@ -8,8 +8,8 @@ from typing import Any
 
 from chatapp.admin import cells
 from compaction.admin import words
+from compaction.branches.snapshot import Situation
 from compaction.engine.policy.window import MAXIMUM_AGE
-from compaction.services.situation import Situation
 
 
 def trigger_rows(situation: Situation, rules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from chatapp.management.terminal import DEFAULT_COLUMNS, Column, counted, table_
 from compaction.admin.words import percent, reason_words, seconds
 from compaction.management.report_json import report_as_dict
 from compaction.models import CompactionRun
-from compaction.reporting import (
+from compaction.statistics.report import (
     GROUPINGS,
     Failure,
     Group,

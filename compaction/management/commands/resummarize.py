@@ -18,6 +18,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from chatapp.management.stopping import INTERRUPTED_STATUS, stop_signals_interrupt
 from chatapp.management.terminal import ProgressBar, counted, quiet_logs
+from compaction.errors import CompactionError
 from compaction.management.redo import (
     FAILED,
     PLANNED,
@@ -27,8 +28,7 @@ from compaction.management.redo import (
     ids_of,
     sessions_with_summaries,
 )
-from compaction.services.errors import CompactionError
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
 
 GO_ON = "Start the same command again: it goes on where it stopped."
 
