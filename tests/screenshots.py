@@ -1,8 +1,8 @@
 """Take pictures of every page of the desk: `python -m tests.screenshots [--all FOLDER]`.
 
 Without an argument it makes the pictures that README.md and docs/ show, in docs/pictures/, from
-what `manage.py demo` stores, so that they stay true. With --all every page is taken at two widths, light
-and dark, for people to look at; a session of data/pi is imported too where `../shared` is.
+what `manage.py demo` stores, so that they stay true. With --all every page is taken at two widths,
+light and dark, for people to look at; a session of data/pi is imported too where `../shared` is.
 """
 
 from __future__ import annotations

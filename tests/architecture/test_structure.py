@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sequences import SEQUENCES
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPOSITION_ROOT = {"chatapp/settings.py", "chatapp/urls.py"}
 
@@ -166,10 +168,9 @@ def test_every_picture_of_the_documents_is_shown_somewhere():
     assert pictures - shown == set()
 
 
-def test_no_document_points_outside_the_repository():
-    outside = r"DESIGN\.md|STYLE\.md|\bspec/|/work/|\bissue \d"
-    found = {str(page.relative_to(ROOT)) for page in PAGES if re.search(outside, page.read_text())}
-    assert found == set()
+def test_the_sequence_pictures_are_those_that_their_module_draws():
+    drawn = {name: picture.svg() for name, picture in SEQUENCES.items()}
+    assert {name: (ROOT / "docs/pictures" / name).read_text() for name in drawn} == drawn
 
 
 def links_of(page: Path) -> list[str]:
