@@ -7,5 +7,9 @@ from typing import Any
 
 
 def parameter(default: Any, text: str, *, unit: str = "", group: str = "", **limits: Any) -> Any:
-    """Return a dataclass field; `limits` are minimum and maximum, or choices."""
+    """Return a dataclass field.
+
+    `limits` are minimum and maximum, choices, or the registry whose
+    names are the choices.
+    """
     return field(default=default, metadata={"help": text, "unit": unit, "group": group, **limits})

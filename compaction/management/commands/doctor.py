@@ -22,9 +22,8 @@ from chatapp.management.printable import wrapped
 from chatapp.management.stopping import INTERRUPTED_STATUS, stop_signals_interrupt
 from chatapp.management.terminal import ProgressBar, columns_of, counted, quiet_logs
 from chatapp.models import Session
-from compaction.doctor.examine import examine
+from compaction.doctor.examine import Mended, examine, mend
 from compaction.doctor.findings import Finding
-from compaction.doctor.repair import Mended, mend
 from compaction.management.redo import ids_of
 
 ERRORS_STATUS, USAGE_STATUS = 1, 2
