@@ -7,7 +7,7 @@ from functools import partial
 
 from django.db.models import Count, Max, Q, Sum
 
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages
 from compaction.doctor.findings import Finding

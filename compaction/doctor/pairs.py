@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Message
 from chatapp.pairing import answers
 from chatapp.selectors import GROUP_REACH, path_messages

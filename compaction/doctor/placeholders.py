@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Message, Session
 from compaction.doctor.findings import NOTHING, Finding, Severity
 from compaction.doctor.lines import Line

@@ -7,7 +7,7 @@ from functools import partial
 
 from django.db.models import QuerySet
 
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Message, Session
 from chatapp.selectors import segments_q
 from chatapp.transcript import activate_main_line

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, Max, Min, Q
 
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Branch
 from compaction.doctor.findings import Finding
 from compaction.doctor.lines import Line

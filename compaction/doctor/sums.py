@@ -22,7 +22,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 
 from chatapp.llm.tokens import count_message
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Message
 from chatapp.selectors import counter_of, segments_q
 from chatapp.transcript import recount_tokens

@@ -17,7 +17,7 @@ from chatapp.drafts import TranscriptError
 from chatapp.formats.records import Problem, UnknownFormatError
 from chatapp.importing import Imported, import_file
 from chatapp.llm.models import UnknownModelError, get_model
-from chatapp.management.terminal import ProgressBar, counted
+from chatapp.management.console import ProgressBar, counted
 from chatapp.wire import InvalidMessageError
 
 STDIN = "-"

@@ -26,7 +26,7 @@ from chatapp.llm.local import (
     usable_cores,
 )
 from chatapp.llm.local_server import LocalServer, Serving
-from chatapp.management.stopping import stop_signals_interrupt
+from chatapp.management.console import stop_signals_interrupt
 
 
 class Command(BaseCommand):

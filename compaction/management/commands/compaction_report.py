@@ -15,9 +15,15 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
 from chatapp.admin.cells import short_id
-from chatapp.management.paging import write_lines
-from chatapp.management.printable import one_line, wrapped
-from chatapp.management.terminal import DEFAULT_COLUMNS, Column, counted, table_lines
+from chatapp.management.console import (
+    DEFAULT_COLUMNS,
+    Column,
+    counted,
+    one_line,
+    table_lines,
+    wrapped,
+    write_lines,
+)
 from compaction.admin.words import percent, reason_words, seconds
 from compaction.management.report_json import report_as_dict
 from compaction.models import CompactionRun

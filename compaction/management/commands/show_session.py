@@ -8,9 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.management.ids import find_by_id
-from chatapp.management.paging import page_lines, write_lines
-from chatapp.management.terminal import columns_of
+from chatapp.management.console import columns_of, find_by_id, page_lines, write_lines
 from chatapp.models import Branch, Session
 from compaction.management.conversation import Conversation, Ink
 
@@ -42,7 +40,7 @@ class Command(BaseCommand):
         conversation = self.find(options)
         on_terminal = self.stdout.isatty()
         if on_terminal and not options["no_pager"]:
-            page_lines(self.stdout, conversation.lines())
+            page_lines(conversation.lines(), colour=conversation.ink.colour)
         else:
             write_lines(self.stdout, conversation.lines())
 
