@@ -15,7 +15,7 @@ from uuid import UUID
 import click
 import wcwidth
 
-from chatapp.admin.cells import short_id
+from chatapp.formatting import percent, short_id
 from chatapp.management.console import (
     counted,
     one_line,
@@ -26,12 +26,12 @@ from chatapp.management.console import (
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_q
 from chatapp.wire import content_of
-from compaction.admin.words import percent, reason_words
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.selectors import newest_summaries
 from compaction.services.errors import CompactionError
 from compaction.services.leases import state_of
 from compaction.services.profiles import profile_of
+from compaction.vocabulary import reason_words
 
 BATCH = 200
 LABEL_CELLS = 11

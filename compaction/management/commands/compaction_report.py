@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from chatapp.admin.cells import short_id
+from chatapp.formatting import percent, short_id
 from chatapp.management.console import (
     DEFAULT_COLUMNS,
     Column,
@@ -24,7 +24,6 @@ from chatapp.management.console import (
     wrapped,
     write_lines,
 )
-from compaction.admin.words import percent, reason_words, seconds
 from compaction.management.report_json import report_as_dict
 from compaction.models import CompactionRun
 from compaction.reporting import (
@@ -36,6 +35,7 @@ from compaction.reporting import (
     ReasonRow,
     Totals,
 )
+from compaction.vocabulary import reason_words, seconds
 
 LABEL_CELLS = 14
 NO_MODEL = "no model answered"

@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 
-from chatapp.admin.cells import short_id
+from chatapp.formatting import short_id
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
