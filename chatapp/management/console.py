@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -37,6 +37,14 @@ def columns_of(stream: OutputWrapper) -> int:
     if not stream.isatty():
         return DEFAULT_COLUMNS
     return min(LARGEST_COLUMNS, shutil.get_terminal_size((DEFAULT_COLUMNS, 24)).columns)
+
+
+def has_colour(stream: OutputWrapper, options: Mapping[str, Any]) -> bool:
+    """Whether to write colours: Django's two options count more than NO_COLOR and the terminal."""
+    if options["force_color"]:
+        return True
+    refused = options["no_color"] or os.environ.get("NO_COLOR")
+    return bool(stream.isatty() and not refused and os.environ.get("TERM") != "dumb")
 
 
 # --- text -----------------------------------------------------------------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.management.console import columns_of, find_by_id, page_lines, write_lines
+from chatapp.management.console import columns_of, find_by_id, has_colour, page_lines, write_lines
 from chatapp.models import Branch, Session
 from compaction.management.conversation import Conversation, Ink
 
@@ -55,12 +54,8 @@ class Command(BaseCommand):
             session=session,
             branch=_branch(session, options["branch"]),
             width=width,
-            ink=Ink(colour=options["force_color"] or self._has_colour(options)),
+            ink=Ink(colour=has_colour(self.stdout, options)),
         )
-
-    def _has_colour(self, options: dict[str, Any]) -> bool:
-        refused = options["no_color"] or os.environ.get("NO_COLOR")
-        return self.stdout.isatty() and not refused and os.environ.get("TERM") != "dumb"
 
 
 def _branch(session: Session, text: str | None) -> Branch:
