@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar, cast
 from uuid import UUID
 
 import click
@@ -224,9 +224,9 @@ class ProgressBar:
     def __init__(self, stream: OutputWrapper, *, total: int, label: str) -> None:
         self._stream = _Plain(stream)
         self._total, self._done, self._label = total, 0, label
-        self._bar: Any = click.progressbar(
-            length=total,
-            file=self._stream,
+        self._bar = click.progressbar(
+            range(total),
+            file=cast(TextIO, self._stream),
             fill_char="█",
             empty_char="░",
             bar_template="%(bar)s %(info)s",
@@ -256,7 +256,7 @@ class ProgressBar:
             self._stream.write(show_cursor + wipe_line)
             self._stream.flush()
 
-    def _count(self, item: object) -> str:
+    def _count(self, item: int | None) -> str:
         return f"{min(self._done, self._total):,} of {self._total:,} {self._label}"
 
 
