@@ -12,9 +12,9 @@ from django.utils.module_loading import import_string
 from rest_framework.throttling import SimpleRateThrottle
 
 from chatapp.conf import ChatappSettings, chatapp_settings
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from chatapp.health import unknown_part
-from chatapp.llm.models import ModelConfig, all_models
+from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
 
 
@@ -73,7 +73,7 @@ def _check_model(model: ModelConfig) -> Iterator[CheckMessage]:
     except ImportError as error:
         yield Error(
             f"The backend of model {model.alias!r} cannot be imported: {error}",
-            hint="BACKEND is a dotted path, such as chatapp.llm.client.OpenAIModel.",
+            hint="BACKEND is a dotted path, such as chatapp.llm.openai_client.OpenAIModel.",
             id="chatapp.E004",
         )
     if model.max_output * 2 > model.context_window > 0:

@@ -145,7 +145,7 @@ class ChatappSettings(SettingsGroup):
         dict, "The models by alias; sessions that name none use `default`.", variable=None
     )
     context: Mapping[str, Any] = setting(
-        lambda: {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}},
+        lambda: {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}},
         "What decides which messages a request holds.",
         variable=None,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.formats import date_format, localize
 
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 
 # What is shorter than this is told in milliseconds.
 SHORT_SECONDS = 0.1

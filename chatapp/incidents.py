@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from chatapp.messages.wire import Cleaner
 from chatapp.models import Incident, Session
-from chatapp.wire import Cleaner
 
 Kind = Incident.Kind
 

@@ -1,18 +1,19 @@
-"""Reads of stored conversations. Nothing here writes; every query has an index (see the models)."""
+"""Reads of the stored conversation: paths of branches, and what stands on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import TokenCounter, count_message
-from chatapp.models import Branch, Message, Session
-from chatapp.pairing import answers
-from chatapp.wire import REPLAY_OF
+from chatapp.messages.pairing import answers
+from chatapp.messages.wire import CUT_FROM, REPLAY_OF, content_of
+from chatapp.models import Branch, Message, MessageOriginal, Session
 
 # How far the members of one group may stand apart: a result that comes later is an orphan.
 GROUP_REACH = 400
@@ -166,3 +167,20 @@ def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:
             total += count_message(row.wire(), counter)
         through[row.pk] = total
     return count, total, through
+
+
+def whole_content(message: Message) -> Any:
+    """Return the content as it came in: a text, null or a list of parts.
+
+    What was not cut costs no query; a row that was cut costs one or two for each time it was.
+    """
+    current = message
+    while CUT_FROM in current.metadata:
+        original = MessageOriginal.objects.filter(message=current).first()
+        if original is not None:
+            return content_of(Message(content=original.content, parts=original.parts))
+        repeated = Message.objects.filter(pk=current.metadata.get(REPLAY_OF)).first()
+        if repeated is None:
+            break
+        current = repeated
+    return content_of(current)

@@ -242,7 +242,7 @@ _embedded = {
     "ENCODING": "o200k_base",
 }
 _openai = {
-    "BACKEND": "chatapp.llm.client.OpenAIModel",
+    "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
     "NAME": model_server.openai_model,
     "CONTEXT_WINDOW": model_server.openai_context_window,
     "MAX_OUTPUT": model_server.openai_max_output,
@@ -276,8 +276,8 @@ COMPACTION = import_string("compaction.conf.compaction_from_environment")()
 # What /readyz can look at: functions that return a chatapp.health.Part. READYZ_PARTS chooses.
 READINESS_PARTS = {
     "database": "chatapp.health.database",
-    "broker": "compaction.health.broker",
-    "queue": "compaction.health.queue",
+    "broker": "compaction.monitoring.health.broker",
+    "queue": "compaction.monitoring.health.queue",
 }
 READYZ_PARTS = list(READINESS_PARTS if server.readyz_parts is None else server.readyz_parts)
 

@@ -13,8 +13,9 @@ class CompactionConfig(AppConfig):
 
     def ready(self) -> None:
         """Register checks and listeners; install presets and the sweep after every migrate."""
-        from compaction import checks, listeners, queue, setup  # noqa: F401
+        from compaction import checks, listeners  # noqa: F401
+        from compaction.runs import queue, takeover  # noqa: F401
 
         queue.watch_workers()
 
-        post_migrate.connect(setup.install, sender=self, dispatch_uid="compaction.setup")
+        post_migrate.connect(listeners.install, sender=self, dispatch_uid="compaction.listeners")

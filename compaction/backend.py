@@ -9,19 +9,19 @@ from typing import Any
 from django.core.checks import CheckMessage
 from django.db import Error
 
-from chatapp.assembling import Context
-from chatapp.context import BaseContextBackend, Emit, Recovery, TurnOutcome, silent
+from chatapp.context.assembly import Context
+from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, silent
 from chatapp.llm.errors import ModelError
 from chatapp.models import Message, Session
+from compaction.branches.context_builder import context_of, foreseen, sendable
+from compaction.branches.leases import soon
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionState
-from compaction.services.ahead_of_request import Preparation
-from compaction.services.checking import check_branch
-from compaction.services.describe import context_facts
-from compaction.services.guard import cut_for_sending, guarded
-from compaction.services.leases import soon
-from compaction.services.precheck import foreseen, sendable
-from compaction.services.recover import recover_overflow
-from compaction.services.situation import situation_of
+from compaction.recovery.overflow import recover_overflow
+from compaction.recovery.stored_results import cut_for_sending, guarded
+from compaction.runs.before_request import Preparation
+from compaction.runs.scheduling import check_branch
+from compaction.runs.status import context_facts
 
 
 class CompactionBackend(BaseContextBackend):
@@ -85,7 +85,7 @@ class CompactionBackend(BaseContextBackend):
     def describe(self, session: Session) -> dict[str, Any]:
         """Return the state of the context for API and pages."""
         situation = situation_of(session)
-        return context_facts(situation) | {"account": situation.context().account.as_dict()}
+        return context_facts(situation) | {"account": context_of(situation).account.as_dict()}
 
     def check(self) -> list[CheckMessage]:
         """Return nothing: the backend takes no options; profiles have checks of their own."""

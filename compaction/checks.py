@@ -12,7 +12,7 @@ from django.db import connection
 from compaction.conf import CompactionSettings, compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 from compaction.models import CompactionProfile
-from compaction.services.profiles import FALLBACK
+from compaction.profiles import FALLBACK
 
 # A worker renews its lease with every sign of life; two may be late.
 BEATS_IN_A_LEASE = 3

@@ -1,4 +1,4 @@
-"""What this app hears from the transcript: moves, insertions, replays."""
+"""What this app does when something happens elsewhere: in the transcript, and after every migrate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from chatapp.transcript import (
     set_pinned,
 )
 from compaction.models import CompactionState, SessionSummary
-from compaction.services.replays import follow_replay
+from compaction.profiles import install_presets
+from compaction.runs import queue
+from compaction.summaries.replays import follow_replay
+
+
+def install(**kwargs: Any) -> None:
+    """Store what is missing; what operators changed stays. Harmless to repeat."""
+    install_presets()
+    queue.ensure_schedules()
 
 
 @receiver(positions_changed, dispatch_uid="compaction.listeners")

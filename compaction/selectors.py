@@ -1,16 +1,39 @@
-"""Reads: the summaries that count for a branch, and how far they reach. Nothing here writes."""
+"""Reads of runs that several places need: who may start one, and whose it is while it runs.
+
+Reads: the summaries that count for a branch, and how far they reach. Nothing here writes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
 from django.db.models.functions import Coalesce
 
 from chatapp.models import Branch, Message
 from chatapp.selectors import Segment, path_messages, path_q, segments
-from compaction.models import SessionSummary, SessionSummaryMessage
+from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
+
+# Since when a ready run waits for a worker: what waited for a model, since that wait was over.
+QUEUED_SINCE = Coalesce("waits_until", "created_at")
+
+
+def ready_q(now: datetime) -> Q:
+    """Return the condition for runs that wait for nothing but a worker."""
+    return Q(waits_until__isnull=True) | Q(waits_until__lte=now)
+
+
+def running_row(run: CompactionRun) -> QuerySet[CompactionRun]:
+    """Return the query of the run while it runs in the hands of the worker that it names.
+
+    An UPDATE of it is the compare-and-set of rule 3: no row where it ended or changed hands.
+    """
+    return CompactionRun.objects.filter(
+        pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
+    )
+
 
 # How many summaries of forks and parents over one stretch are looked past, at most.
 MAX_OVERLAPS = 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from compaction import queue
-from compaction.services.compact import execute_run
-from compaction.services.errors import RunGoneError
-from compaction.services.figures import refresh_figures
-from compaction.services.sweep import sweep_runs
+from compaction.errors import RunGoneError
+from compaction.runs import queue
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
+from compaction.statistics.daily import refresh_figures
 
 
 def run_compaction(run_id: str) -> str:

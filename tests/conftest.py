@@ -56,5 +56,5 @@ def api(owner) -> APIClient:
 def queued(monkeypatch) -> list[tuple]:
     """What would have been put into the queue: (task, *arguments)."""
     tasks: list[tuple] = []
-    monkeypatch.setattr("compaction.queue._put", lambda *call: tasks.append(call))
+    monkeypatch.setattr("compaction.runs.queue._put", lambda *call: tasks.append(call))
     return tasks

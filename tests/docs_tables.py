@@ -143,15 +143,15 @@ def turn_codes_table() -> str:
 
 
 def metrics_table() -> str:
-    from compaction import collector
+    from compaction.monitoring import metrics
 
     rows = []
-    for call, _ in calls_in(collector):
+    for call, _ in calls_in(metrics):
         if not called(call).endswith("MetricFamily"):
             continue
-        name, text = (evaluated(argument, collector) for argument in call.args[:2])
+        name, text = (evaluated(argument, metrics) for argument in call.args[:2])
         labels = [word.value for word in call.keywords if word.arg == "labels"]
-        named = ",".join(evaluated(labels[0], collector)) if labels else ""
+        named = ",".join(evaluated(labels[0], metrics)) if labels else ""
         kind = called(call).removesuffix("MetricFamily").lower()
         shown = f"{name}_total" if kind == "counter" else name
         rows.append([code(f"{shown}{{{named}}}" if named else shown), kind, text])

@@ -6,10 +6,10 @@ import factory
 from django.contrib.auth import get_user_model
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionProfile
-from compaction.services.profiles import save_profile
+from compaction.profiles import save_profile
 
 
 class UserFactory(factory.django.DjangoModelFactory):

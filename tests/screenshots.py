@@ -1,8 +1,8 @@
 """Take pictures of every page of the desk: `python -m tests.screenshots [--all FOLDER]`.
 
-Without an argument it makes the pictures that README.md shows, in tests/pictures/, from what
-`manage.py demo` stores, so that they stay true. With --all every page is taken at two widths, light
-and dark, for people to look at; a session of data/pi is imported too where `../shared` is.
+Without an argument it makes the pictures that README.md and docs/ show, in docs/pictures/, from
+what `manage.py demo` stores, so that they stay true. With --all every page is taken at two widths,
+light and dark, for people to look at; a session of data/pi is imported too where `../shared` is.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PICTURES = HERE / "pictures"
+PICTURES = HERE.parent / "docs" / "pictures"
 SHARED = HERE.parent.parent / "shared"
 PI_SESSION = "data/pi"
 USER, PASSWORD = "pictures", "only-for-pictures-7"
 WIDTHS = (1280, 400)
 SCHEMES = ("light", "dark")
-README_PAGES = ("front", "session", "run")
+SHOWN_PAGES = ("front", "session", "request", "timeline", "run", "summary", "profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def main() -> None:
             if chosen.all:
                 take_all(base, pages, chosen.all)
             else:
-                take_for_readme(base, pages)
+                take_for_docs(base, pages)
 
 
 def prepare(*, whole: bool) -> list[Page]:
@@ -64,8 +64,8 @@ def prepare(*, whole: bool) -> list[Page]:
     from django.core.management import call_command
 
     from chatapp.models import Session
-    from compaction.services.resummarize import resummarize
-    from compaction.services.situation import situation_of
+    from compaction.branches.snapshot import situation_of
+    from compaction.runs.resummarize import resummarize
 
     call_command("demo", no_serve=True, verbosity=0)
     user = get_user_model().objects.create_superuser(USER, password=PASSWORD)
@@ -87,7 +87,7 @@ def prepare(*, whole: bool) -> list[Page]:
         assert imported is not None
         compact(imported)
         pages += [Page(name=f"pi-{page.name}", path=page.path) for page in pages_of(imported)]
-    from compaction.services.figures import refresh_figures
+    from compaction.statistics.daily import refresh_figures
 
     refresh_figures()
     return pages
@@ -95,8 +95,8 @@ def prepare(*, whole: bool) -> list[Page]:
 
 def compact(session: Any) -> None:
     """Compact a session with sentences, so that no server is needed."""
-    from compaction.services.compact import compact_branch
-    from compaction.services.profiles import save_profile
+    from compaction.profiles import save_profile
+    from compaction.runs.worker import compact_branch
 
     profile = save_profile(name="sentences", parameters={"summariser": "extractive"})
     for keep in (30, 6):
@@ -189,8 +189,8 @@ def served() -> Iterator[str]:
         yield f"http://{HOST}:{port}"
 
 
-def take_for_readme(base: str, pages: list[Page]) -> None:
-    """Take the pictures that README.md shows."""
+def take_for_docs(base: str, pages: list[Page]) -> None:
+    """Take the pictures that README.md and docs/ show."""
     from tests.e2e.browser import Watched, chromium
 
     PICTURES.mkdir(exist_ok=True)
@@ -198,9 +198,9 @@ def take_for_readme(base: str, pages: list[Page]) -> None:
         watched = Watched(browser, base)
         log_in(watched)
         for page in pages:
-            if page.name in README_PAGES:
+            if page.name in SHOWN_PAGES:
                 watched.go(page.path).screenshot(path=PICTURES / f"{page.name}.png")
-                print(f"tests/pictures/{page.name}.png")
+                print(f"docs/pictures/{page.name}.png")
         tell_faults(watched)
 
 

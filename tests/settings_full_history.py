@@ -5,4 +5,6 @@ from tests.settings import CHATAPP, INSTALLED_APPS
 
 INSTALLED_APPS = [name for name in INSTALLED_APPS if name != "compaction"]
 ROOT_URLCONF = "tests.urls_full_history"
-CHATAPP = CHATAPP | {"CONTEXT": {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}}
+CHATAPP = CHATAPP | {
+    "CONTEXT": {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}}
+}

@@ -16,8 +16,8 @@ MESSAGES = 300
 def store_window(user: Any) -> Any:
     """Store the session with all that its pages show, and return it."""
     from chatapp import transcript
-    from chatapp.drafts import Draft
-    from compaction.services.profiles import assign_profile, save_profile
+    from chatapp.transcript.writing import Draft
+    from compaction.profiles import assign_profile, save_profile
 
     parameters = {"summariser": "extractive", "publish_when_needed": True}
     save_profile(name=PROFILE, base="sliding_window", parameters=parameters)
@@ -44,7 +44,7 @@ def _talk(count: int) -> list[dict[str, Any]]:
 
 def _compact(session: Any, reason: str) -> None:
     from compaction.models import CompactionRun
-    from compaction.services.compact import compact_branch
+    from compaction.runs.worker import compact_branch
 
     # The one before has queued the next batch already: this run stands in its place.
     CompactionRun.objects.filter(session=session, status="queued").delete()

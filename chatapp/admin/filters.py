@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from chatapp.days import day_range
-from chatapp.llm.models import all_models
+from chatapp.llm.registry import all_models
 
 
 class CreatedSince(admin.SimpleListFilter):

@@ -14,7 +14,7 @@ from django.urls import reverse
 from chatapp import formatting
 from chatapp.admin.parts import Link, Section
 from chatapp.admin.wide_list import WideList
-from chatapp.llm.models import ModelConfig, all_models
+from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.models import Lesson
 
 NOT_CONFIGURED = "no model of the settings"

@@ -16,9 +16,9 @@ from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, one_row
 from chatapp.admin.parts import Link, Section
+from chatapp.messages.wire import CUT_FROM, REPLAY_OF
 from chatapp.models import Branch, Message, Session
-from chatapp.originals import whole_content
-from chatapp.wire import CUT_FROM, REPLAY_OF
+from chatapp.selectors import whole_content
 
 CUT = Section(title="Shortened", fields=("cut_words", "whole_text"))
 REPEATED = Section(title="Replayed", fields=("repeats",))

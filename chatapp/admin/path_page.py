@@ -12,8 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from chatapp.admin import cells
-from chatapp.models import Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Message, Session
 from chatapp.selectors import Segment, segments_q
 
 PAGE_ROWS = 25

@@ -18,13 +18,12 @@ from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.path_page import place_url
-from chatapp.assembling import Account, Context
-from chatapp.context import context_backend
-from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.context.assembly import Account, Context
+from chatapp.context.backend import context_backend
+from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import TokenCounter, count_message
-from chatapp.models import Session
-from chatapp.models.message import POSITION_STEP
-from chatapp.outgoing import body_of
+from chatapp.models import POSITION_STEP, Session
+from chatapp.turns.request import body_of
 
 FIRST_SHOWN, MOST_SHOWN = 100, 500
 FIRST_CHARS, MOST_CHARS = 500_000, 2_000_000

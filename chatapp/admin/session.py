@@ -17,7 +17,7 @@ from chatapp.admin.message_panel import all_sent, messages_panel
 from chatapp.admin.parts import Link, Panel, Section, Table
 from chatapp.admin.request_page import request_url
 from chatapp.admin.timeline.page import TimelineOfSession, timeline_url
-from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Session
 from chatapp.selectors import counter_of

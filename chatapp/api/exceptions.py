@@ -14,13 +14,12 @@ from rest_framework import exceptions, renderers, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
-from chatapp.answering import NothingToAnswerError
-from chatapp.drafts import KeyReusedError, TranscriptError
-from chatapp.llm.models import UnknownModelError
+from chatapp.llm.registry import UnknownModelError
+from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
-from chatapp.turn_lease import TurnInProgressError
-from chatapp.turns import TurnFailedError
-from chatapp.wire import InvalidMessageError
+from chatapp.transcript.writing import KeyReusedError, TranscriptError
+from chatapp.turns.attempts import NothingToAnswerError
+from chatapp.turns.service import TurnFailedError, TurnInProgressError
 
 PROBLEM_TYPE = "application/problem+json"
 

@@ -17,9 +17,8 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.db.models.query import BaseIterable
 
-from chatapp.models import Message
-from chatapp.models.message import POSITION_STEP
-from chatapp.wire import content_of
+from chatapp.messages.wire import content_of
+from chatapp.models import POSITION_STEP, Message
 
 Writer = Callable[[Message], Any]
 # A row as the database gives it: {column: value}.

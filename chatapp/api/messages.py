@@ -13,7 +13,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from chatapp import transcript
-from chatapp.api.answers import StoredSerializer
 from chatapp.api.base import MAX_KEY_CHARS, SessionView, message_of
 from chatapp.api.message_json import stored_rows, written
 from chatapp.api.pagination import TranscriptPagination
@@ -23,11 +22,11 @@ from chatapp.api.serializers import (
     MessageSerializer,
     PinSerializer,
     QuietMessageSerializer,
+    StoredSerializer,
 )
-from chatapp.context import context_backend, tell
+from chatapp.context.backend import context_backend, tell
 from chatapp.models import Branch, Message, Session
-from chatapp.originals import whole_content
-from chatapp.selectors import active_branch, path_q
+from chatapp.selectors import active_branch, path_q, whole_content
 
 _VERBOSITY = {
     "default": MessageSerializer,

@@ -9,7 +9,7 @@ from rest_framework import parsers, status
 from rest_framework.exceptions import APIException, ParseError
 
 from chatapp.conf import chatapp_settings
-from chatapp.wire import MAX_DEPTH
+from chatapp.messages.wire import MAX_DEPTH
 
 
 class BodyTooLarge(APIException):

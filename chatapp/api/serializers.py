@@ -1,4 +1,4 @@
-"""Rows as JSON, and what clients may send."""
+"""The shapes of what comes in and goes out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from rest_framework.exceptions import NotFound
 
 from chatapp.api.message_json import writers_of
 from chatapp.conf import chatapp_settings
-from chatapp.drafts import Draft
-from chatapp.llm.models import all_models
-from chatapp.models import Branch, Message, Session
-from chatapp.wire import (
+from chatapp.llm.registry import all_models
+from chatapp.messages.wire import (
     Cleaner,
     InvalidMessageError,
     content_of,
@@ -24,6 +22,8 @@ from chatapp.wire import (
     has_parts_besides_text,
     text_size,
 )
+from chatapp.models import Branch, Message, Session
+from chatapp.transcript.writing import Draft
 
 # PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
 NUL = "\x00"
@@ -325,3 +325,64 @@ class ForkSerializer(serializers.Serializer[Any]):
 
     message = serializers.UUIDField(help_text="The last message that both branches share.")
     activate = serializers.BooleanField(required=False, default=True)
+
+
+class AccountSerializer(serializers.Serializer[Any]):
+    """Where a request's tokens go."""
+
+    system = serializers.IntegerField()
+    tools = serializers.IntegerField()
+    summaries = serializers.IntegerField()
+    kept = serializers.IntegerField()
+    pending = serializers.IntegerField()
+    reserve = serializers.IntegerField()
+    window = serializers.IntegerField()
+    counter = serializers.CharField()
+    exact = serializers.BooleanField()
+    tokens_per_count = serializers.FloatField()
+    used = serializers.IntegerField()
+    free = serializers.IntegerField()
+
+
+class ContextSerializer(serializers.Serializer[Any]):
+    """Exactly what the next request would send, with the token account and the backend's news.
+
+    `messages` on the chat wire, `input` on the Responses wire.
+    """
+
+    messages = serializers.ListField(child=serializers.DictField(), required=False)
+    input = serializers.ListField(child=serializers.DictField(), required=False)
+    account = AccountSerializer()
+    facts = serializers.DictField()
+
+
+class StoredSerializer(serializers.Serializer[Any]):
+    """The messages that a request stored, in order."""
+
+    messages = MessageSerializer(many=True)
+
+
+class TurnResultSerializer(serializers.Serializer[Any]):
+    """A finished turn."""
+
+    messages = MessageSerializer(many=True)
+    answer = MessageSerializer()
+    context = AccountSerializer()  # type: ignore[assignment]  # the base class's has that name
+    run = serializers.UUIDField(allow_null=True)
+
+
+class ImportedSessionSerializer(serializers.Serializer[Any]):
+    """What one conversation of a file became."""
+
+    session = serializers.UUIDField()
+    title = serializers.CharField()
+    format = serializers.CharField()
+    messages_added = serializers.IntegerField()
+    created = serializers.BooleanField()
+
+
+class ImportResultSerializer(serializers.Serializer[Any]):
+    """What an import stored and what it left out, line by line."""
+
+    sessions = ImportedSessionSerializer(many=True)
+    problems = serializers.ListField(child=serializers.DictField())

@@ -18,7 +18,7 @@ from chatapp import transcript
 from chatapp.api.base import SessionView, message_of, sessions_of
 from chatapp.api.pagination import OldestFirstPagination
 from chatapp.api.serializers import BranchSerializer, ForkSerializer, SessionSerializer
-from chatapp.context import context_backend, tell
+from chatapp.context.backend import context_backend, tell
 from chatapp.models import Branch, Session
 
 

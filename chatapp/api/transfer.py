@@ -15,14 +15,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chatapp.api.answers import ImportResultSerializer
 from chatapp.api.base import AnyAccept, SessionView
 from chatapp.api.exceptions import Unprocessable
 from chatapp.api.parsers import BodyTooLarge
+from chatapp.api.serializers import ImportResultSerializer
 from chatapp.conf import chatapp_settings
-from chatapp.exporting import export_json, export_jsonl
 from chatapp.formats import UnknownFormatError
-from chatapp.importing import import_file
+from chatapp.transfer import export_json, export_jsonl, import_file
 
 
 class RawParser(parsers.BaseParser):

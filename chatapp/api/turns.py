@@ -1,10 +1,13 @@
-"""Turns and what they send: sessions/{id}/turns/ and sessions/{id}/context/."""
+"""Turns over HTTP: answered whole, or streamed as server-sent events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
+from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -13,17 +16,64 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
+from rest_framework.utils.encoders import JSONEncoder
 
-from chatapp.api.answers import ContextSerializer, TurnResultSerializer
 from chatapp.api.base import AnyAccept, SessionView
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
-from chatapp.api.serializers import TurnSerializer
-from chatapp.api.stream import stream_turn, turn_json
-from chatapp.context import context_backend, silent
-from chatapp.llm.response_items import items_of
-from chatapp.models import Session
-from chatapp.runner import Event, EventQueue
-from chatapp.turns import Turn, begin_turn, finish_turn
+from chatapp.api.serializers import (
+    ContextSerializer,
+    MessageSerializer,
+    TurnResultSerializer,
+    TurnSerializer,
+)
+from chatapp.conf import chatapp_settings
+from chatapp.context.backend import context_backend, silent
+from chatapp.llm.responses_wire import items_of
+from chatapp.models import Message, Session
+from chatapp.turns.service import BegunTurn, Turn, TurnResult, begin_turn, finish_turn
+from chatapp.turns.streaming import Event, EventQueue, start_turn
+
+HEARTBEAT = b": still working\n\n"
+
+
+def stream_turn(begun: BegunTurn, queue: EventQueue) -> StreamingHttpResponse:
+    """Finish the turn in its own thread and return its events as they come."""
+    start_turn(begun, queue)
+    response = StreamingHttpResponse(_events(queue), content_type="text/event-stream")
+    response["Cache-Control"] = "no-cache"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+async def _events(queue: EventQueue) -> AsyncIterator[bytes]:
+    heartbeat = chatapp_settings.heartbeat_seconds
+    async with aclosing(queue.read(heartbeat=heartbeat)) as events:
+        async for event in events:
+            yield HEARTBEAT if event is None else _encode(event)
+
+
+def _encode(event: Event) -> bytes:
+    body = json.dumps(as_json(event.payload), cls=JSONEncoder, ensure_ascii=False)
+    return f"event: {event.name}\ndata: {body}\n\n".encode("utf-8", "replace")
+
+
+def as_json(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return an event's payload with rows and results as the API writes them."""
+    if isinstance(payload.get("result"), TurnResult):
+        return turn_json(payload["result"])
+    if isinstance(payload.get("message"), Message):
+        return dict(MessageSerializer(payload["message"]).data)
+    return payload
+
+
+def turn_json(result: TurnResult) -> dict[str, Any]:
+    """Return a finished turn as the API answers it."""
+    return {
+        "messages": MessageSerializer(result.stored, many=True).data,
+        "answer": MessageSerializer(result.answer).data,
+        "context": result.context.account.as_dict(),
+        "run": result.context.run_id,
+    }
 
 
 class TurnView(SessionView):

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from chatapp.api import docs, messages, sessions, transfer, turns
+from chatapp.api import messages, schema, sessions, transfer, turns
 
 urlpatterns = [
     path("sessions/", sessions.SessionList.as_view(), name="session-list"),
@@ -21,6 +21,6 @@ urlpatterns = [
         sessions.BranchActivate.as_view(),
         name="branch-activate",
     ),
-    path("schema/", docs.SchemaView.as_view(), name="schema"),
-    path("docs/", docs.DocsView.as_view(), name="docs"),
+    path("schema/", schema.SchemaView.as_view(), name="schema"),
+    path("docs/", schema.DocsView.as_view(), name="docs"),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chatapp.formats.wire import (
+from chatapp.formats.reading import (
     DamagedError,
     Wire,
     content_of,

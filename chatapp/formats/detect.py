@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chatapp.formats import claude_code, openai_chat, pi
-from chatapp.formats.json_lines import Document, read_document
+from chatapp.formats.reading import Document, read_document
 from chatapp.formats.records import Conversation, ParsedFile, Problem, UnknownFormatError
 
 KEYS_SHOWN = 6

@@ -1,17 +1,233 @@
-"""OpenAI chat messages: one conversation or many, as JSON or JSON lines (spec/formats.md 1.1).
-
-The containers: an object with `messages` (also a log of an SDK) or `traj` (tau-bench), a bare list
-of messages, a list of conversations; as JSON lines a conversation or a message on each line.
-"""
+"""OpenAI chat JSON: lists of messages, alone, in objects, and one a line."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from chatapp.formats.json_lines import Document, Record
-from chatapp.formats.openai_conversation import Source, message_list, read_conversation
-from chatapp.formats.openai_messages import is_foreign, is_message
-from chatapp.formats.records import ParsedFile, Problem
+from chatapp.formats.openai_messages import CheckedMessage, check_message, is_foreign, is_message
+from chatapp.formats.reading import (
+    DamagedError,
+    Document,
+    Record,
+    Wire,
+    digest,
+    moment,
+    text_or_empty,
+)
+from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
+
+MESSAGE_LISTS = ("messages", "traj")
+TIMES = ("created_at", "timestamp", "created")
+OWN_KEYS = frozenset({*MESSAGE_LISTS, *TIMES, "title", "model", "response", "system_prompt"})
+NATIVE_IDS = ("task_id", "conversation_id", "session_id", "id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The object that holds a conversation, and the line (or item number) it starts on.
+
+    `numbers` are the lines of its messages; None if they all stand on `line`.
+    """
+
+    value: Wire
+    line: int
+    numbers: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What a `response` holds: the message, and what the completion says about it."""
+
+    checked: CheckedMessage
+    finish_reason: str = ""
+    usage: dict[str, Any] | None = None
+
+
+def message_list(value: Wire) -> list[Any] | None:
+    """The list that holds the messages, wherever the container keeps it."""
+    lists = (value.get(key) for key in MESSAGE_LISTS)
+    return next((found for found in lists if isinstance(found, list)), None)
+
+
+def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
+    """The conversation without its damaged parts, which are added to the problems."""
+    value = source.value
+    messages = _messages(source, problems)
+    system_prompt = _system_prompt(messages, stated=value.get("system_prompt"))
+    if system_prompt:
+        del messages[0]
+    messages += _answered(source, messages, problems)
+    metadata = _metadata(value)
+    return Conversation(
+        format="openai_chat",
+        identity=_identity(system_prompt, [message.wire for message in messages], metadata),
+        title=text_or_empty(value.get("title")),
+        messages=_chained(messages),
+        system_prompt=system_prompt,
+        tools=_tools(source, problems),
+        model=_model(value),
+        created_at=_time(value),
+        metadata=metadata,
+    )
+
+
+def _messages(source: Source, problems: list[Problem]) -> list[ImportedMessage]:
+    messages = []
+    for index, entry in enumerate(message_list(source.value) or ()):
+        line = source.numbers[index] if source.numbers else source.line
+        subject = f"Message {index + 1}"
+        try:
+            checked = check_message(entry)
+        except DamagedError as error:
+            problems.append(Problem(line=line, text=f"{subject} was left out: {error}."))
+            continue
+        problems += _mended(checked, line, subject)
+        messages.append(_message(checked, created_at=_time(entry)))
+    return messages
+
+
+def _mended(checked: CheckedMessage, line: int, subject: str) -> list[Problem]:
+    return [Problem(line=line, text=f"{subject} was mended: {text}.") for text in checked.mended]
+
+
+def _message(checked: CheckedMessage, *, created_at: datetime | None) -> ImportedMessage:
+    return ImportedMessage(
+        key="", parent=None, wire=checked.wire, reasoning=checked.reasoning, created_at=created_at
+    )
+
+
+def _chained(messages: Sequence[ImportedMessage]) -> tuple[ImportedMessage, ...]:
+    return tuple(
+        ImportedMessage(
+            key=str(number),
+            parent=str(number - 1) if number > 1 else None,
+            wire=message.wire,
+            reasoning=message.reasoning,
+            usage=message.usage,
+            finish_reason=message.finish_reason,
+            created_at=message.created_at,
+        )
+        for number, message in enumerate(messages, start=1)
+    )
+
+
+def _system_prompt(messages: Sequence[ImportedMessage], *, stated: Any) -> str:
+    """The prompt that the first message holds; `stated` is what our own export says of it."""
+    if isinstance(stated, str):
+        first = messages[0].wire if messages else {}
+        return stated if first == {"role": "system", "content": stated} else ""
+    roles = [message.wire["role"] for message in messages[:2]]
+    if not roles or roles[0] != "system" or roles[1:] == ["system"]:
+        return ""
+    wire = messages[0].wire
+    return text_or_empty(wire["content"]) if wire.keys() == {"role", "content"} else ""
+
+
+def _answered(
+    source: Source, messages: Sequence[ImportedMessage], problems: list[Problem]
+) -> list[ImportedMessage]:
+    response = source.value.get("response")
+    if response is None:
+        return []
+    try:
+        answer = _answer(response)
+    except DamagedError as error:
+        text = f"The response was left out: {error}."
+        problems.append(Problem(line=source.line, text=text))
+        return []
+    wire = answer.checked.wire
+    if messages and _substance(messages[-1].wire) == _substance(wire):
+        return []
+    problems += _mended(answer.checked, source.line, "The response")
+    return [
+        ImportedMessage(
+            key="",
+            parent=None,
+            wire=wire,
+            reasoning=answer.checked.reasoning,
+            usage=answer.usage,
+            finish_reason=answer.finish_reason,
+            created_at=_time(source.value) or _time(response),
+        )
+    ]
+
+
+def _answer(response: Any) -> _Answer:
+    if not isinstance(response, dict):
+        raise DamagedError("it is no chat completion")
+    choices = response.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else response
+    message = choice.get("message", choice) if isinstance(choice, dict) else choice
+    checked = check_message(message)
+    if checked.wire["role"] != "assistant":
+        raise DamagedError("it is no message of the assistant")
+    usage = response.get("usage")
+    return _Answer(
+        checked=checked,
+        finish_reason=text_or_empty(choice.get("finish_reason")),
+        usage=usage if isinstance(usage, dict) else None,
+    )
+
+
+def _substance(wire: Wire) -> tuple[Any, ...]:
+    """What makes two messages the same whether content is text or a list with one text."""
+    content = wire["content"]
+    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
+        content = "".join(text_or_empty(part.get("text")) for part in content)
+    return wire["role"], content or "", wire.get("tool_calls"), wire.get("function_call")
+
+
+def _tools(source: Source, problems: list[Problem]) -> tuple[dict[str, Any], ...]:
+    tools = source.value.get("tools")
+    if not tools and isinstance(legacy := source.value.get("functions"), list):
+        tools = [{"type": "function", "function": function} for function in legacy]
+    if not tools:
+        return ()
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        text = "Tools were left out: they are no list of objects."
+        problems.append(Problem(line=source.line, text=text))
+        tools = tools if isinstance(tools, list) else []
+    return tuple(tool for tool in tools if isinstance(tool, dict))
+
+
+def _model(value: Wire) -> str:
+    response = value.get("response")
+    answered_by = response.get("model") if isinstance(response, dict) else ""
+    return text_or_empty(value.get("model")) or text_or_empty(answered_by)
+
+
+def _time(value: Any) -> datetime | None:
+    times = (moment(value.get(key)) for key in TIMES) if isinstance(value, dict) else ()
+    return next((time for time in times if time), None)
+
+
+def _metadata(value: Wire) -> dict[str, Any]:
+    """The container's own metadata and its other plain values; nested ones repeat the request."""
+    plain = {
+        key: item
+        for key, item in value.items()
+        if key not in OWN_KEYS and isinstance(item, (str, int, float))
+    }
+    own = value.get("metadata")
+    return {**plain, **own} if isinstance(own, dict) else plain
+
+
+def _identity(system_prompt: str, wires: Sequence[Wire], metadata: dict[str, Any]) -> str:
+    native = next((metadata[key] for key in NATIVE_IDS if _is_id(metadata.get(key))), None)
+    if native is None:
+        return f"openai_chat:{digest(system_prompt, list(wires))}"
+    if _is_id(trial := metadata.get("trial")):
+        native = f"{native}:{trial}"
+    asked = next((wire["content"] for wire in wires if wire["role"] == "user"), None)
+    return f"openai_chat:{digest(system_prompt, asked)[:16]}:{native}"
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
+
 
 NAME = "openai_chat"
 

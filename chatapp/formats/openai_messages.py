@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from chatapp.formats.wire import DamagedError, Wire, shown, text_or_empty, tool_call
+from chatapp.formats.reading import DamagedError, Wire, shown, text_or_empty, tool_call
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 

@@ -1,18 +1,204 @@
-"""pi coding agent sessions, versions 1 to 3 (spec/formats.md 1.4).
-
-Version 1 is a line of entries without ids; from version 2 on entries form a tree by id and
-parentId. A compaction's summary is placed right before the first message that it kept.
-"""
+"""pi's sessions: a header, then a tree of entries, one a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from chatapp.formats.json_lines import Document, Record, only_objects
-from chatapp.formats.pi_tree import Entry, messages_of, read_entries
-from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
-from chatapp.formats.wire import Wire, digest, is_block, moment, text_or_empty
+from chatapp.formats.pi_entries import is_empty_answer, message_of
+from chatapp.formats.reading import (
+    DamagedError,
+    Document,
+    Record,
+    Wire,
+    count,
+    digest,
+    is_block,
+    moment,
+    only_objects,
+    text_or_empty,
+)
+from chatapp.formats.records import (
+    Conversation,
+    ImportedMessage,
+    ParsedFile,
+    Problem,
+    place_before,
+    placeholder,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a session: its place in the tree, and the message it holds, if any."""
+
+    line: int
+    id: str
+    parent: str | None
+    value: Wire
+    message: ImportedMessage | None = None
+
+    @property
+    def is_compaction(self) -> bool:
+        """Whether the entry marks a compaction and has a summary to show for it."""
+        return self.value.get("type") == "compaction" and bool(self.summary)
+
+    @property
+    def summary(self) -> str:
+        """The compaction's summary."""
+        return text_or_empty(self.value.get("summary"))
+
+
+def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[Entry]:
+    """All entries in file order, each with an id of its own and a parent that comes before it."""
+    entries: list[Entry] = []
+    known: set[str] = set()
+    stopped: list[int] = []
+    for record in records:
+        previous = entries[-1].id if entries else None
+        if is_empty_answer(record.value):
+            stopped.append(record.line)
+        entry = Entry(
+            line=record.line,
+            id=_identifier(record, known, problems),
+            parent=_parent(record, known, previous, problems),
+            value=record.value,
+            message=_message(record, problems),
+        )
+        known.add(entry.id)
+        entries.append(entry)
+    if stopped:
+        text = f"Answers that ended before they said anything were left out: {len(stopped)}."
+        problems.append(Problem(line=stopped[0], text=text))
+    return entries
+
+
+def messages_of(entries: Sequence[Entry], *, header_line: int) -> tuple[ImportedMessage, ...]:
+    """The messages as a tree, each compaction's summary right before the first kept message.
+
+    A compaction whose first kept entry is not on its own line stays where the file has it.
+    `header_line` is the line of the session's header, which version 1 counts entries from.
+    """
+    kept = _first_kept_messages(entries, _first_kept_entries(entries, header_line))
+    nearest: dict[str | None, str | None] = {None: None}
+    messages: list[ImportedMessage] = []
+    moved: dict[str, list[ImportedMessage]] = defaultdict(list)
+    for entry in entries:
+        parent = nearest[entry.parent]
+        message = entry.message
+        if entry.is_compaction:
+            message = _placeholder(entry, parent)
+            if entry.id in kept:
+                moved[kept[entry.id]].append(message)
+                message = None
+        if message is not None:
+            messages.append(replace(message, key=entry.id, parent=parent))
+        nearest[entry.id] = parent if message is None else entry.id
+    return place_before(messages, moved)
+
+
+def _identifier(record: Record, known: set[str], problems: list[Problem]) -> str:
+    identifier = text_or_empty(record.value.get("id"))
+    if identifier and identifier not in known:
+        return identifier
+    if identifier:
+        text = "The entry repeats the id of an earlier one; it was kept under another."
+        problems.append(Problem(line=record.line, text=text))
+    identifier = f"line:{record.line}"
+    while identifier in known:
+        identifier += "+"
+    return identifier
+
+
+def _parent(
+    record: Record, known: set[str], previous: str | None, problems: list[Problem]
+) -> str | None:
+    if "parentId" not in record.value:  # version 1: one line
+        return previous
+    parent = record.value["parentId"]
+    if parent is None or (isinstance(parent, str) and parent in known):
+        return parent
+    text = "The entry names a parent that does not come before it; it was joined to the last entry."
+    problems.append(Problem(line=record.line, text=text))
+    return previous
+
+
+def _message(record: Record, problems: list[Problem]) -> ImportedMessage | None:
+    if is_empty_answer(record.value):
+        return None
+    try:
+        return message_of(record.value)
+    except DamagedError as error:
+        problems.append(Problem(line=record.line, text=f"The entry was left out: {error}."))
+        return None
+
+
+def _first_kept_entries(entries: Sequence[Entry], header_line: int) -> dict[str, str]:
+    """For each compaction the entry that it names as the first kept one."""
+    by_line = {entry.line: entry.id for entry in entries}
+    known = {entry.id for entry in entries}
+    named: dict[str, str] = {}
+    for entry in entries:
+        if not entry.is_compaction:
+            continue
+        identifier = entry.value.get("firstKeptEntryId")
+        index = entry.value.get("firstKeptEntryIndex")
+        if isinstance(identifier, str) and identifier in known:
+            named[entry.id] = identifier
+        elif isinstance(index, int) and header_line + index in by_line:
+            named[entry.id] = by_line[header_line + index]
+    return named
+
+
+def _first_kept_messages(entries: Sequence[Entry], named: Mapping[str, str]) -> dict[str, str]:
+    """For each compaction the first message on its own line at or after the entry it names.
+
+    One walk through the tree that knows the messages above the entry it stands on: the first kept
+    one is then found by how many messages stand above the named entry.
+    """
+    children: dict[str | None, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        children[entry.parent].append(entry)
+    found: dict[str, str] = {}
+    above: list[str] = []
+    messages_above: dict[str, int] = {}
+    stack = [(entry, False) for entry in children[None]]
+    while stack:
+        entry, is_done = stack.pop()
+        if is_done:
+            del messages_above[entry.id]
+            del above[len(above) - (entry.message is not None) :]
+            continue
+        messages_above[entry.id] = len(above)
+        start = messages_above.get(named.get(entry.id, ""))
+        if start is not None and start < len(above):
+            found[entry.id] = above[start]
+        if entry.message is not None:
+            above.append(entry.id)
+        stack.append((entry, True))
+        stack += [(child, False) for child in children[entry.id]]
+    return found
+
+
+def _placeholder(entry: Entry, parent: str | None) -> ImportedMessage:
+    metadata: dict[str, Any] = {"tokens_before": count(entry.value.get("tokensBefore"))}
+    if parent is not None:
+        metadata["stood_after"] = parent
+    details = entry.value.get("details")
+    names = {"files_read": "readFiles", "files_modified": "modifiedFiles"}
+    for ours, theirs in names.items():
+        if isinstance(details, dict) and isinstance(details.get(theirs), list):
+            metadata[ours] = details[theirs]
+    return placeholder(
+        key=entry.id,
+        parent=parent,
+        summary=entry.summary,
+        created_at=moment(entry.value.get("timestamp")),
+        metadata=metadata,
+    )
+
 
 NAME = "pi"
 

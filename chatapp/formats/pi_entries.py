@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from chatapp.formats.records import ImportedMessage
-from chatapp.formats.wire import (
+from chatapp.formats.reading import (
     DamagedError,
     Wire,
     content_of,
@@ -19,6 +18,7 @@ from chatapp.formats.wire import (
     tool_call,
     usage_of,
 )
+from chatapp.formats.records import ImportedMessage
 
 FINISH_REASONS = {"toolUse": "tool_calls"}
 """The stop reasons that OpenAI calls by another name; stop, length, error, aborted stay."""

@@ -1,10 +1,49 @@
-"""What every importer produces and every exporter takes: a conversation before it has rows."""
+"""What every importer returns: conversations, their messages, where they stand, and what was wrong."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+
+def placeholder(
+    *,
+    key: str,
+    parent: str | None,
+    summary: str,
+    created_at: datetime | None,
+    metadata: Mapping[str, Any],
+) -> ImportedMessage:
+    """The message that marks a stored summary; it goes right before the first kept message."""
+    return ImportedMessage(
+        key=key,
+        parent=parent,
+        wire={"role": "assistant", "content": summary},
+        kind="placeholder",
+        summary=summary,
+        created_at=created_at,
+        metadata={"type": "session_summary", **metadata},
+    )
+
+
+def place_before(
+    messages: Sequence[ImportedMessage], placeholders: Mapping[str, Sequence[ImportedMessage]]
+) -> tuple[ImportedMessage, ...]:
+    """All messages, with each list of placeholders linked in before the message of its key.
+
+    The order stays such that a parent comes before its children. Several summaries before one
+    message keep their order, so the latest stands nearest to what it kept.
+    """
+    placed: list[ImportedMessage] = []
+    for message in messages:
+        parent = message.parent
+        for summary in placeholders.get(message.key, ()):
+            placed.append(replace(summary, parent=parent))
+            parent = summary.key
+        placed.append(message if parent == message.parent else replace(message, parent=parent))
+    return tuple(placed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
-from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
-from chatapp.llm.models import ModelConfig
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.tokens import count_message
-from chatapp.wire import text_of
+from chatapp.messages.wire import text_of
 
 MAX_QUOTES = 4
 MAX_QUOTE_CHARS = 300

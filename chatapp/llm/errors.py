@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from chatapp.llm.classifier import classify
-from chatapp.llm.error_bodies import read
+from chatapp.llm.error_classifier import classify
 from chatapp.llm.error_kinds import REACTIONS, SENTENCES, ErrorKind, Reaction
-from chatapp.llm.error_numbers import numbers_of
-from chatapp.llm.messages import Reply
-from chatapp.llm.usage import plausible
-from chatapp.wire import Cleaner
+from chatapp.llm.error_parsing import numbers_of, read
+from chatapp.llm.requests import Reply
+from chatapp.llm.tokens import plausible
+from chatapp.messages.wire import Cleaner
 
 __all__ = [
     "ErrorKind",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.messages import ModelRequest, Reply
+from chatapp.llm.requests import ModelRequest, Reply
 
 
 class StreamedAnswer(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from chatapp.llm import chat, responses
+from chatapp.llm import chat_wire, responses_wire
 from chatapp.llm.errors import ModelError
-from chatapp.llm.messages import ModelRequest, OnEvent, Reply
-from chatapp.llm.models import ModelConfig
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, OnEvent, Reply
 
 
 class Wire(Protocol):
@@ -42,7 +42,7 @@ class Wire(Protocol):
         ...
 
 
-_WIRES: Mapping[str, Wire] = {"chat": chat, "responses": responses}
+_WIRES: Mapping[str, Wire] = {"chat": chat_wire, "responses": responses_wire}
 
 
 def wire_of(request: ModelRequest) -> Wire:

@@ -6,24 +6,26 @@ once, before the transaction; `tokens_through`, `message_count` and `token_total
 increments under the branch's row lock, so two writers never get one position.
 """
 
-from chatapp.transcript.appending import append
-from chatapp.transcript.branching import activate, fork
-from chatapp.transcript.inserting import (
-    insert_between,
-    message_inserted,
-    positions_changed,
-    renumber,
-)
-from chatapp.transcript.locking import lock_branches
-from chatapp.transcript.pinning import set_pinned
-from chatapp.transcript.repairing import activate_main_line, recount_tokens, repair_sums
-from chatapp.transcript.replaying import (
+from chatapp.transcript.branches import (
     Replay,
+    activate,
     branch_replayed,
+    fork,
     point_placeholder,
     replay,
 )
-from chatapp.transcript.sessions import create_session, delete_session
+from chatapp.transcript.repair import activate_main_line, recount_tokens, repair_sums
+from chatapp.transcript.writing import (
+    append,
+    create_session,
+    delete_session,
+    insert_between,
+    lock_branches,
+    message_inserted,
+    positions_changed,
+    renumber,
+    set_pinned,
+)
 
 __all__ = [
     "Replay",

@@ -13,10 +13,10 @@ from django.utils.html import format_html, strip_tags
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from chatapp.llm.models import UnknownModelError
+from chatapp.llm.registry import UnknownModelError
 from compaction.engine.profile import ProfileError
+from compaction.errors import CompactionError
 from compaction.models import CompactionRun
-from compaction.services.errors import CompactionError
 
 # What a service or a half-configured installation answers with; each text is a sentence.
 REFUSALS = (CompactionError, ProfileError, UnknownModelError, ValueError)

@@ -17,8 +17,8 @@ from chatapp.admin.parts import Section
 from chatapp.admin.wide_list import WideList
 from chatapp.formatting import when
 from compaction.admin.acting import for_each
+from compaction.limits.circuit_breaker import close
 from compaction.models import ModelBreaker
-from compaction.services.breaker import close
 
 # The list has room for so much of an error; the breaker's page has all of it.
 ERROR_CHARS = 60

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from compaction.models import CompactionRun, SessionSummary
-from compaction.ratios import RATIO_BINS, bin_q
+from compaction.statistics.ratios import RATIO_BINS, bin_q
 from compaction.vocabulary import INTERRUPTED, REASONS, SUMMARY_STATUSES
 
 # Groups of states, as the front page counts them.

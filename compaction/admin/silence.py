@@ -11,8 +11,8 @@ from datetime import timedelta
 from django.db.models import Q
 from django.utils import timezone
 
-from compaction.health import ALIVE_SECONDS
 from compaction.models import WorkerHeartbeat
+from compaction.monitoring.health import ALIVE_SECONDS
 
 
 def is_silent(worker: WorkerHeartbeat) -> bool:

@@ -19,8 +19,8 @@ from compaction.admin.acting import REFUSALS
 from compaction.admin.filters import Activity
 from compaction.admin.session.state_panel import state_panel
 from compaction.admin.tables import run_table
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState
-from compaction.services.situation import situation_of
 
 RUNS_SHOWN = 10
 

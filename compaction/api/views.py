@@ -19,6 +19,8 @@ from chatapp.api.pagination import NewestFirstPagination, TranscriptPagination
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
 from compaction.api import serializers as shapes
+from compaction.branches.snapshot import Situation, situation_of
+from compaction.errors import CompactionError
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
@@ -26,14 +28,12 @@ from compaction.models import (
     RecoveryRung,
     SessionSummary,
 )
-from compaction.services import runs
-from compaction.services.compact import compact_branch
-from compaction.services.describe import branch_facts, last_consolidated
-from compaction.services.errors import CompactionError
-from compaction.services.profiles import assign_profile, find_profile
-from compaction.services.restore import restore_summary
-from compaction.services.resummarize import estimate_compaction
-from compaction.services.situation import Situation, situation_of
+from compaction.profiles import assign_profile, find_profile
+from compaction.runs import lifecycle
+from compaction.runs.resummarize import estimate_compaction
+from compaction.runs.status import branch_facts, last_consolidated
+from compaction.runs.worker import compact_branch
+from compaction.summaries.restore import restore_summary
 
 MANUAL = CompactionRun.Trigger.MANUAL
 
@@ -90,7 +90,7 @@ class CompactView(SessionView):
             run = compact_branch(profile=profile, **arguments)
             return Response(self._json(request, run))
         situation = situation_of(session, profile=profile)
-        run = runs.request_run(
+        run = lifecycle.request_run(
             branch=situation.branch,
             profile=situation.profile_row,
             background=True,
@@ -157,7 +157,7 @@ class RunCancel(APIView):
         """Cancel; a working run stops before its next model call and stores nothing."""
         run = _find(_own_runs(request), run_id)
         try:
-            runs.cancel_run(run)
+            lifecycle.cancel_run(run)
         except CompactionError as error:
             raise Conflict(str(error)) from error
         return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)

@@ -9,16 +9,16 @@ from django.db import transaction
 
 from chatapp.models import Session
 from chatapp.transcript import lock_branches
-from compaction.doctor.cursors import check_cursor
-from compaction.doctor.findings import Finding
-from compaction.doctor.leases import check_leases
-from compaction.doctor.lines import lines_of
-from compaction.doctor.pairs import check_pairs
-from compaction.doctor.placeholders import check_placeholders
-from compaction.doctor.places import check_active_branch, check_places
-from compaction.doctor.runs import check_runs
-from compaction.doctor.summaries import check_summaries
-from compaction.doctor.sums import check_sums, check_tokens
+from compaction.doctor.branches import check_cursor, check_leases, check_runs
+from compaction.doctor.findings import Finding, lines_of
+from compaction.doctor.summaries import check_placeholders, check_summaries
+from compaction.doctor.transcript import (
+    check_active_branch,
+    check_pairs,
+    check_places,
+    check_sums,
+    check_tokens,
+)
 
 
 def examine(session_id: UUID, *, recount: bool = False) -> list[Finding]:

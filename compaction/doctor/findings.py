@@ -1,4 +1,4 @@
-"""One thing that is wrong with a session, in words, and what repairs it."""
+"""What the doctor finds, and how it looks for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
+
+from chatapp.models import Branch, Session
+from chatapp.selectors import Segment, segments
+from compaction.models import CompactionState
 
 BY_HAND = "No program can repair this: compare it with a backup."
 NOTHING = "Nothing has to be repaired."
@@ -63,3 +67,37 @@ class Finding:
             "remedy": self.remedy,
             "can_be_fixed": self.repair is not None,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One branch: `path` its stretches, its own first; `state` is None where none was stored."""
+
+    branch: Branch
+    path: list[Segment]
+    state: CompactionState | None
+
+    @property
+    def shared(self) -> list[Segment]:
+        """The stretches that belong to other branches."""
+        return self.path[1:]
+
+    @property
+    def fork(self) -> int:
+        """The position behind which the branch's own messages stand; 0 without a parent."""
+        return (self.branch.fork_position or 0) if self.shared else 0
+
+
+def lines_of(session: Session) -> list[Line]:
+    """Return the session's branches, the oldest first; two queries, however deep they fork."""
+    branches = list(Branch.objects.filter(session=session).order_by("created_at", "pk"))
+    known = {branch.pk: branch for branch in branches}
+    for branch in branches:
+        branch.session = session
+        if branch.parent_id in known:
+            branch.parent = known[branch.parent_id]
+    states = CompactionState.objects.in_bulk(list(known))
+    return [
+        Line(branch=branch, path=segments(branch), state=states.get(branch.pk))
+        for branch in branches
+    ]

@@ -7,7 +7,7 @@ change of the place is no change of what is said.
 
 from __future__ import annotations
 
-from compaction.engine.serialize import escape_tags
+from compaction.engine.strategies.prompts import escape_tags
 
 ROLES = {"system": "system", "merged_system": "system", "user_tags": "user"}
 _INTRODUCTION = (

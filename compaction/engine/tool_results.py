@@ -1,4 +1,6 @@
-"""Cutting tool results that are too long: how long they may be, which are cut, and where.
+"""What a summariser reads of messages: tool results no longer than a request would hold them.
+
+Cutting tool results that are too long: how long they may be, which are cut, and where.
 
 One set of pure functions for every scope: in a request, in a replayed branch, and before storing
 (document 004, sections 3 to 5; spec/pi_openclaw.md B2 to B6, B15). Lengths are characters, as
@@ -11,8 +13,24 @@ import enum
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from compaction.engine.types import Item
+
+
+def limited_results(items: Iterable[Item], max_chars: int | None) -> Iterator[Item]:
+    """Yield the items with tool results of at most `max_chars` characters; None cuts none.
+
+    One result that alone exceeds the summariser's window could not be summarised at all
+    (spec/pi_openclaw.md D3). Tokens stay those of the stored message, which the summary replaces.
+    """
+    for item in items:
+        if max_chars is not None and item.role == "tool" and len(item.text) > max_chars:
+            yield replace(item, text=cut_text(item.text, max_chars))
+        else:
+            yield item
+
 
 CHARS_PER_TOKEN = 4
 # Where a line ends in the last fifth of what may stay, the cut falls there.

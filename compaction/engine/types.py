@@ -1,4 +1,4 @@
-"""The engine's vocabulary: what goes in (Item), what is decided (Plan), what came out (Outcome).
+"""The engine's vocabulary: what goes in, what is decided, what came out, and what is asked for help.
 
 All of it is frozen and knows neither Django nor the network, so the rules can be tested alone.
 Token figures are tokens of whatever TokenCounter was passed in; durations are milliseconds.
@@ -7,7 +7,7 @@ Token figures are tokens of whatever TokenCounter was passed in; durations are m
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +141,39 @@ class Outcome:
     def compression_ratio(self) -> float:
         """Output tokens over input tokens: smaller is better; 0 when there was no input."""
         return self.output_tokens / self.input_tokens if self.input_tokens else 0.0
+
+
+class SummarizerOverflow(Exception):  # noqa: N818 - it is an outcome, not a fault
+    """The summariser refused the request as larger than its window: halve it and go on."""
+
+
+class SummarizerError(Exception):
+    """The summariser could not answer for another reason; halving would not help."""
+
+
+class Summarizer(Protocol):
+    """Answers one request, or raises SummarizerOverflow or SummarizerError."""
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        """Return the answer to one request, unjudged."""
+        ...
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        """Tokens of transcript that one call can take, or None when nobody knows."""
+        ...
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of a text."""
+
+    def count(self, text: str) -> int:
+        """Return 0 for the empty text and at least 1 for any other."""
+        ...
+
+
+class Clock(Protocol):
+    """Monotonic seconds."""
+
+    def __call__(self) -> float:
+        """Return the seconds since some moment that never changes."""
+        ...

@@ -23,14 +23,14 @@ from chatapp.management.console import (
     shortened,
     wrapped,
 )
+from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_q
-from chatapp.wire import content_of
+from compaction.branches.leases import state_of
+from compaction.errors import CompactionError
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.profiles import profile_of
 from compaction.selectors import newest_summaries
-from compaction.services.errors import CompactionError
-from compaction.services.leases import state_of
-from compaction.services.profiles import profile_of
 from compaction.vocabulary import reason_words
 
 BATCH = 200

@@ -12,12 +12,12 @@ from uuid import UUID
 from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, QuerySet
 
-from chatapp.llm.models import UnknownModelError
+from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
+from compaction.branches.snapshot import situation_of
+from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.services.errors import CompactionError
-from compaction.services.resummarize import estimate_redo, resummarize, summaries_to_redo
-from compaction.services.situation import situation_of
+from compaction.runs.resummarize import estimate_redo, resummarize, summaries_to_redo
 
 logger = logging.getLogger(__name__)
 ID_BATCH = 500

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from compaction.models import CompactionRun
-from compaction.reporting import Failure, Group, Period
+from compaction.statistics.report import Failure, Group, Period
 from compaction.vocabulary import reason_words
 
 

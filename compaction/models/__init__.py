@@ -2,16 +2,10 @@
 and what watches over many processes: heartbeats, breakers, totals.
 """
 
-from compaction.models.breaker import ModelBreaker
-from compaction.models.figures import DailyFigures
-from compaction.models.link import SessionSummaryMessage
-from compaction.models.profile import CompactionProfile
-from compaction.models.run import CompactionRun, CompactionStep
-from compaction.models.rung import RecoveryRung
-from compaction.models.state import CompactionState
-from compaction.models.summary import SessionSummary
-from compaction.models.totals import RunTotals
-from compaction.models.worker import WorkerHeartbeat
+from compaction.models.operations import DailyFigures, ModelBreaker, RunTotals, WorkerHeartbeat
+from compaction.models.runs import CompactionRun, CompactionStep, RecoveryRung
+from compaction.models.state import CompactionProfile, CompactionState
+from compaction.models.summaries import SessionSummary, SessionSummaryMessage
 
 __all__ = [
     "CompactionProfile",

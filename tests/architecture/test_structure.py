@@ -15,6 +15,7 @@ import pytest
 from chatapp.conf import ChatappSettings, ModelSettings, ServerSettings
 from compaction.conf import CompactionSettings
 from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
+from tests.sequences import SEQUENCES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPOSITION_ROOT = {"chatapp/settings.py", "chatapp/urls.py"}
@@ -125,11 +126,9 @@ def test_the_settings_read_variables():
     assert {"SECRET_KEY", "DATABASE_URL", "SUMMARY_MESSAGE_LIMIT"} <= variables()
 
 
-def test_every_variable_has_a_row_in_the_readme():
-    readme = ROOT / "README.md"
-    if not readme.is_file():
-        pytest.skip("README.md is not written yet: no table of settings to compare with")
-    rows = [line for line in readme.read_text().splitlines() if line.startswith("|")]
+def test_every_variable_has_a_row_in_the_table_of_settings():
+    page = (ROOT / "docs/settings.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("|")]
     missing = {name for name in variables() if not any(f"`{name}`" in row for row in rows)}
     assert missing == set()
 
@@ -145,7 +144,52 @@ def test_the_migrations_are_complete(db):
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
-def test_every_picture_of_the_readme_is_there():
-    named = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text())
-    assert len(named) == 3
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+MOST_README_WORDS = 900
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= MOST_README_WORDS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_and_picture_of_the_documents_is_there(page):
+    missing = [target for target in links_of(page) if not is_there(page, target)]
+    assert missing == []
+
+
+def test_every_picture_of_the_documents_is_shown_somewhere():
+    shown = {(page.parent / target).resolve() for page in PAGES for target in links_of(page)}
+    pictures = set((ROOT / "docs/pictures").iterdir())
+    assert pictures - shown == set()
+
+
+def test_the_sequence_pictures_are_those_that_their_module_draws():
+    drawn = {name: picture.svg() for name, picture in SEQUENCES.items()}
+    assert {name: (ROOT / "docs/pictures" / name).read_text() for name in drawn} == drawn
+
+
+def links_of(page: Path) -> list[str]:
+    """Return the addresses of a document's links and pictures that are no web addresses."""
+    found = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
+    return [target for target in found if not target.startswith(("http:", "https:"))]
+
+
+def is_there(page: Path, target: str) -> bool:
+    """Return whether a link's file exists and has the heading that the link names."""
+    name, _, anchor = target.partition("#")
+    file = (page.parent / name).resolve() if name else page
+    if not file.exists():
+        return False
+    return not anchor or anchor in anchors_of(file)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in headings}
+
+
+def without_code(text: str) -> str:
+    """Return a document without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)

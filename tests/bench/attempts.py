@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatapp.models import Branch, Message, Session
-from compaction.engine.prompts import system_prompt
+from compaction.engine.strategies.prompts import system_prompt
 from compaction.models import CompactionRun, CompactionStep
 from tests.bench.texts import Piece
 

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from chatapp.models import Session
 from compaction.models import CompactionRun, SessionSummaryMessage
-from compaction.services.compact import compact_branch
+from compaction.runs.worker import compact_branch
 from tests.bench.conversations import fresh, stored
 from tests.bench.instant import ANSWER, WINDOW
 from tests.bench.measure import Row, Spent, peak_megabytes, spending

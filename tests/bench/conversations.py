@@ -9,12 +9,12 @@ from typing import Any
 from django.contrib.auth import get_user_model
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.llm.tokens import TokenCounter
 from chatapp.models import Message, Session
 from chatapp.selectors import counter_of, path_messages
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
-from compaction.services.profiles import assign_profile
+from compaction.profiles import assign_profile
 from tests.bench.texts import Phrases, turn_columns
 
 SUMMARY = "## Decisions\nThe parts ship in March; the budget is 40 000 and stays. " * 8

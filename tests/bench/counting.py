@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from chatapp.formats import UnknownFormatError, parse
-from chatapp.llm.encodings import EncodingUnavailableError
-from chatapp.llm.estimate import EstimateCounter
+from chatapp.llm.encodings import EncodingUnavailableError, EstimateCounter
 from chatapp.llm.tokens import TiktokenCounter
-from chatapp.wire import text_of
+from chatapp.messages.wire import text_of
 from tests.bench.measure import Row
 from tests.bench.sizes import Sizes
 

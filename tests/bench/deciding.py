@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chatapp import transcript
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
+from compaction.branches.leases import ensure_state
+from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionState
-from compaction.services.leases import ensure_state
-from compaction.services.situation import situation_of
 from tests.bench.conversations import fresh, stored, summarise_all_but
 from tests.bench.instant import ANSWER
 from tests.bench.measure import Row, cpu, repeat
@@ -58,5 +59,5 @@ def _two_queries(session: Session) -> None:
 def _decide_and_cut(session: Session) -> None:
     """Ask whether a compaction is due, and where it would cut whether or not."""
     situation = situation_of(session, state=ensure_state(session.branch))
-    _ = situation.decision
-    situation.plan()
+    _ = decision_of(situation)
+    plan_of(situation)

@@ -44,7 +44,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def fill(*, messages: int, summaries: int, sessions: int, seed: int = 3) -> Any:
     """Store the rows; a quarter of the messages stands in one session, which is returned."""
-    from compaction.demo.account import ensure_operator
+    from compaction.demo.preparing import ensure_operator
 
     operator = ensure_operator()
     maker = _maker(operator.user, random.Random(seed))
@@ -79,9 +79,9 @@ def _maker(operator: Any, chance: random.Random) -> Any:
     from django.db.models import Max
     from django.utils import timezone
 
-    from chatapp.llm.models import get_model
+    from chatapp.llm.registry import get_model
     from compaction.models import CompactionStep
-    from compaction.services.profiles import find_profile
+    from compaction.profiles import find_profile
     from tests.bench.rows import Maker
     from tests.bench.texts import Phrases
 
@@ -120,7 +120,7 @@ def _add_unfinished(session: Any) -> None:
     """Add what waits and what works now: the newest rows of the list of runs."""
     from chatapp.models import Session
     from compaction.models import CompactionRun
-    from compaction.services.profiles import find_profile
+    from compaction.profiles import find_profile
 
     others = Session.objects.exclude(pk=session.pk).order_by("-created_at")[:5]
     for number, other in enumerate(others):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from chatapp.importing import import_file
-from chatapp.llm.models import get_model
+from chatapp.llm.registry import get_model
+from chatapp.transfer import import_file
 from tests.bench.conversations import owner, wires
 from tests.bench.measure import Row, peak_megabytes, spending
 from tests.bench.sizes import Sizes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from chatapp.llm.messages import ModelRequest, OnEvent, Reply, ignore_event
-from chatapp.llm.models import ModelConfig
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 
 ANSWER = "That is done: the report is in build/report.html and all 214 checks are green. " * 3
 # Windows are large, so that one call takes in whatever a benchmark compacts.

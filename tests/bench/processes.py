@@ -24,7 +24,7 @@ from tests.queue.processes import descendants
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 30
 COMPACTING = "compaction.backend.CompactionBackend"
-PLAIN = "chatapp.context.FullHistoryBackend"
+PLAIN = "chatapp.context.backend.FullHistoryBackend"
 
 
 def environment(

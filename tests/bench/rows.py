@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatapp.llm.tokens import TokenCounter
-from chatapp.models import Branch, Message, Session
-from chatapp.models.message import POSITION_STEP
-from compaction.engine.prompts import PROMPT_VERSION
+from chatapp.models import POSITION_STEP, Branch, Message, Session
+from compaction.engine.strategies.prompts import PROMPT_VERSION
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
@@ -19,7 +18,7 @@ from compaction.models import (
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.services.store import ALGORITHM, PLACEHOLDER_NOTICE
+from compaction.summaries.storing import ALGORITHM, PLACEHOLDER_NOTICE
 from tests.bench.attempts import PROMPTS, Attempts
 from tests.bench.texts import Phrases, turn_columns
 

@@ -16,10 +16,10 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
-from chatapp.context import context_backend, tell
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend, tell
 from chatapp.models import Session
 from chatapp.selectors import active_branch
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun
 from tests.bench.conversations import fresh, summarise_next, windowed
 from tests.bench.instant import ANSWER

@@ -7,9 +7,9 @@ from functools import partial
 
 from django.db import connection
 
-from chatapp.drafts import Draft
 from chatapp.models import Session
-from chatapp.turns import Turn, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import Turn, run_turn
 from tests.bench.conversations import fresh, stored, summarise_all_but
 from tests.bench.measure import Row, Spent, cpu, repeat, wall
 from tests.bench.sizes import Sizes

@@ -43,7 +43,7 @@ def test_a_row_that_the_issue_has_an_aim_for_says_it(theme):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_filled_database_has_right_sums(capsys):
-    from chatapp.context import context_backend
+    from chatapp.context.backend import context_backend
     from chatapp.models import Branch
     from chatapp.selectors import rebuild_sums
     from compaction.models import CompactionState, SessionSummary

@@ -16,9 +16,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from chatapp.drafts import Draft
 from chatapp.models import Session
-from chatapp.turns import Turn, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import Turn, run_turn
 from compaction.models import CompactionRun
 from tests.bench.compacting import SCRIPT
 from tests.bench.conversations import fresh, summarise_next, windowed

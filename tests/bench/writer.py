@@ -96,10 +96,10 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
 def _in_process(job: dict[str, Any]) -> Callable[[str], None]:
     """Return what the API's view does: read the session, append, tell the context backend."""
     from chatapp import transcript
-    from chatapp.context import context_backend, tell
-    from chatapp.drafts import Draft
+    from chatapp.context.backend import context_backend, tell
     from chatapp.models import Session
     from chatapp.selectors import active_branch
+    from chatapp.transcript.writing import Draft
     from tests.bench.conversations import fresh
 
     known = Session(pk=UUID(job["session"]))

@@ -19,16 +19,16 @@ from types import ModuleType
 from typing import Any
 
 from chatapp import transcript
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
-from chatapp.llm.models import get_model
+from chatapp.context.backend import context_backend
+from chatapp.llm.registry import get_model
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, Session
-from chatapp.turns import Turn, TurnResult, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import Turn, TurnResult, run_turn
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.compact import compact_branch
-from compaction.services.profiles import save_profile
-from compaction.services.situation import situation_of
+from compaction.profiles import save_profile
+from compaction.runs.worker import compact_branch
 from tests.factories import SessionFactory, profile, talk
 from tests.fakes.model_server import Call, ModelServer
 

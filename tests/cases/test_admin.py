@@ -11,8 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from chatapp.models import Branch, Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from compaction.models import SessionSummary, SessionSummaryMessage
 from tests.factories import UserFactory
 

@@ -19,8 +19,8 @@ from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun, SessionSummary
 from tests.cases.support import (
     add,
@@ -244,7 +244,7 @@ def test_b46_what_cannot_be_read_is_400_whatever_is_accepted(cases, play, api, o
 
 @pytest.mark.django_db
 def test_b46_a_running_turn_gives_409_before_the_stream_starts(cases, play, api, owner):
-    from chatapp.turn_lease import TurnLease
+    from chatapp.turns.service import TurnLease
 
     case = cases("B46")
     play(case.script)

@@ -16,14 +16,15 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from chatapp.models import Session
-from compaction import queue, tasks
+from compaction import tasks
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import compact as compact_service
-from compaction.services.compact import check_branch, execute_run
-from compaction.services.runs import request_run
-from compaction.services.situation import situation_of
-from compaction.services.sweep import sweep_runs
-from compaction.summarizer import ModelSummarizer
+from compaction.runs import queue
+from compaction.runs import worker as compact_service
+from compaction.runs.lifecycle import request_run
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import check_branch, execute_run
+from compaction.summaries.summarizer import ModelSummarizer
 from tests.cases.conftest import QuickServer
 from tests.cases.support import (
     add,

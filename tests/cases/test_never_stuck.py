@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend
 from chatapp.models import Branch, Incident, Message
 from chatapp.transcript import append
-from chatapp.turns import TurnFailedError
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import TurnFailedError
 from compaction.models import CompactionRun, RecoveryRung, SessionSummary
 from tests.cases.support import (
     add,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from chatapp.models import Message
 from compaction.models import CompactionRun, SessionSummary
 from tests.cases.support import (

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from compaction import tasks
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
 from tests.cases.support import (
     add,
     ask,

@@ -9,10 +9,10 @@ from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.urls import reverse
 
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from chatapp.models import Message
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
-from compaction.services.resummarize import resummarize
+from compaction.runs.resummarize import resummarize
 from tests.cases.support import (
     add,
     ask,

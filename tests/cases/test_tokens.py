@@ -8,14 +8,13 @@ import socket
 
 import pytest
 
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from chatapp.llm import tokens
-from chatapp.llm.encodings import EncodingUnavailableError
-from chatapp.llm.estimate import EstimateCounter
-from chatapp.llm.models import get_model
+from chatapp.llm.encodings import EncodingUnavailableError, EstimateCounter
+from chatapp.llm.registry import get_model
 from chatapp.llm.tokens import TiktokenCounter, count_message, reset_counters
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.compact import check_branch
+from compaction.runs.worker import check_branch
 from tests.cases.support import (
     add,
     ask,

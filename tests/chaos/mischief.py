@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection
 from django_q.tasks import async_task
 
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.sweep import sweep_runs
+from compaction.runs.sweep import sweep_runs
 from tests.chaos.ledger import Ledger
 from tests.chaos.model import UnsteadyModel
 from tests.chaos.processes import STOP_SECONDS, Part, children_at_work

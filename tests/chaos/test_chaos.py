@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from chatapp.models import Message
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
-from compaction.services.compact import compact_branch
+from compaction.runs.worker import compact_branch
 from tests.chaos.checks import (
     Done,
     Request,

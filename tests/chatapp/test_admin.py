@@ -17,8 +17,7 @@ from chatapp import transcript
 from chatapp.admin.filters import hex_range
 from chatapp.admin.paging import AheadPaginator
 from chatapp.formatting import place
-from chatapp.models import Branch, Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from tests.factories import SessionFactory, UserFactory, call, result, store
 
 pytestmark = pytest.mark.django_db

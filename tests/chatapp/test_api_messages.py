@@ -7,8 +7,8 @@ import json
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, call, result, store, talk
 
@@ -160,7 +160,7 @@ def test_appending_takes_at_most_six_queries_and_the_backends_look(
     api, session, settings, django_assert_max_num_queries
 ):
     settings.CHATAPP = settings.CHATAPP | {
-        "CONTEXT": {"BACKEND": "chatapp.context.FullHistoryBackend"}
+        "CONTEXT": {"BACKEND": "chatapp.context.backend.FullHistoryBackend"}
     }
     store(session, talk(5))
     savepoint = 2  # of the test's own transaction

@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from chatapp.api.serializers import SessionSerializer
 from chatapp.models import Branch, Message, Session
-from chatapp.turn_lease import TurnLease
+from chatapp.turns.service import TurnLease
 from tests.factories import SessionFactory, UserFactory, call, result, store, talk
 
 SESSIONS = "/api/v1/sessions/"

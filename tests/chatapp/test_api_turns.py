@@ -9,11 +9,11 @@ from django.core.cache import cache
 from rest_framework.throttling import ScopedRateThrottle
 
 from chatapp.models import Message, Session
-from chatapp.turn_lease import TurnLease
+from chatapp.turns.service import TurnLease
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, call, result, store, talk
 
-FULL_HISTORY = {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}
+FULL_HISTORY = {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}}
 
 
 @pytest.fixture

@@ -85,7 +85,8 @@ def test_e005_a_token_counter_that_does_not_exist(chatapp):
 
 
 @pytest.mark.parametrize(
-    "context", [{"BACKEND": "chatapp.nowhere.Backend"}, {}, {"BACKEND": "chatapp.context.silent"}]
+    "context",
+    [{"BACKEND": "chatapp.nowhere.Backend"}, {}, {"BACKEND": "chatapp.context.backend.silent"}],
 )
 def test_e006_a_context_backend_that_cannot_be_used(chatapp, context):
     chatapp(CONTEXT=context)

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from chatapp.llm import client
-from chatapp.llm.client import OpenAIModel
+from chatapp.llm import openai_client
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.messages import ModelRequest, Reply
-from chatapp.llm.models import all_models
-from chatapp.llm.usage import context_tokens
+from chatapp.llm.openai_client import OpenAIModel
+from chatapp.llm.registry import all_models
+from chatapp.llm.requests import ModelRequest, Reply
+from chatapp.llm.tokens import context_tokens
 from tests.fakes.model_server import ModelServer
 
 OVERFLOW = {
@@ -39,7 +39,7 @@ HELLO = ({"role": "user", "content": "hello"},)
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -153,11 +153,11 @@ def test_an_outage_is_tried_again(ask, failure):
 def test_an_outage_that_lasts_ends_after_four_requests(ask):
     error, server, _ = ask(*[{"error": HTML_502}] * 9)
     assert (error.kind, error.status) == (ErrorKind.UNAVAILABLE, 502)
-    assert len(server.calls) == client.MAX_ATTEMPTS == 4
+    assert len(server.calls) == openai_client.MAX_ATTEMPTS == 4
 
 
 def test_the_sdk_adds_no_requests_of_its_own(ask, monkeypatch):
-    monkeypatch.setattr(client, "MAX_ATTEMPTS", 1)
+    monkeypatch.setattr(openai_client, "MAX_ATTEMPTS", 1)
     _, server, _ = ask(*[{"error": HTML_502}] * 9)
     assert len(server.calls) == 1
 

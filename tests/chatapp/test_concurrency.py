@@ -10,11 +10,10 @@ import pytest
 from django.db import connections, transaction
 
 from chatapp import transcript
-from chatapp.drafts import Draft, SessionDeletedError
-from chatapp.importing import import_file
 from chatapp.models import Message, Session
-from chatapp.turn_lease import TurnInProgressError
-from chatapp.turns import Turn, run_turn
+from chatapp.transcript.writing import Draft, SessionDeletedError
+from chatapp.transfer import import_file
+from chatapp.turns.service import Turn, TurnInProgressError, run_turn
 from tests.chatapp.test_transcript import PLACEHOLDER, check_all_sums
 from tests.factories import SessionFactory, store, talk
 

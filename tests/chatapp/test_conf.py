@@ -9,14 +9,14 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import ValidationError
 
 from chatapp.conf import ChatappSettings, chatapp_settings, local_secret_key
-from chatapp.context import FullHistoryBackend, context_backend
-from chatapp.llm.models import UnknownModelError, all_models, get_model
+from chatapp.context.backend import FullHistoryBackend, context_backend
+from chatapp.llm.registry import UnknownModelError, all_models, get_model
 
 
 def test_every_key_has_a_default(settings):
     settings.CHATAPP = {}
     assert chatapp_settings.turn_seconds == 300
-    assert chatapp_settings.context["BACKEND"] == "chatapp.context.FullHistoryBackend"
+    assert chatapp_settings.context["BACKEND"] == "chatapp.context.backend.FullHistoryBackend"
 
 
 def test_a_key_that_nothing_reads_is_refused_with_those_that_exist(settings):
@@ -53,7 +53,7 @@ def test_without_a_key_the_default_is_the_embedded_model():
 
 def test_the_context_backend_is_made_anew_when_the_setting_changes(settings):
     settings.CHATAPP = settings.CHATAPP | {
-        "CONTEXT": {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {"a": 1}}
+        "CONTEXT": {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {"a": 1}}
     }
     assert isinstance(context_backend, FullHistoryBackend)
     assert context_backend.options == {"a": 1}

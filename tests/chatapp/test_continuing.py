@@ -7,7 +7,7 @@ import pytest
 from chatapp import transcript
 from chatapp.models import Incident, Message, Session
 from chatapp.selectors import path_messages
-from chatapp.turns import Turn, run_turn
+from chatapp.turns.service import Turn, run_turn
 from tests.factories import SessionFactory, call, result, store, talk, user
 
 PREVIOUS = {"purpose": "chat", "has_previous_response": True}
@@ -84,7 +84,7 @@ def fork_back(session: Session) -> None:
 def pin_nothing_but_insert(session: Session) -> None:
     branch = Session.objects.get(pk=session.pk).branch
     first = path_messages(branch)[0]
-    from chatapp.drafts import Draft
+    from chatapp.transcript.writing import Draft
 
     transcript.insert_between(branch, after=first.position, draft=Draft(wire=user("between")))
 
@@ -192,8 +192,8 @@ def test_the_context_is_shown_as_the_sessions_wire_sends_it(session, model_serve
 
 
 def test_the_body_of_the_next_request_is_that_of_the_sessions_wire(session, model_server):
-    from chatapp.context import context_backend
-    from chatapp.outgoing import body_of
+    from chatapp.context.backend import context_backend
+    from chatapp.turns.request import body_of
 
     store(session, [user("one")])
     fresh = Session.objects.get(pk=session.pk)
@@ -212,7 +212,7 @@ def test_an_answer_of_another_server_is_not_gone_on_from(session, server, use_mo
 def test_an_id_that_is_too_long_to_be_stored_is_not_sent_back_cut(session, server):
     Message.objects.all().delete()
     answer = say(session, user("one"))
-    from chatapp.drafts import Draft
+    from chatapp.transcript.writing import Draft
 
     draft = Draft(wire={"role": "assistant", "content": "x"}, response_id="r" * 201)
     (row,) = transcript.append(session.branch, [draft])

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chatapp.context import FullHistoryBackend, context_backend
-from chatapp.exporting import export_json, export_jsonl
-from chatapp.importing import import_file
+from chatapp.context.backend import FullHistoryBackend, context_backend
 from chatapp.models import Message, Session
 from chatapp.selectors import path_messages
+from chatapp.transfer import export_json, export_jsonl, import_file
 from tests.chatapp.test_transcript import check_all_sums
 from tests.conftest import SHARED
 from tests.fakes.strict_checker import faults

@@ -6,8 +6,8 @@ import pytest
 
 from chatapp.llm.embedded import NOTICE, EmbeddedModel
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.messages import ModelRequest, Reply
-from chatapp.llm.models import ModelConfig
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, Reply
 
 TALK = (
     {"role": "system", "content": "You are a clerk."},

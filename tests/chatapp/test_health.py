@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from chatapp import checks
 from chatapp.health import Part
-from compaction import queue
 from compaction.models import WorkerHeartbeat
+from compaction.runs import queue
 from tests.fakes.silent_server import SilentServer
 
 SECRET = "postgres://palimpsest:hunter2@db.internal/palimpsest"
@@ -59,7 +59,7 @@ def beat(db):
 
 @pytest.fixture
 def broker_answers(monkeypatch):
-    monkeypatch.setattr("compaction.queue.ping", lambda: None)
+    monkeypatch.setattr("compaction.runs.queue.ping", lambda: None)
 
 
 def text_of(name: str) -> str:
@@ -172,7 +172,7 @@ def test_a_broker_that_does_not_answer_is_said(parts, monkeypatch, caplog):
         raise ConnectionError("redis://:hunter2@cache:6379")
 
     parts("broker")
-    monkeypatch.setattr("compaction.queue.ping", refuse)
+    monkeypatch.setattr("compaction.runs.queue.ping", refuse)
     response = Client().get("/readyz")
     assert response.status_code == 503
     assert "The queue's broker does not answer" in response.content.decode()

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from chatapp.lessons import taught
-from chatapp.llm.models import get_model
+from chatapp.llm.learned_limits import taught
+from chatapp.llm.registry import get_model
 from chatapp.models import Incident, Lesson, Session
 from tests.factories import SessionFactory, UserFactory
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from chatapp.assembling import Account
-from chatapp.lessons import forget_window, learn_from_error, learn_from_usage, taught
+from chatapp.context.assembly import Account
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.models import ModelConfig
+from chatapp.llm.learned_limits import forget_window, learn_from_error, learn_from_usage, taught
+from chatapp.llm.registry import ModelConfig
 from chatapp.models import Lesson
 
 pytestmark = pytest.mark.django_db

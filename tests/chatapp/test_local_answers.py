@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatapp.llm import chat
+from chatapp.llm import chat_wire
 from chatapp.llm.errors import ErrorKind, from_body
 from chatapp.models import Message
 from tests.factories import SessionFactory
@@ -52,7 +52,7 @@ def test_its_refusal_of_a_long_request_is_an_overflow():
 
 
 def test_a_window_that_fills_during_the_answer_is_no_overflow():
-    reply = chat.reply_of(WINDOW_FULL)
+    reply = chat_wire.reply_of(WINDOW_FULL)
     assert (reply.finish_reason, reply.text) == ("length", "assistant\nassistant")
     assert reply.usage is not None
     assert reply.usage["total_tokens"] == 512

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.exporting import export_json
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, MessageOriginal
-from chatapp.originals import whole_content
-from chatapp.selectors import counter_of
+from chatapp.selectors import counter_of, whole_content
+from chatapp.transfer import export_json
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, result, store, user
 

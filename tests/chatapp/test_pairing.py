@@ -8,7 +8,7 @@ from copy import deepcopy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatapp.pairing import MISSING_RESULT, answers, strict
+from chatapp.messages.pairing import MISSING_RESULT, answers, strict
 from tests.factories import call, result
 from tests.fakes.strict_checker import faults
 

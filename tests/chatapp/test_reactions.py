@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from chatapp.adjustments import IMAGE_LEFT_OUT
 from chatapp.models import Incident, Lesson, Message, Session
-from chatapp.turns import Turn, TurnFailedError, run_turn
+from chatapp.turns.adaptations import IMAGE_LEFT_OUT
+from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from tests.factories import SessionFactory, call, result, store, talk, user
 from tests.fakes.model_server import text_of
 from tests.fakes.strict_checker import faults

@@ -8,9 +8,9 @@ import pytest
 from django.db import connections
 
 from chatapp import transcript
-from chatapp.drafts import Draft, TranscriptError
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import active_branch, path_messages
+from chatapp.transcript.writing import Draft, TranscriptError
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, result, store, talk, user
 

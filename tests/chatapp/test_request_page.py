@@ -16,10 +16,10 @@ from django.urls import reverse
 from django.utils.html import strip_tags
 
 from chatapp.admin.request_page import shown_ends
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
-from chatapp.outgoing import body_of
-from chatapp.turns import Turn, run_turn
+from chatapp.turns.request import body_of
+from chatapp.turns.service import Turn, run_turn
 from compaction.models import SessionSummary
 from tests.alone import assert_works_alone
 from tests.compaction.session_page import ATTACK, ESCAPED, grow
@@ -231,7 +231,7 @@ def test_a_session_without_a_branch_is_a_sentence(owner, admin_client):
 
 def test_everything_is_sent_where_the_whole_history_is(session, admin_client, settings):
     settings.CHATAPP = settings.CHATAPP | {
-        "CONTEXT": {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}
+        "CONTEXT": {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}}
     }
     store(session, [{"role": "system", "content": "A rule."}, *talk(3)])
     lines = shown(admin_client.get(page_of(session)).text)

@@ -12,12 +12,11 @@ import pytest
 from django.db import connections
 from rest_framework.authtoken.models import Token
 
-from chatapp import runner
-from chatapp.drafts import Draft
 from chatapp.models import Message, Session
 from chatapp.transcript import append
-from chatapp.turn_lease import TurnLease
-from chatapp.turns import Turn, begin_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns import streaming
+from chatapp.turns.service import Turn, TurnLease, begin_turn
 from tests.factories import SessionFactory, call
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,7 +26,7 @@ CHAT = {"purpose": "chat"}
 @pytest.fixture
 def full_history(settings):
     settings.CHATAPP = settings.CHATAPP | {
-        "CONTEXT": {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}
+        "CONTEXT": {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}}
     }
 
 
@@ -168,13 +167,13 @@ def test_a_fault_of_our_own_is_an_event_without_its_details(chat, settings):
 
 def test_a_turn_that_cannot_be_started_gives_its_lease_back(owner, settings):
     settings.CHATAPP = settings.CHATAPP | {"STREAM_THREADS": 0}
-    runner._pool.cache_clear()
+    streaming._pool.cache_clear()
     session = SessionFactory(owner=owner)
     begun = begin_turn(
         Turn(session=session, drafts=[Draft(wire={"role": "user", "content": "hello"})])
     )
     with pytest.raises(ValueError, match="max_workers"):
-        runner.start_turn(begun, runner.EventQueue())
+        streaming.start_turn(begun, streaming.EventQueue())
     TurnLease(session).take()
 
 

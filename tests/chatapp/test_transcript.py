@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
 from chatapp import selectors, transcript
-from chatapp.drafts import Draft, KeyReusedError, TranscriptError
-from chatapp.models import Branch, Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.messages.wire import InvalidMessageError
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import group_of, path_q
 from chatapp.transcript import positions_changed
-from chatapp.wire import InvalidMessageError
+from chatapp.transcript.writing import Draft, KeyReusedError, TranscriptError
 from tests.factories import SessionFactory, UserFactory, call, result, store, talk
 
 PLACEHOLDER = Draft(

@@ -9,21 +9,22 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from chatapp.answering import NothingToAnswerError
-from chatapp.context import BaseContextBackend, Recovery, context_backend
-from chatapp.drafts import Draft
-from chatapp.llm import client
+from chatapp.context.backend import BaseContextBackend, Recovery, context_backend
+from chatapp.llm import openai_client
 from chatapp.llm.errors import ErrorKind
-from chatapp.llm.models import UnknownModelError
+from chatapp.llm.registry import UnknownModelError
+from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Message, Session
-from chatapp.turn_lease import TurnInProgressError, TurnLease
-from chatapp.turns import (
+from chatapp.transcript.writing import Draft
+from chatapp.turns.attempts import NothingToAnswerError
+from chatapp.turns.service import (
     Turn,
     TurnFailedError,
+    TurnInProgressError,
+    TurnLease,
     begin_turn,
     run_turn,
 )
-from chatapp.wire import InvalidMessageError
 from tests.alone import assert_works_alone
 from tests.factories import SessionFactory, call, result, store, talk
 
@@ -40,9 +41,9 @@ def user(text: str) -> Draft:
 @pytest.fixture(autouse=True)
 def full_history(settings, queued, monkeypatch):
     """These turns send everything: what compaction adds is tested with compaction."""
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.01)
     settings.CHATAPP = settings.CHATAPP | {
-        "CONTEXT": {"BACKEND": "chatapp.context.FullHistoryBackend", "OPTIONS": {}}
+        "CONTEXT": {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}}
     }
 
 

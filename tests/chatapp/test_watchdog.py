@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from chatapp.llm.client import OpenAIModel
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.messages import ModelRequest
-from chatapp.llm.models import all_models
+from chatapp.llm.openai_client import OpenAIModel
+from chatapp.llm.registry import all_models
+from chatapp.llm.requests import ModelRequest
 
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n"
@@ -67,7 +67,7 @@ class TricklingServer:
 
 def models(server: TricklingServer) -> dict:
     entry = {
-        "BACKEND": "chatapp.llm.client.OpenAIModel",
+        "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
         "NAME": "m",
         "CONTEXT_WINDOW": 8000,
         "BASE_URL": server.url,

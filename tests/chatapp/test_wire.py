@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatapp.models import Message
-from chatapp.wire import (
+from chatapp.messages.wire import (
     Cleaner,
     InvalidMessageError,
     content_of,
@@ -19,6 +18,7 @@ from chatapp.wire import (
     text_size,
     to_wire,
 )
+from chatapp.models import Message
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 

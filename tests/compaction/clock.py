@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
 from tests.factories import SessionFactory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

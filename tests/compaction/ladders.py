@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from chatapp.models import Session
 from compaction.models import CompactionRun, RecoveryRung
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
 
 # Long past, so that a row of this moment never comes after one of now.
 START = datetime(2024, 2, 28, 12, 0, 0, tzinfo=UTC)

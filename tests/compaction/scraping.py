@@ -11,5 +11,5 @@ AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 def let_scrape(settings: Any, monkeypatch: Any, *, tasks: int = 0) -> None:
     """Let `/metrics` be read with the token; so many tasks wait in the broker."""
     settings.METRICS_TOKEN = TOKEN
-    monkeypatch.setattr("compaction.queue.ping", lambda: None)
-    monkeypatch.setattr("compaction.queue.waiting_tasks", lambda: tasks)
+    monkeypatch.setattr("compaction.runs.queue.ping", lambda: None)
+    monkeypatch.setattr("compaction.runs.queue.waiting_tasks", lambda: tasks)

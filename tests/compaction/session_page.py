@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.html import strip_tags
 
-from chatapp.models import Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Message, Session
 
 # Markup, the end of a drawing, a bidi override, and a word of 5 000 characters.
 ATTACK = "<script>alert(1)</script></svg></title>\"'&\u202egnp.exe " + "w" * 5000

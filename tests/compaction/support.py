@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
-from chatapp.turns import Turn, TurnResult, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState
-from compaction.services.compact import compact_branch, execute_run
-from compaction.summarizer import ModelSummarizer
+from compaction.runs.worker import compact_branch, execute_run
+from compaction.summaries.summarizer import ModelSummarizer
 
 # No trigger fires by itself: what a test asks for is the only compaction.
 NEVER = {"message_limit": 0, "max_context_tokens": 0}

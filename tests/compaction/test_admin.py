@@ -16,8 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from chatapp.models import Branch, Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
@@ -28,8 +27,8 @@ from compaction.models import (
     SessionSummaryMessage,
     WorkerHeartbeat,
 )
-from compaction.services.compact import compact_branch
-from compaction.services.profiles import find_profile, save_profile
+from compaction.profiles import find_profile, save_profile
+from compaction.runs.worker import compact_branch
 from tests.factories import SessionFactory, profile, talk
 
 pytestmark = pytest.mark.django_db

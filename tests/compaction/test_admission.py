@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from compaction.limits.circuit_breaker import close
 from compaction.models import CompactionRun, CompactionState, ModelBreaker, SessionSummary
-from compaction.services.breaker import close
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.profiles import save_profile
-from compaction.services.sweep import sweep_runs
+from compaction.profiles import save_profile
+from compaction.runs.scheduling import check_branch
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, say, state
 from tests.factories import SessionFactory, UserFactory, profile, store, talk, user
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
+from chatapp.transcript.writing import Draft
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.restore import restore_summary
-from compaction.services.situation import situation_of
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, held_worker, say, sent, state, stored, texts
 from tests.factories import SessionFactory, profile, store, talk, user
 
@@ -220,11 +220,11 @@ def test_a_draft_that_was_made_from_something_else_is_discarded(session, change)
 def test_a_draft_is_not_published_while_another_worker_holds_the_branch(session):
     import uuid
 
-    from compaction.services.leases import Lease, ensure_state
+    from compaction.branches.leases import Lease, ensure_state
 
     ahead(publish_when_needed=True)
     made = draft(session)
-    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     ahead(publish_when_needed=True, message_limit=40)
     say(session, "a question")
     made.refresh_from_db()

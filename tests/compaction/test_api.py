@@ -7,8 +7,8 @@ import uuid
 import pytest
 from rest_framework.test import APIClient
 
+from compaction.branches.leases import Lease, ensure_state
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.leases import Lease, ensure_state
 from tests.compaction.support import NEVER, compact, sent, state
 from tests.factories import SessionFactory, UserFactory, profile, store, talk
 
@@ -141,7 +141,7 @@ def test_compact_refuses_what_it_cannot_use(api, url, body, field):
 
 
 def test_a_busy_branch_answers_with_a_skipped_run(api, url, session):
-    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     body = post(api, f"{url}/compact/", {"wait": True}).json()
     assert (body["status"], body["error_code"]) == ("skipped", "busy")
 
@@ -163,7 +163,7 @@ def test_the_state_says_where_the_cursor_stands_and_what_comes_next(api, url, se
 
 
 def test_the_state_shows_a_worker(api, url, session):
-    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     body = api.get(f"{url}/compaction/").json()
     assert body["is_consolidating"] is True
     assert body["lease_expires_at"] is not None
@@ -298,7 +298,7 @@ def test_restoring_under_newer_ones_is_a_conflict_unless_they_go_too(api, sessio
 
 
 def test_restoring_a_leased_branch_is_a_conflict(api, session, summary):
-    Lease.take(session.branch.pk, uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
     assert is_problem(post(api, f"/api/v1/summaries/{summary.pk}/restore/"), 409)
 
 

@@ -12,10 +12,10 @@ from django.urls import reverse
 from chatapp.admin.timeline.entries import read_timeline
 from chatapp.models import Session
 from compaction.admin.timeline.sources import TIMELINE_SOURCES
+from compaction.branches.leases import ensure_state
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.compact import compact_branch
-from compaction.services.leases import ensure_state
-from compaction.services.profiles import save_profile
+from compaction.profiles import save_profile
+from compaction.runs.worker import compact_branch
 from tests.compaction.session_page import drawing_on, fates_on, meter_on, plain, titles_in
 from tests.compaction.session_page import page_of as session_page
 from tests.compaction.support import state

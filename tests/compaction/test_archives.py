@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionState, ModelBreaker, SessionSummary
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.restore import restore_summary
-from compaction.services.resummarize import resummarize
-from compaction.services.situation import situation_of
+from compaction.runs.resummarize import resummarize
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
+from compaction.summaries.restore import restore_summary
 from tests.compaction.clock import Conversation
 from tests.compaction.support import say, sent, texts
 from tests.compaction.test_window import failing, window

@@ -9,12 +9,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
-from chatapp.context import context_backend
-from chatapp.models import Branch, Message
-from chatapp.models.message import POSITION_STEP
+from chatapp.context.backend import context_backend
+from chatapp.models import POSITION_STEP, Branch, Message
+from compaction.branches.leases import Lease, ensure_state
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.situation import situation_of
 from tests.compaction.support import NEVER, compact, say, sent, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
 
@@ -57,7 +56,7 @@ def test_the_watcher_hears_of_it(due):
     ids=["empty", "refused", "html", "broken", "too long"],
 )
 def test_a_failing_summariser_never_fails_the_turn(due, model_server, reply, monkeypatch):
-    monkeypatch.setattr("chatapp.llm.client.MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("chatapp.llm.openai_client.MAX_ATTEMPTS", 1)
     model_server.script = [
         {"when": {"purpose": "summary"}, "reply": reply},
         {"when": {}, "reply": {"text": "ok"}},
@@ -71,13 +70,13 @@ def test_an_unexpected_error_never_fails_the_turn(due, monkeypatch):
     def broken(*args, **kwargs):
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("compaction.services.work.store_summary", broken)
+    monkeypatch.setattr("compaction.runs.execution.store_summary", broken)
     assert say(due).answer.content == "ok"
     assert CompactionRun.objects.get().error_code == "internal_error"
 
 
 def test_a_busy_branch_is_not_waited_for(due, model_server):
-    Lease.take(ensure_state(due.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(due.branch).pk, uuid.uuid4())
     assert say(due).answer.content == "ok"
     assert not model_server.summarising()
 

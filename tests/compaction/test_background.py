@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.compact import check_branch, execute_run
+from compaction.runs.worker import check_branch, execute_run
 from tests.compaction.support import compact
 from tests.factories import SessionFactory, profile, talk
 

@@ -13,10 +13,16 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from compaction.errors import CompactionError
+from compaction.limits import circuit_breaker
+from compaction.limits.circuit_breaker import (
+    admit,
+    close,
+    give_back,
+    record_failure,
+    record_success,
+)
 from compaction.models import ModelBreaker
-from compaction.services import breaker
-from compaction.services.breaker import admit, close, give_back, record_failure, record_success
-from compaction.services.errors import CompactionError
 
 pytestmark = pytest.mark.django_db
 
@@ -428,9 +434,9 @@ def test_who_read_the_row_before_another_claimed_it_does_not_claim_it_too(monkey
     pass_time(61)
     stale = row()
     assert admit(MODEL, OTHER) is None
-    real = breaker._row
+    real = circuit_breaker._row
     reads = [lambda model: stale, real]
-    monkeypatch.setattr(breaker, "_row", lambda model: reads.pop(0)(model))
+    monkeypatch.setattr(circuit_breaker, "_row", lambda model: reads.pop(0)(model))
     assert admit(MODEL, ME).until == row().retry_at
     assert row().probe == OTHER
 
@@ -440,9 +446,9 @@ def test_who_read_the_row_before_it_was_closed_is_let_through(monkeypatch):
     pass_time(61)
     stale = row()
     record_success(MODEL, OTHER)
-    real = breaker._row
+    real = circuit_breaker._row
     reads = [lambda model: stale, real]
-    monkeypatch.setattr(breaker, "_row", lambda model: reads.pop(0)(model))
+    monkeypatch.setattr(circuit_breaker, "_row", lambda model: reads.pop(0)(model))
     assert admit(MODEL, ME) is None
     assert row().state == "closed"
 
@@ -450,16 +456,16 @@ def test_who_read_the_row_before_it_was_closed_is_let_through(monkeypatch):
 @pytest.fixture
 def loses_the_probe(monkeypatch):
     """Another worker takes the probe over between what the test's worker reads and writes."""
-    real = breaker._wait_of
+    real = circuit_breaker._wait_of
 
     def interrupted(stored: ModelBreaker) -> timedelta:
-        monkeypatch.setattr(breaker, "_wait_of", real)
+        monkeypatch.setattr(circuit_breaker, "_wait_of", real)
         begin_probe(OTHER)
         return real(stored)
 
     open_breaker()
     begin_probe(ME)
-    monkeypatch.setattr(breaker, "_wait_of", interrupted)
+    monkeypatch.setattr(circuit_breaker, "_wait_of", interrupted)
 
 
 @pytest.mark.usefixtures("loses_the_probe")
@@ -477,14 +483,14 @@ def test_who_lost_the_probe_meanwhile_does_not_open_the_breaker_again():
 
 def test_a_first_failure_counts_when_another_worker_has_just_stored_the_row(monkeypatch):
     fail(worker=OTHER)
-    real, calls = breaker._rows, []
+    real, calls = circuit_breaker._rows, []
 
     def not_stored_yet(model: str):
         calls.append(model)
         # It looks for a probe, then counts; only after that the other's row is there.
         return real(model).none() if len(calls) <= 2 else real(model)
 
-    monkeypatch.setattr(breaker, "_rows", not_stored_yet)
+    monkeypatch.setattr(circuit_breaker, "_rows", not_stored_yet)
     fail(worker=ME)
     assert row().failures == 2
 

@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from chatapp.models import Session
+from compaction.limits.budget import overspent
 from compaction.models import CompactionRun
-from compaction.services.budget import overspent
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
 from tests.factories import SessionFactory, UserFactory
 
 pytestmark = pytest.mark.django_db

@@ -8,13 +8,13 @@ import time
 import pytest
 from django.db import connection, connections
 
+from compaction.branches.leases import Lease
+from compaction.errors import CompactionError
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services import store
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.errors import CompactionError
-from compaction.services.leases import Lease
-from compaction.services.runs import cancel_run
+from compaction.runs.lifecycle import cancel_run
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
+from compaction.summaries import storing
 from tests.factories import SessionFactory, profile, talk
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -73,13 +73,13 @@ def holds(run: CompactionRun, wrong: list[str]) -> None:
 
 
 def test_while_the_summary_is_stored(run, monkeypatch):
-    meeting, real = Meeting(), store.write_summary
+    meeting, real = Meeting(), storing.write_summary
 
     def slowly(*given, **named):
         meeting.wait()
         return real(*given, **named)
 
-    monkeypatch.setattr(store, "write_summary", slowly)
+    monkeypatch.setattr(storing, "write_summary", slowly)
     holds(run, work_and_cancel(run, meeting))
 
 

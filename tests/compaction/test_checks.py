@@ -8,7 +8,7 @@ from django.db import connection
 
 from compaction import checks
 from compaction.models import CompactionProfile
-from compaction.services.profiles import make_default
+from compaction.profiles import make_default
 from tests.compaction.support import say
 from tests.factories import SessionFactory, profile
 

@@ -7,19 +7,20 @@ import json
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Incident, Message, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript import set_pinned
-from chatapp.turns import Turn, TurnFailedError, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.turns.service import Turn, TurnFailedError, run_turn
+from compaction.branches.context_builder import context_of
+from compaction.branches.snapshot import situation_of
 from compaction.models import (
     CompactionRun,
     CompactionState,
     RecoveryRung,
     SessionSummary,
 )
-from compaction.services.compact import compact_branch
-from compaction.services.situation import situation_of
+from compaction.runs.worker import compact_branch
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 from tests.fakes.model_server import estimate, text_of
@@ -231,7 +232,7 @@ def test_restoring_a_summary_that_a_replay_copied_names_the_copy(compacted, api)
     assert answer.status_code == 409
     assert str(copy.pk) in answer.data["detail"]
     assert api.post(f"/api/v1/summaries/{copy.pk}/restore/").status_code == 200
-    assert "<summary>" not in text_of(situation_of(Session.objects.get()).context().messages[0])
+    assert "<summary>" not in text_of(context_of(situation_of(Session.objects.get())).messages[0])
 
 
 def test_too_many_messages_are_made_fewer_and_no_result_is_cut(owner, server, queued):
@@ -414,7 +415,7 @@ def compacted(owner, server, queued) -> Session:
 
 
 def cut(session: Session) -> Branch:
-    from compaction.services.replays import cut_tool_results
+    from compaction.summaries.replays import cut_tool_results
 
     return cut_tool_results(situation_of(session), None).branch
 
@@ -471,9 +472,9 @@ def test_the_placeholder_names_the_copy(compacted):
 
 
 def test_the_next_request_is_the_same_apart_from_the_cut_texts(compacted):
-    before = situation_of(compacted).context().messages
+    before = context_of(situation_of(compacted)).messages
     cut(compacted)
-    after = situation_of(Session.objects.get()).context().messages
+    after = context_of(situation_of(Session.objects.get())).messages
     assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
     assert len(after) == len(before)
     shrunk = [m for m in after if "truncated" in text_of(m)]
@@ -483,10 +484,10 @@ def test_the_next_request_is_the_same_apart_from_the_cut_texts(compacted):
 
 def test_the_old_branch_still_sends_what_it_sent(compacted):
     old = compacted.branch
-    before = situation_of(compacted).context().messages
+    before = context_of(situation_of(compacted)).messages
     cut(compacted)
     Session.objects.update(active_branch=old)
-    assert situation_of(Session.objects.get()).context().messages == before
+    assert context_of(situation_of(Session.objects.get())).messages == before
 
 
 def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
@@ -498,7 +499,7 @@ def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
     session = Session.objects.get()
     cut(session)
     assert SessionSummary.objects.count() == 1
-    assert "short" in text_of(situation_of(Session.objects.get()).context().messages[0])
+    assert "short" in text_of(context_of(situation_of(Session.objects.get())).messages[0])
 
 
 def test_a_summary_of_a_fork_over_what_it_shares_goes_along(owner, server, queued):
@@ -509,10 +510,10 @@ def test_a_summary_of_a_fork_over_what_it_shares_goes_along(owner, server, queue
     transcript.activate(session, transcript.fork(session, at=at))
     compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=4)
     store(session, [call("f", "c1"), result("c1", "a line\n" * 3000)])
-    before = situation_of(session).context().messages
+    before = context_of(situation_of(session)).messages
     row = Message.objects.get(role="tool")
     transcript.replay(session, contents={row.pk: row.content[:700]})
-    after = situation_of(Session.objects.get()).context().messages
+    after = context_of(situation_of(Session.objects.get())).messages
     assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
     assert "short" in text_of(after[0])
     check_all_sums(session)
@@ -538,10 +539,10 @@ def test_only_the_summary_that_counts_is_copied_where_fork_and_parent_have_one(c
 def test_a_branch_in_use_is_not_replayed(compacted):
     import uuid
 
-    from compaction.services.errors import BranchBusyError
-    from compaction.services.leases import Lease
+    from compaction.branches.leases import Lease
+    from compaction.errors import BranchBusyError
 
-    Lease.take(compacted.branch.pk, uuid.uuid4())
+    Lease.acquire_or_steal(compacted.branch.pk, uuid.uuid4())
     with pytest.raises(BranchBusyError):
         cut(compacted)
     assert Branch.objects.count() == 1

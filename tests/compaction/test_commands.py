@@ -21,7 +21,7 @@ from chatapp.models import Session
 from compaction.management import redo
 from compaction.management.redo import Redo, ids_of, sessions_with_summaries
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.compact import compact_branch
+from compaction.runs.worker import compact_branch
 from tests.factories import SessionFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db

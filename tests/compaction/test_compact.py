@@ -7,9 +7,9 @@ from django.db import connection
 
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
-from compaction.services.compact import execute_run
-from compaction.services.situation import situation_of
+from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
 from tests.fakes.model_server import ModelServer
@@ -267,7 +267,7 @@ def test_an_unexpected_error_becomes_a_failed_run(session, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise ZeroDivisionError("no luck")
 
-    monkeypatch.setattr("compaction.services.work.summarizer_for", broken)
+    monkeypatch.setattr("compaction.runs.execution.summarizer_for", broken)
     run = compact(session)
     assert (run.status, run.error_code) == ("failed", "internal_error")
     assert "ZeroDivisionError: no luck" in run.error
@@ -278,7 +278,7 @@ def test_a_stopped_worker_leaves_a_failed_run_and_a_free_branch(session, monkeyp
     def stopped(*args, **kwargs):
         raise SystemExit("the queue's time-out")
 
-    monkeypatch.setattr("compaction.services.work.summarizer_for", stopped)
+    monkeypatch.setattr("compaction.runs.execution.summarizer_for", stopped)
     with pytest.raises(SystemExit):
         compact(session)
     run = CompactionRun.objects.get()
@@ -288,7 +288,7 @@ def test_a_stopped_worker_leaves_a_failed_run_and_a_free_branch(session, monkeyp
 
 def test_no_transaction_is_open_while_the_model_writes(session, model_server, monkeypatch):
     depths = []
-    from chatapp.llm.client import OpenAIModel
+    from chatapp.llm.openai_client import OpenAIModel
 
     real = OpenAIModel.complete
     inside = len(connection.savepoint_ids)
@@ -344,7 +344,7 @@ def test_an_error_with_broken_characters_is_stored(session, model_server):
 def test_a_message_that_arrives_meanwhile_is_neither_lost_nor_summarised(
     session, model_server, monkeypatch
 ):
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real = ModelSummarizer.summarize
 

@@ -13,15 +13,15 @@ from django.conf import settings as django_settings
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
-from compaction import queue
+from chatapp.transcript.writing import Draft
+from compaction.branches.leases import Lease, ensure_state
+from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, CompactionState, ModelBreaker
-from compaction.services import breaker, runs
-from compaction.services import sweep as sweeping
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.sweep import sweep_runs
+from compaction.runs import lifecycle, queue
+from compaction.runs import sweep as sweeping
+from compaction.runs.scheduling import check_branch
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say
 from tests.compaction.test_window import failing, window
 from tests.factories import SessionFactory, profile, store, talk, user
@@ -115,17 +115,17 @@ def test_a_failed_run_holds_the_next_one_off(session, model_server, told):
 
 
 def test_a_lease_that_is_taken_over(session, told):
-    run = runs.claim(check_branch(session).pk, uuid.uuid4())
-    Lease.take(session.branch.pk, run.worker)
+    run = lifecycle.claim(check_branch(session).pk, uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, run.worker)
     CompactionState.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
-    Lease.take(session.branch.pk, uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
     (line,) = told("lease_taken_over")
     assert is_about(line, session, run)
     assert (line.reason, line.former) == ("message_limit", str(run.worker))
 
 
 def test_who_asks_while_a_worker_works(session, told):
-    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     assert check_branch(session) is None
     (line,) = told("asked_again")
     assert is_about(line, session)
@@ -133,7 +133,7 @@ def test_who_asks_while_a_worker_works(session, told):
 
 @pytest.mark.parametrize(("restarts", "name"), [(0, "run_restarted"), (2, "run_given_up")])
 def test_a_dead_workers_run(session, told, restarts, name):
-    run = runs.claim(check_branch(session).pk, uuid.uuid4())
+    run = lifecycle.claim(check_branch(session).pk, uuid.uuid4())
     long_ago = timezone.now() - timedelta(hours=1)
     CompactionRun.objects.update(started_at=long_ago, restarts=restarts)
     CompactionState.objects.update(lease_owner=run.worker, lease_expires_at=long_ago)
@@ -148,7 +148,7 @@ def test_a_dead_workers_run(session, told, restarts, name):
 
 def test_a_breaker_and_what_waits_for_it(session, told, settings):
     settings.COMPACTION = settings.COMPACTION | {"BREAKER_FAILURES": 1}
-    breaker.record_failure("default", uuid.uuid4(), "down")
+    circuit_breaker.record_failure("default", uuid.uuid4(), "down")
     (opened,) = told("breaker_opened")
     assert opened.model == "default"
     run = execute_run(check_branch(session).pk)
@@ -186,7 +186,7 @@ def test_what_a_window_does_when_nothing_else_is_left(owner, model_server, queue
     window()
     session = SessionFactory(owner=owner)
     for _ in range(5):
-        breaker.record_failure("default", uuid.uuid4(), "down")
+        circuit_breaker.record_failure("default", uuid.uuid4(), "down")
     store(session, [user(f"message {n} of some words, so that it can be cut") for n in range(400)])
     say(session, "a question")
     (archiving,) = told("archiving")
@@ -203,7 +203,7 @@ def test_a_turn_that_waits_for_a_worker(owner, model_server, queued, told, setti
     window()
     session = SessionFactory(owner=owner)
     store(session, [user(f"message {n} of some words") for n in range(80)])
-    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     say(session, "a question")
     (line,) = told("waiting_for_worker")
     assert is_about(line, session)

@@ -11,10 +11,10 @@ from django.db import IntegrityError, transaction
 
 from chatapp.llm.errors import ErrorKind, from_body
 from chatapp.models import Message
-from chatapp.turns import TurnFailedError
-from compaction.engine.bisect import BisectSummary, cut_to_tokens
+from chatapp.turns.service import TurnFailedError
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import ProfileError, build
+from compaction.engine.strategies.bisect import BisectSummary, cut_to_tokens
 from compaction.engine.types import SummaryAnswer
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
@@ -182,7 +182,7 @@ def test_d11_a_failing_summariser_does_not_fail_the_turn(owner, model_server, qu
 
 
 def test_d12_recovering_has_a_bound_even_if_it_always_succeeds(session, model_server, monkeypatch):
-    from chatapp.context import Recovery, context_backend
+    from chatapp.context.backend import Recovery, context_backend
 
     context_backend.check()
     wrapped = context_backend._wrapped
@@ -286,7 +286,7 @@ def test_d19_a_failed_link_takes_the_summary_and_the_placeholder_with_it(session
     def refuse(*args, **kwargs):
         raise IntegrityError("refused")
 
-    monkeypatch.setattr("compaction.services.store.link_sources", refuse)
+    monkeypatch.setattr("compaction.summaries.storing.link_sources", refuse)
     assert compact(session).status == "failed"
     assert not SessionSummary.objects.exists()
     assert not Message.objects.filter(kind="placeholder").exists()

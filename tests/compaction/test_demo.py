@@ -29,12 +29,14 @@ from chatapp.llm import encodings
 from chatapp.llm.encodings import EncodingUnavailableError
 from chatapp.management.commands import load_encodings
 from chatapp.models import Message, Session
-from compaction.demo import encodings as demo_encodings
+from compaction.demo import preparing as demo_encodings
 from compaction.demo import serving
-from compaction.demo.account import ensure_operator
-from compaction.demo.compacting import compact_sample
-from compaction.demo.encodings import load_encoding_quickly
-from compaction.demo.samples import store_samples
+from compaction.demo.preparing import (
+    compact_sample,
+    ensure_operator,
+    load_encoding_quickly,
+    store_samples,
+)
 from compaction.demo.serving import Ended, PortTakenError, Processes, choose_port
 from compaction.management.commands import demo as demo_command
 from compaction.models import CompactionRun, SessionSummary
@@ -84,7 +86,7 @@ def test_it_stores_and_compacts_every_sample():
 @pytest.mark.django_db
 def test_it_needs_no_model_server_whatever_the_default_model_is(use_models, settings):
     nowhere = settings.CHATAPP["MODELS"]["embedded"] | {
-        "BACKEND": "chatapp.llm.client.OpenAIModel",
+        "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
         "BASE_URL": "http://127.0.0.1:9/v1",
         "API_KEY": "secret",
     }
@@ -178,8 +180,8 @@ def test_the_bar_moves_with_the_model_calls_on_a_terminal():
 @pytest.mark.django_db
 def test_a_conversation_that_cannot_be_compacted_is_told_and_ends_with_status_1(monkeypatch):
     failed = CompactionRun(status="failed", error="The summary was not smaller.")
-    monkeypatch.setattr("compaction.demo.compacting.execute_run", lambda run_id: failed)
-    monkeypatch.setattr("compaction.demo.compacting.compact_branch", lambda **options: failed)
+    monkeypatch.setattr("compaction.demo.preparing.execute_run", lambda run_id: failed)
+    monkeypatch.setattr("compaction.demo.preparing.compact_branch", lambda **options: failed)
 
     done = demo("--no-serve")
 

@@ -13,9 +13,12 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
+from chatapp.transcript.writing import Draft
+from compaction.branches.context_builder import context_of
+from compaction.branches.leases import Lease, ensure_state
+from compaction.branches.snapshot import situation_of
 from compaction.doctor.examine import examine
 from compaction.models import (
     CompactionRun,
@@ -23,10 +26,8 @@ from compaction.models import (
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.services.compact import compact_branch
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.restore import restore_summary
-from compaction.services.situation import situation_of
+from compaction.runs.worker import compact_branch
+from compaction.summaries.restore import restore_summary
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 
 
@@ -65,7 +66,7 @@ def compact(session: Session) -> None:
 
 def sent(session: Session) -> str:
     fresh = Session.objects.select_related("active_branch").get(pk=session.pk)
-    return json.dumps(situation_of(fresh).context().messages)
+    return json.dumps(context_of(situation_of(fresh)).messages)
 
 
 # --- what is well ---------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def break_covered_sums(session):
 
 def expire_lease(session):
     state = CompactionState.objects.get(pk=session.branch.pk)
-    Lease.take(state.pk, uuid.uuid4())
+    Lease.acquire_or_steal(state.pk, uuid.uuid4())
     CompactionState.objects.filter(pk=state.pk).update(
         lease_expires_at=timezone.now() - timedelta(seconds=1)
     )
@@ -214,7 +215,7 @@ def test_a_run_that_waits_for_long_is_queued_again(session, queued):
 
 def test_a_branch_that_a_worker_holds_is_left_alone(session):
     hide_messages(session)
-    Lease.take(session.branch.pk, uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
     status, said = doctor("--fix")
     assert status == 1
     assert "Not repaired. Another run is compacting this branch" in said

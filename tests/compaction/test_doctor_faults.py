@@ -11,16 +11,16 @@ from django.db.models import F
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, rebuild_sums
+from chatapp.transcript.writing import Draft
+from compaction.branches.leases import Lease
+from compaction.branches.snapshot import situation_of
 from compaction.doctor.examine import examine
 from compaction.doctor.findings import Finding
-from compaction.doctor.mend import mend
+from compaction.doctor.repair import mend
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
-from compaction.services.leases import Lease
-from compaction.services.runs import claim, request_run
-from compaction.services.situation import situation_of
+from compaction.runs.lifecycle import claim, request_run
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
 
@@ -398,11 +398,11 @@ def test_a_lease_without_an_end_would_block_the_branch_for_ever(session):
     change(state(session), lease_owner=uuid.uuid4(), lease_expires_at=None)
     assert found(session) == ["lease_expired"]
     assert fixed(session) == ["lease_expired"]
-    Lease.take(session.branch.pk, uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
 
 
 def test_a_lease_that_holds_is_no_finding_and_stays(session):
-    lease = Lease.take(session.branch.pk, uuid.uuid4())
+    lease = Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
     assert found(session) == []
     assert fixed(session) == []
     assert state(session).lease_owner == lease.owner
@@ -434,7 +434,7 @@ def running(session: Session) -> CompactionRun:
     )
     worker = uuid.uuid4()
     claimed = claim(run.pk, worker)
-    Lease.take(session.branch.pk, worker)
+    Lease.acquire_or_steal(session.branch.pk, worker)
     return claimed
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
+from chatapp.transcript.writing import Draft
+from compaction.branches.leases import ensure_state
 from compaction.doctor.examine import examine
 from compaction.models import CompactionState, SessionSummary
-from compaction.services.leases import ensure_state
-from compaction.services.restore import restore_summary
-from compaction.services.resummarize import resummarize
+from compaction.runs.resummarize import resummarize
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 

@@ -11,12 +11,12 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, RunTotals, SessionSummary
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.ending import ended
-from compaction.services.resummarize import resummarize
-from compaction.services.situation import situation_of
+from compaction.runs.lifecycle import ended
+from compaction.runs.resummarize import resummarize
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, say
 from tests.factories import SessionFactory, profile, talk
 

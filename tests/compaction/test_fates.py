@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
+from chatapp.context.backend import context_backend
 from chatapp.models import Message
+from chatapp.transcript.writing import Draft
 from compaction.models import SessionSummary
-from compaction.services.restore import restore_summary
+from compaction.summaries.restore import restore_summary
 from tests.compaction.session_page import fates_on, page_of, places_on
 from tests.compaction.support import NEVER, compact, stored
 from tests.factories import SessionFactory, call, profile, result, store, talk

@@ -11,15 +11,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from chatapp.models import Branch
-from compaction import queue, tasks
-from compaction.figures import oldest_waiting, totals, waiting_runs
+from compaction import tasks
+from compaction.branches.leases import ensure_state
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState, DailyFigures
-from compaction.ratios import distribution
-from compaction.services import figures as services
-from compaction.services.figures import refresh_figures
-from compaction.services.leases import ensure_state
-from compaction.services.profiles import save_profile
-from compaction.services.situation import situation_of
+from compaction.profiles import save_profile
+from compaction.runs import queue
+from compaction.statistics import daily as services
+from compaction.statistics.daily import oldest_waiting, refresh_figures, totals, waiting_runs
+from compaction.statistics.ratios import distribution
 from tests.compaction.support import NEVER, compact
 from tests.compaction.test_report import run_row, step_row, summary_row
 from tests.factories import SessionFactory, profile, store, talk

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
+from compaction.branches.leases import ensure_state
+from compaction.branches.snapshot import situation_of
 from compaction.models import SessionSummary
-from compaction.services.leases import ensure_state
-from compaction.services.profiles import assign_profile
-from compaction.services.situation import situation_of
+from compaction.profiles import assign_profile
 from tests.compaction.support import NEVER, compact, sent, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
 

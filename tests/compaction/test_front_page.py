@@ -17,7 +17,7 @@ from django.utils import timezone
 from chatapp.formatting import span_words
 from compaction.admin.front.panel import as_of
 from compaction.models import CompactionRun, DailyFigures
-from compaction.services.figures import refresh_figures
+from compaction.statistics.daily import refresh_figures
 from tests.alone import assert_works_alone
 from tests.compaction.support import NEVER
 from tests.compaction.test_report import run_row, step_row, summary_row

@@ -12,18 +12,18 @@ from django.db import connection
 from django.utils import timezone
 
 from chatapp.models import Message, Session
-from compaction import queue
+from compaction.branches.leases import Lease, ensure_state
+from compaction.branches.snapshot import situation_of
 from compaction.doctor.examine import examine
+from compaction.limits.budget import Overspent
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import admission, runs
-from compaction.services.budget import Overspent
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.restore import restore_summary
-from compaction.services.resummarize import resummarize
-from compaction.services.situation import situation_of
-from compaction.services.sweep import sweep_runs
+from compaction.runs import lifecycle, queue
+from compaction.runs.resummarize import resummarize
+from compaction.runs.scheduling import check_branch
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
+from compaction.summaries import summarizer
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import compact, say, state
 from tests.compaction.test_window import window
 from tests.factories import SessionFactory, profile, talk, user
@@ -184,7 +184,7 @@ def test_a_run_past_the_budget(began, queued, monkeypatch):
 
     def work(session, _):
         with monkeypatch.context() as patch:
-            patch.setattr(admission, "overspent", lambda session: over)
+            patch.setattr(summarizer, "overspent", lambda session: over)
             execute_run(check_branch(session).pk)
 
     for session, _ in every_death(queued, lambda: began(12), nothing, work, every=3):
@@ -213,13 +213,13 @@ def test_a_run_that_ends_because_its_worker_is_to_stop(began, queued, monkeypatc
 
 def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began, queued):
     def prepare(session):
-        run = runs.request_run(
+        run = lifecycle.request_run(
             session=session, branch=session.branch, trigger="manual", reason="manual",
             profile=situation_of(session).profile_row, background=True,
         )  # fmt: skip
         worker = uuid4()
-        runs.claim(run.pk, worker)
-        Lease.take(ensure_state(session.branch).pk, worker)
+        lifecycle.claim(run.pk, worker)
+        Lease.acquire_or_steal(ensure_state(session.branch).pk, worker)
         past = timezone.now() - LONG_AGO
         CompactionState.objects.update(lease_expires_at=past)
         CompactionRun.objects.update(started_at=past)

@@ -11,13 +11,13 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from compaction.branches.leases import Lease, ensure_state, state_of
+from compaction.branches.snapshot import situation_of
+from compaction.errors import BranchBusyError, LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import runs
-from compaction.services.compact import check_branch, execute_run
-from compaction.services.errors import BranchBusyError, LostRaceError
-from compaction.services.leases import Lease, ensure_state, state_of
-from compaction.services.situation import situation_of
-from compaction.services.sweep import sweep_runs
+from compaction.runs import lifecycle
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import check_branch, execute_run
 from tests.compaction.support import NEVER, compact, state
 from tests.factories import SessionFactory, profile, talk
 
@@ -36,7 +36,7 @@ def branch_id(session):
 
 
 def request(session, *, trigger="proactive", background=True) -> CompactionRun:
-    return runs.request_run(
+    return lifecycle.request_run(
         session=session, branch=session.branch, trigger=trigger, reason="manual",
         profile=situation_of(session).profile_row, background=background,
     )  # fmt: skip
@@ -48,34 +48,34 @@ def expire(session) -> None:
 
 
 def test_the_first_worker_gets_the_branch(branch_id, session):
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     assert state(session).is_consolidating
 
 
 def test_a_second_worker_does_not(branch_id):
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     with pytest.raises(BranchBusyError):
-        Lease.take(branch_id, uuid.uuid4())
+        Lease.acquire_or_steal(branch_id, uuid.uuid4())
 
 
 def test_a_released_branch_is_free(branch_id, session):
-    Lease.take(branch_id, uuid.uuid4()).release()
+    Lease.acquire_or_steal(branch_id, uuid.uuid4()).release()
     following = uuid.uuid4()
-    Lease.take(branch_id, following)
+    Lease.acquire_or_steal(branch_id, following)
     assert state(session).lease_owner == following
 
 
 def test_an_expired_lease_blocks_nobody(branch_id, session):
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     expire(session)
     assert not state(session).is_consolidating
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
 
 
 def test_a_former_owner_can_neither_renew_nor_release(branch_id, session):
-    former = Lease.take(branch_id, uuid.uuid4())
+    former = Lease.acquire_or_steal(branch_id, uuid.uuid4())
     expire(session)
-    owner = Lease.take(branch_id, uuid.uuid4()).owner
+    owner = Lease.acquire_or_steal(branch_id, uuid.uuid4()).owner
     with pytest.raises(LostRaceError):
         former.renew()
     former.release()
@@ -83,7 +83,7 @@ def test_a_former_owner_can_neither_renew_nor_release(branch_id, session):
 
 
 def test_renewing_moves_the_expiry(branch_id, session, settings):
-    lease = Lease.take(branch_id, uuid.uuid4())
+    lease = Lease.acquire_or_steal(branch_id, uuid.uuid4())
     soon = timezone.now() + timedelta(seconds=1)
     CompactionState.objects.update(lease_expires_at=soon)
     lease.renew()
@@ -105,11 +105,11 @@ def test_a_machine_whose_clock_is_ahead_takes_no_live_workers_branch(
     branch_id, session, this_machines_clock_is_off
 ):
     worker = uuid.uuid4()
-    run = runs.claim(request(session).pk, worker)
-    lease = Lease.take(branch_id, worker)
+    run = lifecycle.claim(request(session).pk, worker)
+    lease = Lease.acquire_or_steal(branch_id, worker)
     this_machines_clock_is_off(hours=1)
     with pytest.raises(BranchBusyError):
-        Lease.take(branch_id, uuid.uuid4())
+        Lease.acquire_or_steal(branch_id, uuid.uuid4())
     swept = sweep_runs()
     assert (swept.expired_leases, swept.restarted_runs) == (0, 0)
     run.refresh_from_db()
@@ -121,11 +121,11 @@ def test_a_machine_whose_clock_is_behind_blocks_nobody(
     branch_id, session, this_machines_clock_is_off
 ):
     this_machines_clock_is_off(hours=-1)
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     with pytest.raises(BranchBusyError):
-        Lease.take(branch_id, uuid.uuid4())
+        Lease.acquire_or_steal(branch_id, uuid.uuid4())
     expire_by_the_database(session)
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
 
 
 def expire_by_the_database(session) -> None:
@@ -142,37 +142,37 @@ def test_a_worker_whose_clock_is_off_stores_its_summary(session, this_machines_c
 
 def test_the_lease_lasts_as_long_as_the_settings_say(branch_id, session, settings):
     settings.COMPACTION = settings.COMPACTION | {"LEASE_SECONDS": 7}
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     left = (state(session).lease_expires_at - timezone.now()).total_seconds()
     assert 5 < left <= 7
 
 
 def test_taking_an_expired_lease_ends_the_dead_workers_run(branch_id, session):
     dead = uuid.uuid4()
-    run = runs.claim(request(session).pk, dead)
-    Lease.take(branch_id, dead)
+    run = lifecycle.claim(request(session).pk, dead)
+    Lease.acquire_or_steal(branch_id, dead)
     expire(session)
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     run.refresh_from_db()
     assert (run.status, run.error_code) == ("failed", "interrupted")
 
 
 def test_taking_a_lease_spares_a_run_that_another_live_worker_just_claimed(branch_id, session):
-    run = runs.claim(request(session).pk, uuid.uuid4())
-    Lease.take(branch_id, uuid.uuid4())
+    run = lifecycle.claim(request(session).pk, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     run.refresh_from_db()
     assert run.status == "running"
 
 
 def test_an_automatic_run_on_a_busy_branch_steps_aside(branch_id, session):
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     run = execute_run(request(session).pk)
     assert (run.status, run.error_code) == ("skipped", "busy")
     assert state(session).pending
 
 
 def test_a_run_by_hand_that_was_queued_waits_for_the_branch(branch_id, session, queued):
-    lease = Lease.take(branch_id, uuid.uuid4())
+    lease = Lease.acquire_or_steal(branch_id, uuid.uuid4())
     run = execute_run(request(session, trigger="manual").pk)
     assert (run.status, run.worker) == ("queued", None)
     lease.release()
@@ -190,9 +190,7 @@ def test_the_run_that_held_the_branch_delivers_the_one_that_waits(
 
 def test_a_trigger_during_a_run_is_looked_at_once_after_it(session, branch_id, monkeypatch):
     looked = []
-    monkeypatch.setattr(
-        "compaction.services.compact.check", lambda situation: looked.append(situation)
-    )
+    monkeypatch.setattr("compaction.runs.worker.check", lambda situation: looked.append(situation))
     run = request(session)
     CompactionState.objects.filter(pk=branch_id).update(pending=True)
     execute_run(run.pk)
@@ -201,7 +199,7 @@ def test_a_trigger_during_a_run_is_looked_at_once_after_it(session, branch_id, m
 
 
 def test_a_trigger_during_a_run_sets_pending_and_queues_nothing(session, branch_id):
-    Lease.take(branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(branch_id, uuid.uuid4())
     assert check_branch(session) is None
     assert state(session).pending
     assert not CompactionRun.objects.exists()
@@ -227,7 +225,7 @@ def outage_then(reply: dict) -> list[dict]:
 
 
 def test_the_lease_is_renewed_while_a_call_is_repeated(session, model_server, monkeypatch):
-    monkeypatch.setattr("chatapp.llm.client.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("chatapp.llm.openai_client.FIRST_WAIT_SECONDS", 0.01)
     renewed = []
     real = Lease.renew
     monkeypatch.setattr(Lease, "renew", lambda self: renewed.append(1) or real(self))
@@ -238,14 +236,14 @@ def test_the_lease_is_renewed_while_a_call_is_repeated(session, model_server, mo
 
 
 def test_a_cancelled_run_does_not_repeat_its_call(session, model_server, monkeypatch):
-    monkeypatch.setattr("chatapp.llm.client.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("chatapp.llm.openai_client.FIRST_WAIT_SECONDS", 0.01)
     run = request(session, trigger="manual")
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real = ModelSummarizer.summarize
 
     def cancelled(self, asked):
-        runs.cancel_run(CompactionRun.objects.get(pk=run.pk))
+        lifecycle.cancel_run(CompactionRun.objects.get(pk=run.pk))
         return real(self, asked)
 
     monkeypatch.setattr(ModelSummarizer, "summarize", cancelled)

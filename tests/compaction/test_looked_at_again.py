@@ -9,19 +9,18 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from chatapp.context import context_backend, tell
+from chatapp.context.backend import context_backend, tell
 from compaction import backend
+from compaction.branches.leases import Lease, ensure_state, held
+from compaction.branches.snapshot import situation_of
+from compaction.errors import RunGoneError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import ahead_of_request, runs
-from compaction.services import compact as compacting
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.errors import RunGoneError
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.restarting import held
-from compaction.services.restore import restore_summary
-from compaction.services.situation import situation_of
-from compaction.services.sweep import sweep_runs
+from compaction.runs import before_request, lifecycle
+from compaction.runs import worker as compacting
+from compaction.runs.scheduling import check_branch
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import compact, say
 from tests.compaction.test_window import window
 from tests.factories import SessionFactory, profile, store, talk
@@ -77,8 +76,8 @@ def test_a_run_that_stepped_aside_for_what_is_no_run(session):
     [
         (45, Lease, "release"),
         (45, compacting, "check"),
-        (45, compacting, "take_over"),
-        (27, ahead_of_request, "check"),
+        (45, Lease, "acquire_or_steal"),
+        (27, before_request, "check"),
     ],
     ids=["release", "look again", "take over", "look before"],
 )
@@ -102,36 +101,36 @@ def emergency(owner, model_server, queued) -> CompactionRun:
     window()
     session = SessionFactory(owner=owner, wires=talk(28, marker=1))
     ensure_state(session.branch)
-    return runs.request_run(
-        session=session, branch=session.branch, trigger="proactive", reason=runs.ARCHIVE,
+    return lifecycle.request_run(
+        session=session, branch=session.branch, trigger="proactive", reason=lifecycle.ARCHIVE,
         profile=situation_of(session).profile_row, background=False,
     )  # fmt: skip
 
 
 def test_an_archives_run_that_is_run_again_asks_the_summariser(emergency):
-    runs.cancel_run(emergency)
+    lifecycle.cancel_run(emergency)
     CompactionState.objects.update(backoff_until=None)
-    assert execute_run(runs.retry_run(emergency).pk).status == "succeeded"
+    assert execute_run(lifecycle.retry_run(emergency).pk).status == "succeeded"
     assert not SessionSummary.objects.get().archived
 
 
 def test_so_does_the_one_that_follows_a_dead_web_workers(emergency):
     worker = uuid.uuid4()
-    runs.claim(emergency.pk, worker)
-    Lease.take(emergency.branch_id, worker)
+    lifecycle.claim(emergency.pk, worker)
+    Lease.acquire_or_steal(emergency.branch_id, worker)
     sweep_later()
     execute_run(CompactionRun.objects.get(status="queued").pk)
     assert not SessionSummary.objects.get().archived
 
 
 def test_no_other_run_follows_an_overflow_whose_request_died(session):
-    run = runs.request_run(
+    run = lifecycle.request_run(
         session=session, branch=session.branch, trigger="overflow_retry", reason="overflow",
         profile=profile(message_limit=100), background=False, keep_last_n=0,
     )  # fmt: skip
     worker = uuid.uuid4()
-    runs.claim(run.pk, worker)
-    Lease.take(ensure_state(session.branch).pk, worker)
+    lifecycle.claim(run.pk, worker)
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, worker)
     sweep_later()
     run.refresh_from_db()
     assert (run.status, run.error_code) == ("failed", "interrupted")
@@ -167,12 +166,12 @@ def test_a_session_that_is_deleted_while_its_run_begins(session, monkeypatch):
 
 def test_a_session_that_is_deleted_between_claim_and_read(session, monkeypatch):
     run = check_branch(session)
-    real = runs.CompactionRun.objects.select_related
+    real = lifecycle.CompactionRun.objects.select_related
 
     def deleted(*names):
         type(session).objects.filter(pk=session.pk).delete()
         return real(*names)
 
-    monkeypatch.setattr(runs.CompactionRun.objects, "select_related", deleted)
+    monkeypatch.setattr(lifecycle.CompactionRun.objects, "select_related", deleted)
     with pytest.raises(RunGoneError):
         execute_run(run.pk)

@@ -14,7 +14,9 @@ from django.db import connections
 from django.utils import timezone
 
 from chatapp.models import Message
-from compaction import queue, tasks
+from compaction import tasks
+from compaction.branches.leases import Lease, ensure_state
+from compaction.errors import BranchBusyError, LostRaceError
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -23,13 +25,11 @@ from compaction.models import (
     SessionSummary,
     WorkerHeartbeat,
 )
-from compaction.services import heartbeats, runs
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.errors import BranchBusyError, LostRaceError
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.sweep import sweep_runs
-from compaction.summarizer import ModelSummarizer
+from compaction.runs import heartbeat, lifecycle, queue
+from compaction.runs.scheduling import check_branch
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
+from compaction.summaries.summarizer import ModelSummarizer
 from tests.compaction.support import compact, state
 from tests.factories import SessionFactory, profile, talk
 
@@ -65,7 +65,7 @@ def taken_over(session) -> None:
     CompactionState.objects.filter(pk=session.active_branch_id).update(
         lease_expires_at=timezone.now() - timedelta(seconds=1)
     )
-    Lease.take(session.active_branch_id, uuid.uuid4())
+    Lease.acquire_or_steal(session.active_branch_id, uuid.uuid4())
 
 
 # --- fencing -------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_of_many_workers_one_gets_the_lease(session):
     def take():
         try:
             start.wait()
-            outcomes.append(Lease.take(session.branch.pk, uuid.uuid4()).owner)
+            outcomes.append(Lease.acquire_or_steal(session.branch.pk, uuid.uuid4()).owner)
         except BranchBusyError:
             outcomes.append(None)
         finally:
@@ -131,7 +131,7 @@ def test_of_many_workers_one_gets_the_lease(session):
 
 
 def test_a_lease_that_was_lost_cannot_be_renewed(session):
-    lease = Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    lease = Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     taken_over(session)
     with pytest.raises(LostRaceError):
         lease.renew()
@@ -175,7 +175,7 @@ def test_the_sweep_gives_a_sign_of_life_and_forgets_the_silent(session):
 
 def test_a_worker_of_the_queue_says_so(monkeypatch):
     monkeypatch.setattr(queue._Worker, "pid", os.getpid())
-    heartbeats.beat()
+    heartbeat.beat()
     assert WorkerHeartbeat.objects.get().kind == "queue"
 
 
@@ -316,7 +316,7 @@ def test_a_worker_that_was_told_to_stop_ends_when_its_task_has_ended(later):
 
 
 def test_a_cancelled_queued_run_never_begins(session, model_server):
-    run = runs.cancel_run(check_branch(session))
+    run = lifecycle.cancel_run(check_branch(session))
     assert run.status == "cancelled"
     assert execute_run(run.pk).status == "cancelled"
     assert model_server.of("summary") == []
@@ -324,7 +324,7 @@ def test_a_cancelled_queued_run_never_begins(session, model_server):
 
 def test_a_cancelled_running_run_stops_after_its_call_and_stores_nothing(session, meanwhile):
     run = check_branch(session)
-    meanwhile(lambda: runs.cancel_run(CompactionRun.objects.get(pk=run.pk)))
+    meanwhile(lambda: lifecycle.cancel_run(CompactionRun.objects.get(pk=run.pk)))
     ended = execute_run(run.pk)
     assert (ended.status, ended.error_code) == ("cancelled", "cancelled")
     assert not SessionSummary.objects.exists()
@@ -336,18 +336,18 @@ def test_a_cancelled_running_run_stops_after_its_call_and_stores_nothing(session
 
 
 def test_after_a_cancel_the_next_message_does_not_start_it_again_at_once(session):
-    runs.cancel_run(check_branch(session))
+    lifecycle.cancel_run(check_branch(session))
     assert check_branch(session) is None
     CompactionState.objects.update(backoff_until=timezone.now())
     assert check_branch(session) is not None
 
 
 def test_cancelling_a_run_by_hand_holds_nothing_off(session):
-    run = runs.request_run(
+    run = lifecycle.request_run(
         session=session, branch=session.branch, trigger="manual", reason="manual",
         profile=profile(message_limit=10, keep_last_n=2), background=True,
     )  # fmt: skip
-    runs.cancel_run(run)
+    lifecycle.cancel_run(run)
     assert check_branch(session) is not None
 
 
@@ -356,7 +356,7 @@ def test_a_waiting_run_can_be_cancelled(session):
     CompactionRun.objects.filter(pk=run.pk).update(
         waits_until=timezone.now() + timedelta(minutes=5), error_code="breaker_open"
     )
-    cancelled = runs.cancel_run(CompactionRun.objects.get(pk=run.pk))
+    cancelled = lifecycle.cancel_run(CompactionRun.objects.get(pk=run.pk))
     assert (cancelled.status, cancelled.waits_until) == ("cancelled", None)
 
 
@@ -364,7 +364,7 @@ def test_a_waiting_run_can_be_cancelled(session):
 
 
 def test_a_dead_workers_run_is_started_again_by_one_of_two_sweeps(session):
-    run = runs.claim(check_branch(session).pk, uuid.uuid4())
+    run = lifecycle.claim(check_branch(session).pk, uuid.uuid4())
     long_ago = timezone.now() - timedelta(hours=1)
     CompactionRun.objects.update(started_at=long_ago)
     CompactionState.objects.update(lease_owner=run.worker, lease_expires_at=long_ago)

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from compaction.branches.snapshot import situation_of
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -16,7 +17,6 @@ from compaction.models import (
     RunTotals,
     WorkerHeartbeat,
 )
-from compaction.services.situation import situation_of
 from tests.compaction.scraping import AUTHORIZED, let_scrape
 from tests.compaction.support import compact
 from tests.factories import SessionFactory, profile, talk
@@ -170,7 +170,7 @@ def test_a_broker_that_does_not_answer_leaves_out_one_figure_only(monkeypatch, c
     def refuse() -> None:
         raise ConnectionError("no broker")
 
-    monkeypatch.setattr(f"compaction.queue.{asked}", refuse)
+    monkeypatch.setattr(f"compaction.runs.queue.{asked}", refuse)
     shown = scrape()
     assert "palimpsest_queue_tasks" not in shown
     assert "palimpsest_leases_held" in shown

@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import OperationalError
 from django.test import Client, RequestFactory
 
-from compaction.metrics import metrics
+from compaction.monitoring.metrics import metrics
 from tests.compaction.scraping import AUTHORIZED, TOKEN, let_scrape
 from tests.factories import UserFactory
 
@@ -41,7 +41,7 @@ def test_a_database_that_is_away_is_a_problem_document(monkeypatch):
     def away(accepted):
         raise OperationalError("no database")
 
-    monkeypatch.setattr("compaction.collector.exposition", away)
+    monkeypatch.setattr("compaction.monitoring.metrics.exposition", away)
     assert "server's log" in refused(Client(), 503, **AUTHORIZED)
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.checking import check_branch
+from compaction.runs.scheduling import check_branch
 from tests.compaction.clock import Conversation
 from tests.compaction.support import say
 from tests.compaction.test_window import failing, window

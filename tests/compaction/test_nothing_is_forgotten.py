@@ -9,13 +9,13 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
+from compaction.branches.leases import Lease, ensure_state
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import runs, sweep
-from compaction.services.compact import execute_run
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.profiles import save_profile
-from compaction.services.restore import restore_summary
-from compaction.services.sweep import sweep_runs
+from compaction.profiles import save_profile
+from compaction.runs import lifecycle, sweep
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import compact
 from tests.factories import SessionFactory, profile, talk
 
@@ -58,21 +58,21 @@ def test_a_branch_is_looked_at_though_the_sweeping_worker_was_killed(session, mo
 def test_a_dead_workers_run_by_hand_goes_on_though_its_successor_failed_once(session, monkeypatch):
     row = profile(message_limit=10, keep_last_n=2)
     ask = {"session": session, "branch": session.branch, "profile": row, "background": True}
-    dead = runs.request_run(**ask, trigger="manual", reason="manual")
+    dead = lifecycle.request_run(**ask, trigger="manual", reason="manual")
     worker = uuid.uuid4()
     ensure_state(session.branch)
-    runs.claim(dead.pk, worker)
-    Lease.take(session.branch.pk, worker)
+    lifecycle.claim(dead.pk, worker)
+    Lease.acquire_or_steal(session.branch.pk, worker)
     past = timezone.now() - timedelta(hours=1)
     CompactionState.objects.update(lease_expires_at=past)
     CompactionRun.objects.update(started_at=past)
-    other = runs.request_run(**ask, trigger="proactive", reason="message_limit")
+    other = lifecycle.request_run(**ask, trigger="proactive", reason="message_limit")
     with monkeypatch.context() as patch:
 
         def cut(*args, **kwargs):
             raise OperationalError("cut")
 
-        patch.setattr(runs, "retry_run", cut)
+        patch.setattr(lifecycle, "retry_run", cut)
         with pytest.raises(OperationalError):
             execute_run(other.pk)
     CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.drafts import Draft
+from chatapp.transcript.writing import Draft
+from compaction.branches.snapshot import situation_of
 from compaction.models import SessionSummary
-from compaction.services.situation import situation_of
 from tests.compaction.support import NEVER, compact, sent, texts
 from tests.factories import SessionFactory, profile, store, talk
 

@@ -18,7 +18,7 @@ from compaction.admin.profile.values import differences
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.profile import parameter_groups
 from compaction.models import CompactionProfile, CompactionRun, CompactionState
-from compaction.services.profiles import (
+from compaction.profiles import (
     assign_profile,
     find_profile,
     make_default,

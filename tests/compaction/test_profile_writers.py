@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from compaction.errors import StaleProfileError
 from compaction.models import CompactionProfile
-from compaction.services.errors import StaleProfileError
-from compaction.services.profiles import find_profile, install_presets, make_default, save_profile
+from compaction.profiles import find_profile, install_presets, make_default, save_profile
 from tests.chatapp.test_concurrency import side_by_side
 
 pytestmark = pytest.mark.django_db(transaction=True)

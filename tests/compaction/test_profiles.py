@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ValidationError
 
+from compaction.branches.leases import ensure_state
+from compaction.branches.planning import decision_of
+from compaction.branches.snapshot import situation_of
+from compaction.errors import CompactionError
 from compaction.models import CompactionProfile
-from compaction.services.errors import CompactionError
-from compaction.services.leases import ensure_state
-from compaction.services.profiles import (
+from compaction.profiles import (
     assign_profile,
     find_profile,
     install_presets,
     make_default,
     save_profile,
 )
-from compaction.services.situation import situation_of
 from tests.compaction.support import compact
 from tests.factories import SessionFactory, profile, talk
 
@@ -160,4 +161,4 @@ def test_a_variable_set_to_one_does_not_let_a_merge_halve_itself(environment):
 def test_the_master_switch_of_the_document_switches_everything_off(owner, environment, queued):
     environment(DYNAMIC_SUMMARY_ENABLED="false", SUMMARY_MESSAGE_LIMIT="10")
     situation = situation_of(SessionFactory(owner=owner, wires=talk(20)))
-    assert situation.decision is None
+    assert decision_of(situation) is None

@@ -9,22 +9,22 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from chatapp.drafts import Draft
 from chatapp.models import Message
 from chatapp.transcript import insert_between
+from chatapp.transcript.writing import Draft
+from compaction.branches.leases import Lease, ensure_state
+from compaction.branches.snapshot import situation_of
+from compaction.errors import BranchBusyError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import compact as compacting
-from compaction.services import runs
-from compaction.services import sweep as sweeping
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.drafts import publish_draft
-from compaction.services.errors import BranchBusyError
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.restore import restore_summary
-from compaction.services.situation import situation_of
-from compaction.services.sweep import sweep_runs
-from compaction.summarizer import ModelSummarizer
+from compaction.runs import lifecycle
+from compaction.runs import sweep as sweeping
+from compaction.runs import worker as compacting
+from compaction.runs.scheduling import check_branch
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
+from compaction.summaries.drafts import publish_draft
+from compaction.summaries.restore import restore_summary
+from compaction.summaries.summarizer import ModelSummarizer
 from tests.compaction.support import NEVER, compact, say, state
 from tests.compaction.test_window import failing, window
 from tests.compaction.test_window_in_trouble import fill, unknown
@@ -43,7 +43,7 @@ def test_a_request_tries_again_when_a_worker_just_had_the_branch(
     session, model_server, monkeypatch
 ):
     fill(session, 0, 250)
-    real, first = Lease.take.__func__, []
+    real, first = Lease.acquire_or_steal.__func__, []
 
     def take(cls, branch_id, owner):
         if not first:
@@ -51,7 +51,7 @@ def test_a_request_tries_again_when_a_worker_just_had_the_branch(
             raise BranchBusyError("Another run is compacting this branch.")
         return real(cls, branch_id, owner)
 
-    monkeypatch.setattr(Lease, "take", classmethod(take))
+    monkeypatch.setattr(Lease, "acquire_or_steal", classmethod(take))
     say(session, "and now?")
     assert first
     assert unknown(model_server, 250) == []
@@ -60,7 +60,7 @@ def test_a_request_tries_again_when_a_worker_just_had_the_branch(
 def test_a_request_tries_again_when_a_worker_claimed_its_run(session, model_server, monkeypatch):
     fill(session, 0, 250)
     check_branch(session)
-    real, first = runs.claim, []
+    real, first = lifecycle.claim, []
 
     def claim(run_id, worker):
         if not first:
@@ -72,7 +72,7 @@ def test_a_request_tries_again_when_a_worker_claimed_its_run(session, model_serv
             return None
         return real(run_id, worker)
 
-    monkeypatch.setattr(compacting.runs, "claim", claim)
+    monkeypatch.setattr(compacting.lifecycle, "claim", claim)
     say(session, "and now?")
     assert first
     assert unknown(model_server, 250) == []
@@ -107,13 +107,13 @@ def test_a_dead_workers_run_by_hand_goes_on_whoever_took_its_branch(
     compact(session)
     summary = SessionSummary.objects.get()
     store(session, talk(6, marker=20))
-    run = runs.request_run(
+    run = lifecycle.request_run(
         session=session, branch=session.branch, trigger="manual", reason="manual",
         profile=row, background=True,
     )  # fmt: skip
     worker = uuid.uuid4()
-    runs.claim(run.pk, worker)
-    Lease.take(session.branch.pk, worker)
+    lifecycle.claim(run.pk, worker)
+    Lease.acquire_or_steal(session.branch.pk, worker)
     CompactionState.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
     if how == "restore":
         restore_summary(summary)
@@ -131,7 +131,7 @@ def test_a_run_that_cannot_be_started_again_keeps_nobody_else_waiting(session, o
     other = SessionFactory(owner=owner)
     for one in (session, other):
         fill(one, 0, 60)
-    runs.claim(check_branch(session).pk, uuid.uuid4())
+    lifecycle.claim(check_branch(session).pk, uuid.uuid4())
     CompactionRun.objects.update(started_at=timezone.now() - timedelta(hours=1))
     ensure_state(other.branch)
     CompactionState.objects.filter(pk=other.branch.pk).update(look_again_at=timezone.now())

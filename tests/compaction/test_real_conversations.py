@@ -8,15 +8,16 @@ from types import ModuleType
 
 import pytest
 
-from chatapp.drafts import Draft
-from chatapp.importing import import_file
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
+from chatapp.transfer import import_file
+from compaction.branches.context_builder import kept_of
+from compaction.branches.snapshot import situation_of
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, SessionSummaryMessage
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.profiles import save_profile
-from compaction.services.situation import situation_of
+from compaction.profiles import save_profile
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, sent
 from tests.factories import UserFactory
 from tests.fakes.model_server import ModelServer
@@ -107,7 +108,7 @@ def check(session: Session, caselib: ModuleType, *, after: int) -> None:
             summary__in=[s.pk for s in situation.summaries]
         ).values_list("message_id", flat=True)
     )
-    rules, kept = situation.kept()
+    rules, kept = kept_of(situation)
     assert linked | {row.pk for row in (*rules, *kept)} >= on_path
     assert linked <= on_path
 
@@ -124,7 +125,7 @@ def covers(segment, row: Message) -> bool:
 
 
 def test_an_imported_session_goes_on_after_its_compaction(shared, caselib, model_server, queued):
-    from chatapp.turns import Turn, run_turn
+    from chatapp.turns.service import Turn, run_turn
 
     owner = UserFactory()
     path = shared / "data" / "claude_code" / "entire_4b7d5121b42a_compaction.jsonl"

@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from chatapp.turns import TurnFailedError
+from chatapp.turns.service import TurnFailedError
+from compaction.branches.leases import Lease, ensure_state
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.leases import Lease, ensure_state
 from tests.compaction.support import NEVER, say, state, stored
 from tests.factories import SessionFactory, call, profile, result, talk
 
@@ -115,7 +115,7 @@ def test_with_nothing_left_to_compact_the_user_hears_why(owner, model_server, qu
     ids=["rate limit", "other refusal", "key"],
 )
 def test_another_error_is_no_reason_to_compact(session, model_server, monkeypatch, status, body):
-    monkeypatch.setattr("chatapp.llm.client.MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("chatapp.llm.openai_client.MAX_ATTEMPTS", 1)
     model_server.script = [
         {"when": {"purpose": "chat"}, "reply": {"error": {"status": status, "body": body}}}
     ]
@@ -130,7 +130,7 @@ def test_a_turn_in_the_middle_of_its_tools_keeps_its_question(owner, model_serve
     tools = [m for n in range(4) for m in (call("run", f"c{n}"), result(f"c{n}", "out " * 60))]
     question = {"role": "user", "content": "THE QUESTION"}
     session = SessionFactory(owner=owner, wires=[*talk(3), question, *tools])
-    from chatapp.turns import Turn, run_turn
+    from chatapp.turns.service import Turn, run_turn
 
     assert run_turn(Turn(session=session)).answer.content == "the answer"
     sent = model_server.of("chat")[1].messages
@@ -142,14 +142,14 @@ def test_a_turn_in_the_middle_of_its_tools_keeps_its_question(owner, model_serve
 
 def test_a_branch_that_another_run_holds_is_waited_for(session, monkeypatch):
     held = ensure_state(session.branch)
-    Lease.take(held.pk, uuid.uuid4())
+    Lease.acquire_or_steal(held.pk, uuid.uuid4())
     naps: list[float] = []
 
     def nap(seconds: float) -> None:
         naps.append(seconds)
         CompactionState.objects.filter(pk=held.pk).update(lease_owner=None, lease_expires_at=None)
 
-    monkeypatch.setattr("compaction.services.recover.sleep", nap)
+    monkeypatch.setattr("compaction.recovery.overflow.sleep", nap)
     assert say(session).answer.content == "the answer"
     assert len(naps) == 1
     assert SessionSummary.objects.get().reason == "overflow_retry"
@@ -157,7 +157,7 @@ def test_a_branch_that_another_run_holds_is_waited_for(session, monkeypatch):
 
 def test_a_branch_that_stays_held_is_passed_by(session, model_server, settings):
     settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 0}
-    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     assert say(session).answer.content == "the answer"
     assert not model_server.summarising()
 
@@ -165,6 +165,6 @@ def test_a_branch_that_stays_held_is_passed_by(session, model_server, settings):
 def test_a_branch_that_stays_held_ends_the_turn_with_a_sentence(session, settings):
     profile(**NEVER, halve_history=False)
     settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 0}
-    Lease.take(ensure_state(session.branch).pk, uuid.uuid4())
+    Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     with pytest.raises(TurnFailedError, match="Another run is compacting"):
         say(session)

@@ -15,9 +15,9 @@ from wcwidth import width
 
 from chatapp.models import Session
 from compaction.models import CompactionProfile, CompactionRun, CompactionStep, SessionSummary
-from compaction.ratios import Ratios
-from compaction.reporting import GROUPINGS, Period
-from compaction.services.profiles import save_profile
+from compaction.profiles import save_profile
+from compaction.statistics.ratios import Ratios
+from compaction.statistics.report import GROUPINGS, Period
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, UserFactory, profile, talk
 

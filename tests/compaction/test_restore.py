@@ -8,10 +8,10 @@ import pytest
 
 from chatapp import transcript
 from chatapp.models import Message
+from compaction.branches.leases import Lease, ensure_state
+from compaction.errors import BranchBusyError, CompactionError
 from compaction.models import CompactionState, SessionSummary
-from compaction.services.errors import BranchBusyError, CompactionError
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.restore import restore_summary
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent, state, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
 
@@ -83,7 +83,7 @@ def test_a_restored_summary_cannot_be_restored_again(session):
 
 def test_a_leased_branch_is_left_alone(session):
     compact(session)
-    Lease.take(session.branch.pk, uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
     with pytest.raises(BranchBusyError):
         restore_summary(SessionSummary.objects.get())
     assert SessionSummary.objects.get().status == "active"

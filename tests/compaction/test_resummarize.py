@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from chatapp.models import Message
+from compaction.branches.snapshot import situation_of
+from compaction.errors import CompactionError
 from compaction.models import SessionSummary
-from compaction.services import runs
-from compaction.services.compact import execute_run
-from compaction.services.errors import CompactionError
-from compaction.services.restore import restore_summary
-from compaction.services.resummarize import estimate_redo, resummarize, summaries_to_redo
-from compaction.services.situation import situation_of
+from compaction.runs import lifecycle
+from compaction.runs.resummarize import estimate_redo, resummarize, summaries_to_redo
+from compaction.runs.worker import execute_run
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
 
@@ -160,7 +160,7 @@ def test_many_versions_of_one_summary_find_room_for_their_placeholders(session, 
     for _ in range(24):
         newest = SessionSummary.objects.get(status="active", covers_from=two[1].covers_from)
         before = SessionSummary.objects.get(pk=newest.pk)
-        run = runs.request_run(
+        run = lifecycle.request_run(
             session=session, branch=session.branch, trigger="resummarize", reason="resummarize",
             profile=situation_of(session).profile_row, background=False, replaces=before,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from chatapp import formatting
 from compaction.admin.run.tree import draw
 from compaction.admin.run.tree_layout import Node, arrange
 from compaction.models import CompactionRun, CompactionStep
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
 from compaction.vocabulary import EXPLANATIONS
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, profile, talk

@@ -9,12 +9,11 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from compaction import queue
+from compaction.branches.snapshot import situation_of
+from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
-from compaction.services import runs
-from compaction.services.compact import check_branch, execute_run
-from compaction.services.errors import CompactionError
-from compaction.services.situation import situation_of
+from compaction.runs import lifecycle, queue
+from compaction.runs.worker import check_branch, execute_run
 from tests.compaction.support import compact, say, state
 from tests.factories import SessionFactory, profile, talk
 
@@ -30,7 +29,7 @@ def session(owner, model_server, queued):
 
 def request(session, **changes) -> CompactionRun:
     arguments = {"trigger": "proactive", "reason": "message_limit", "background": True} | changes
-    return runs.request_run(
+    return lifecycle.request_run(
         session=session, branch=session.branch, profile=situation_of(session).profile_row,
         **arguments,
     )  # fmt: skip
@@ -84,7 +83,7 @@ def test_requests_by_hand_are_all_kept(session):
 
 def test_a_run_that_is_claimed_between_insert_and_look_up_makes_room(session, monkeypatch):
     first = request(session)
-    real = runs._insert
+    real = lifecycle._insert
     tries = []
 
     def insert(columns):
@@ -92,9 +91,9 @@ def test_a_run_that_is_claimed_between_insert_and_look_up_makes_room(session, mo
         try:
             return real(columns)
         finally:
-            runs.claim(first.pk, uuid.uuid4())
+            lifecycle.claim(first.pk, uuid.uuid4())
 
-    monkeypatch.setattr(runs, "_insert", insert)
+    monkeypatch.setattr(lifecycle, "_insert", insert)
     second = request(session)
     assert second != first
     assert second.status == "queued"
@@ -115,8 +114,8 @@ def test_a_queue_that_is_down_fails_nobody_and_leaves_the_row(
 
 def test_a_claimed_run_cannot_be_claimed_again(session):
     run = request(session)
-    assert runs.claim(run.pk, uuid.uuid4()) is not None
-    assert runs.claim(run.pk, uuid.uuid4()) is None
+    assert lifecycle.claim(run.pk, uuid.uuid4()) is not None
+    assert lifecycle.claim(run.pk, uuid.uuid4()) is None
 
 
 def test_a_failure_says_why_and_stores_nothing(session, model_server):
@@ -177,19 +176,19 @@ def test_when_the_wait_is_over_a_trigger_counts_again(session, model_server):
 
 
 def test_a_waiting_run_can_be_cancelled(session):
-    run = runs.cancel_run(request(session))
+    run = lifecycle.cancel_run(request(session))
     assert (run.status, run.error_code) == ("cancelled", "cancelled")
     assert execute_run(run.pk).status == "cancelled"
 
 
 def test_a_working_run_stops_before_its_next_call(session, model_server, monkeypatch):
     run = request(session, trigger="manual")
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real = ModelSummarizer.summarize
 
     def cancelled(self, asked):
-        runs.cancel_run(CompactionRun.objects.get(pk=run.pk))
+        lifecycle.cancel_run(CompactionRun.objects.get(pk=run.pk))
         return real(self, asked)
 
     monkeypatch.setattr(ModelSummarizer, "summarize", cancelled)
@@ -203,7 +202,7 @@ def test_a_working_run_stops_before_its_next_call(session, model_server, monkeyp
 def test_a_finished_run_cannot_be_cancelled(session):
     run = compact(session)
     with pytest.raises(CompactionError, match="ended already"):
-        runs.cancel_run(run)
+        lifecycle.cancel_run(run)
     assert CompactionRun.objects.get().status == "succeeded"
 
 
@@ -211,21 +210,21 @@ def test_a_failed_run_can_be_run_again(session, model_server):
     model_server.script = FAILING
     failed = compact(session, instructions="dates", keep_last_n=4)
     model_server.script = [{"when": {}, "reply": {"text": "fine"}}]
-    again = runs.retry_run(failed)
+    again = lifecycle.retry_run(failed)
     assert (again.status, again.instructions, again.keep_last_n) == ("queued", "dates", 4)
     assert execute_run(again.pk).status == "succeeded"
 
 
 def test_a_run_that_succeeded_is_not_run_again(session):
     with pytest.raises(CompactionError):
-        runs.retry_run(compact(session))
+        lifecycle.retry_run(compact(session))
 
 
 def test_a_worker_that_lost_its_run_cannot_end_it(session):
-    run = runs.claim(request(session).pk, uuid.uuid4())
+    run = lifecycle.claim(request(session).pk, uuid.uuid4())
     CompactionRun.objects.filter(pk=run.pk).update(worker=uuid.uuid4())
     run.worker = uuid.uuid4()
-    runs.finish(run, "failed", code="late", sentence="late")
+    lifecycle.finish(run, "failed", code="late", sentence="late")
     assert CompactionRun.objects.get().status == "running"
 
 
@@ -241,6 +240,6 @@ def test_a_run_again_uses_the_profile_as_it_is_now(owner, queued):
         mode="background", profile=wrong, status="failed",
     )  # fmt: skip
     mended = profile(message_limit=41)
-    assert runs.retry_run(run).profile == mended
+    assert lifecycle.retry_run(run).profile == mended
     CompactionProfile.objects.filter(pk=mended.pk).update(is_current=False)
-    assert runs.retry_run(run).profile == wrong
+    assert lifecycle.retry_run(run).profile == wrong

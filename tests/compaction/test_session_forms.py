@@ -9,10 +9,10 @@ from django.contrib.auth.models import Permission
 from django.urls import reverse
 
 from chatapp.models import Session
+from compaction.branches.leases import Lease
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.compact import compact_branch
-from compaction.services.leases import Lease
-from compaction.services.profiles import save_profile
+from compaction.profiles import save_profile
+from compaction.runs.worker import compact_branch
 from tests.compaction.session_page import do_of, page_of, plain
 from tests.compaction.support import NEVER, compact, state
 from tests.factories import SessionFactory, profile, store, talk
@@ -141,7 +141,7 @@ def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
 
 def test_nothing_is_restored_while_a_worker_holds_the_branch(twice, admin_client):
     newest = SessionSummary.objects.order_by("-covers_through").first()
-    Lease.take(twice.branch.pk, newest.pk)
+    Lease.acquire_or_steal(twice.branch.pk, newest.pk)
     response = do(admin_client, twice, "restore", summary=str(newest.pk))
     assert "Another run is compacting this branch" in response.text
     newest.refresh_from_db()

@@ -13,10 +13,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
-from chatapp.models import Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.context.backend import context_backend
+from chatapp.models import POSITION_STEP, Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from tests.compaction.session_page import (
     ATTACK,

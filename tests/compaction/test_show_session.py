@@ -16,12 +16,12 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.management.console import one_line, printable, wrapped
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.management import conversation
 from compaction.models import SessionSummary
-from compaction.services.restore import restore_summary
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, stored
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk
 

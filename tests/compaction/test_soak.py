@@ -13,12 +13,12 @@ from collections import Counter
 
 import pytest
 
-from chatapp.context import context_backend
-from chatapp.drafts import Draft
-from chatapp.importing import import_file
-from chatapp.llm import client
+from chatapp.context.backend import context_backend
+from chatapp.llm import openai_client
 from chatapp.models import Message, Session
-from chatapp.turns import Turn, TurnFailedError, run_turn
+from chatapp.transcript.writing import Draft
+from chatapp.transfer import import_file
+from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, RecoveryRung
 from tests.factories import UserFactory, profile
@@ -102,8 +102,8 @@ TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": 
 
 @pytest.fixture
 def moody(use_models, monkeypatch):
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(client, "LONGEST_WAIT_SECONDS", 0.002)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(openai_client, "LONGEST_WAIT_SECONDS", 0.002)
     with Moody() as server:
         use_models(
             server.models(CONTEXT_WINDOW=WINDOW, MAX_OUTPUT=ANSWER_ROOM), TOKEN_COUNTER="chars4"
@@ -203,6 +203,6 @@ def check_requests(server: Moody) -> None:
     assert max(answered.values()) == 1
     asked = Counter(json.dumps(call.body, sort_keys=True) for call in server.calls)
     # A busy server is asked again, a few times; one that refused never is.
-    assert max(asked.values()) <= client.MAX_ATTEMPTS
+    assert max(asked.values()) <= openai_client.MAX_ATTEMPTS
     refused = [json.dumps(c.body, sort_keys=True) for c in server.calls if c.status == 400]
     assert {asked[body] for body in refused} == {1}

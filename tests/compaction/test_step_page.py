@@ -18,8 +18,8 @@ from chatapp.transcript import set_pinned
 from compaction.admin.run.step_input import StepInput
 from compaction.admin.run.streamed import text_download
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
-from compaction.services.profiles import find_profile
-from compaction.services.resummarize import resummarize
+from compaction.profiles import find_profile
+from compaction.runs.resummarize import resummarize
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, call, profile, result, store, talk
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer

@@ -10,15 +10,16 @@ from django.db.models import F, Model
 from django.db.models.query import QuerySet
 
 from chatapp import transcript
-from chatapp.drafts import Draft
 from chatapp.models import Branch, Message
+from chatapp.transcript.writing import Draft
 from compaction.models import (
     CompactionRun,
     CompactionState,
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.services import store as writing
+from compaction.runs import lifecycle
+from compaction.summaries import storing as writing
 from tests.compaction.support import NEVER, compact, sent, state, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
 
@@ -42,18 +43,23 @@ def nothing_was_stored(session) -> bool:
     )
 
 
-STEPS = ["claim_state", "write_summary", "write_placeholder", "finish_run"]
+STEPS = [
+    (writing, "claim_state"),
+    (writing, "write_summary"),
+    (writing, "write_placeholder"),
+    (lifecycle, "succeed"),
+]
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_when_a_write_fails_nothing_is_stored(session, monkeypatch, step):
-    real = getattr(writing, step)
+@pytest.mark.parametrize(("module", "step"), STEPS)
+def test_when_a_write_fails_nothing_is_stored(session, monkeypatch, module, step):
+    real = getattr(module, step)
 
     def broken(*args, **kwargs):
         real(*args, **kwargs)
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr(writing, step, broken)
+    monkeypatch.setattr(module, step, broken)
     run = compact(session)
     assert (run.status, run.error_code) == ("failed", "internal_error")
     assert "the disk is full" in run.error
@@ -92,14 +98,14 @@ def test_when_a_row_cannot_be_inserted_nothing_is_stored(session, monkeypatch, m
 
     if model is SessionSummaryMessage:
         # The database links by itself: no row of this model is ever made.
-        monkeypatch.setattr("compaction.services.store.link_sources", link)
+        monkeypatch.setattr("compaction.summaries.storing.link_sources", link)
     assert compact(session).status == "failed"
     assert nothing_was_stored(session)
 
 
 def meanwhile(monkeypatch, act) -> None:
     """Do something while the model writes its summary."""
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real = ModelSummarizer.summarize
 

@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from compaction.admin.summary.ratio_bar import became
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.profiles import save_profile
-from compaction.services.resummarize import resummarize
+from compaction.profiles import save_profile
+from compaction.runs.resummarize import resummarize
 from tests.compaction.support import NEVER, compact, state
 from tests.factories import SessionFactory, profile, store, talk
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from compaction.branches.leases import Lease, ensure_state
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import runs
-from compaction.services.compact import execute_run
-from compaction.services.leases import Lease, ensure_state
-from compaction.services.situation import situation_of
-from compaction.services.sweep import Swept, sweep_runs
+from compaction.runs import lifecycle
+from compaction.runs.sweep import Swept, sweep_runs
+from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, state
 from tests.factories import SessionFactory, profile, talk
 
@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 def waiting(monkeypatch) -> list[int]:
     """How many tasks the queue holds: change waiting[0]."""
     count = [0]
-    monkeypatch.setattr("compaction.queue.waiting_tasks", lambda: count[0])
+    monkeypatch.setattr("compaction.runs.queue.waiting_tasks", lambda: count[0])
     return count
 
 
@@ -48,7 +48,7 @@ def sweep(django_capture_on_commit_callbacks):
 
 def request(session, **changes) -> CompactionRun:
     arguments = {"trigger": "manual", "reason": "manual", "background": True} | changes
-    return runs.request_run(
+    return lifecycle.request_run(
         session=session, branch=session.branch, profile=situation_of(session).profile_row,
         **arguments,
     )  # fmt: skip
@@ -57,10 +57,10 @@ def request(session, **changes) -> CompactionRun:
 def killed(session, *, leased: bool = True, **changes) -> CompactionRun:
     """A run whose worker was killed long ago, with or without the lease it had taken."""
     worker = uuid.uuid4()
-    run = runs.claim(request(session, **changes).pk, worker)
+    run = lifecycle.claim(request(session, **changes).pk, worker)
     CompactionRun.objects.filter(pk=run.pk).update(started_at=timezone.now() - DAY)
     if leased:
-        Lease.take(session.branch.pk, worker)
+        Lease.acquire_or_steal(session.branch.pk, worker)
         CompactionState.objects.update(lease_expires_at=timezone.now() - DAY)
     return run
 
@@ -96,7 +96,7 @@ def test_a_worker_killed_before_it_took_the_lease_is_found_too(session, sweep):
 
 def test_it_is_found_even_while_another_worker_holds_the_branch(session, sweep):
     dead = killed(session, leased=False)
-    Lease.take(session.branch.pk, uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
     sweep()
     dead.refresh_from_db()
     assert dead.error_code == "interrupted"
@@ -104,16 +104,16 @@ def test_it_is_found_even_while_another_worker_holds_the_branch(session, sweep):
 
 def test_a_working_run_is_left_alone(session, sweep):
     worker = uuid.uuid4()
-    run = runs.claim(request(session).pk, worker)
+    run = lifecycle.claim(request(session).pk, worker)
     CompactionRun.objects.filter(pk=run.pk).update(started_at=timezone.now() - DAY)
-    Lease.take(session.branch.pk, worker)
+    Lease.acquire_or_steal(session.branch.pk, worker)
     assert sweep() == Swept()
     run.refresh_from_db()
     assert run.status == "running"
 
 
 def test_a_run_that_was_claimed_a_moment_ago_is_left_alone(session, sweep):
-    run = runs.claim(request(session).pk, uuid.uuid4())
+    run = lifecycle.claim(request(session).pk, uuid.uuid4())
     sweep()
     run.refresh_from_db()
     assert run.status == "running"

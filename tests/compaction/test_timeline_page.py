@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from chatapp.admin.timeline.entries import read_timeline
 from chatapp.models import Branch, Incident, Session
-from chatapp.turns import Turn, TurnFailedError, run_turn
+from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.admin.timeline.sources import TIMELINE_SOURCES
 from tests.compaction.ladders import at, ladder_of, run_of
 from tests.compaction.support import NEVER, compact

@@ -16,8 +16,8 @@ from django.utils import timezone
 from chatapp.admin.timeline.entries import read_timeline
 from compaction.admin.timeline.sources import TIMELINE_SOURCES
 from compaction.models import CompactionRun, CompactionState, ModelBreaker, WorkerHeartbeat
-from compaction.services.figures import refresh_figures
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
+from compaction.statistics.daily import refresh_figures
 from tests.compaction.session_page import page_of as session_page
 from tests.compaction.session_page import plain
 from tests.factories import SessionFactory

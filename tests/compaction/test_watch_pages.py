@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from compaction.models import CompactionRun, ModelBreaker, WorkerHeartbeat
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
 from tests.factories import SessionFactory
 
 pytestmark = pytest.mark.django_db

@@ -8,16 +8,16 @@ import pytest
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.context import context_backend
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import runs
-from compaction.services.compact import check_branch, execute_run
-from compaction.services.profiles import save_profile
-from compaction.services.restore import restore_summary
-from compaction.services.situation import situation_of
-from compaction.services.sweep import sweep_runs
+from compaction.profiles import save_profile
+from compaction.runs import lifecycle
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import check_branch, execute_run
+from compaction.summaries.restore import restore_summary
 from tests.compaction.clock import START, Conversation
 from tests.compaction.support import say, sent, texts
 from tests.factories import call, result, store, user
@@ -269,7 +269,7 @@ def test_a_conversation_without_any_user_is_summarised_too(conversation):
 
 def test_the_end_is_taken_before_the_model_is_called(conversation, model_server, monkeypatch):
     """Trap 4: what arrives during the call was marked as consolidated unseen."""
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real = ModelSummarizer.summarize
 
@@ -286,7 +286,7 @@ def test_the_end_is_taken_before_the_model_is_called(conversation, model_server,
 
 def test_pending_is_cleared_and_the_rule_looked_at_again_not_blindly_run(conversation, monkeypatch):
     """2.1-4: a message during the run asks again; when it ends, nothing is due."""
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real, seen = ModelSummarizer.summarize, []
 
@@ -304,7 +304,7 @@ def test_pending_is_cleared_and_the_rule_looked_at_again_not_blindly_run(convers
 
 
 def test_pending_leads_to_a_run_when_one_is_due(conversation, monkeypatch):
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real, seen = ModelSummarizer.summarize, []
 
@@ -404,7 +404,7 @@ def test_what_is_sent_does_not_grow_with_the_number_of_summaries(conversation):
 
 def test_a_session_deleted_during_a_run_ends_it_and_brings_nothing_back(conversation, monkeypatch):
     """881, 880, 1516."""
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real = ModelSummarizer.summarize
 
@@ -449,7 +449,7 @@ def test_a_message_put_before_the_cursor_shifts_no_arithmetic(conversation):
 
 
 def transcript_draft(text: str):
-    from chatapp.drafts import Draft
+    from chatapp.transcript.writing import Draft
 
     return Draft(wire=user(text))
 
@@ -458,7 +458,7 @@ def test_a_second_compactor_finds_the_lease_whatever_session_object_it_holds(
     conversation, monkeypatch
 ):
     """3881: two compactors with locks of their own and stale session objects."""
-    from compaction.summarizer import ModelSummarizer
+    from compaction.summaries.summarizer import ModelSummarizer
 
     real, others = ModelSummarizer.summarize, []
     stale = Session.objects.get(pk=conversation.session.pk)
@@ -466,7 +466,7 @@ def test_a_second_compactor_finds_the_lease_whatever_session_object_it_holds(
     def meanwhile(self, request):
         if not others:
             situation = situation_of(stale)
-            run = runs.request_run(
+            run = lifecycle.request_run(
                 session=stale,
                 branch=stale.branch,
                 trigger="proactive",

@@ -11,18 +11,19 @@ from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.models import Message
-from chatapp.turns import TurnFailedError
+from chatapp.turns.service import TurnFailedError
+from compaction.branches.leases import Lease
+from compaction.errors import OutOfTimeError
+from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services import breaker, runs
-from compaction.services import sweep as sweeping
-from compaction.services.checking import check_branch
-from compaction.services.compact import execute_run
-from compaction.services.errors import OutOfTimeError
-from compaction.services.leases import Lease
-from compaction.services.profiles import assign_profile, save_profile
-from compaction.services.restore import restore_summary
-from compaction.services.sweep import sweep_runs
-from compaction.summarizer import ModelSummarizer
+from compaction.profiles import assign_profile, save_profile
+from compaction.runs import lifecycle
+from compaction.runs import sweep as sweeping
+from compaction.runs.scheduling import check_branch
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import execute_run
+from compaction.summaries.restore import restore_summary
+from compaction.summaries.summarizer import ModelSummarizer
 from tests.compaction.clock import START, Conversation
 from tests.compaction.support import NEVER, compact, held_worker, say, sent
 from tests.compaction.test_window import failing, window
@@ -63,8 +64,8 @@ def unknown(server, count: int) -> list[int]:
 
 def outage() -> None:
     for _ in range(5):
-        breaker.record_failure("default", uuid.uuid4(), "down")
-    assert breaker.admit("default", uuid.uuid4()) is not None
+        circuit_breaker.record_failure("default", uuid.uuid4(), "down")
+    assert circuit_breaker.admit("default", uuid.uuid4()) is not None
 
 
 # --- a request never waits in vain, nor leaves out what nobody has read --------------------------
@@ -235,7 +236,7 @@ def test_a_cancel_does_not_shorten_a_longer_pause(conversation):
     run = check_branch(conversation.session)
     until = timezone.now() + timedelta(hours=1)
     CompactionState.objects.update(backoff_until=until)
-    runs.cancel_run(run)
+    lifecycle.cancel_run(run)
     assert conversation.state.backoff_until == until
 
 
@@ -331,7 +332,7 @@ def test_a_branch_that_cannot_be_looked_at_keeps_no_other_waiting(conversation, 
 
 def test_who_asked_while_no_run_held_the_branch_is_not_forgotten(conversation):
     conversation.go_on(51)
-    lease = Lease.take(conversation.session.branch.pk, uuid.uuid4())
+    lease = Lease.acquire_or_steal(conversation.session.branch.pk, uuid.uuid4())
     store(conversation.session, [user("one more")])
     assert check_branch(conversation.session) is None
     lease.release()
@@ -345,13 +346,13 @@ def test_a_run_by_hand_whose_worker_died_goes_on_although_another_took_the_branc
     row = profile(message_limit=10, keep_last_n=2)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
     automatic = check_branch(session)
-    manual = runs.request_run(
+    manual = lifecycle.request_run(
         session=session, branch=session.branch, trigger="manual", reason="manual",
         profile=row, background=True, instructions="names first",
     )  # fmt: skip
     worker, past = uuid.uuid4(), timezone.now() - timedelta(hours=1)
-    runs.claim(manual.pk, worker)
-    Lease.take(session.branch.pk, worker)
+    lifecycle.claim(manual.pk, worker)
+    Lease.acquire_or_steal(session.branch.pk, worker)
     CompactionState.objects.update(lease_expires_at=past)
     execute_run(automatic.pk)
     manual.refresh_from_db()

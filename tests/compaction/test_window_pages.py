@@ -11,13 +11,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.drafts import Draft
-from chatapp.models import Message, Session
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Message, Session
+from chatapp.transcript.writing import Draft
 from compaction.admin.profile.values import inherited_values, label_of
+from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
-from compaction.services.profiles import save_profile
-from compaction.services.situation import situation_of
+from compaction.profiles import save_profile
 from tests.compaction.session_page import ATTACK, page_of, plain
 from tests.factories import SessionFactory, profile
 

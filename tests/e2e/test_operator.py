@@ -9,9 +9,9 @@ from django.urls import reverse
 
 from chatapp.models import Session
 from compaction.models import CompactionRun, SessionSummary
-from compaction.services.compact import compact_branch
-from compaction.services.figures import refresh_figures
-from compaction.services.resummarize import resummarize
+from compaction.runs.resummarize import resummarize
+from compaction.runs.worker import compact_branch
+from compaction.statistics.daily import refresh_figures
 from tests.e2e.browser import Watched
 from tests.e2e.conftest import log_in
 from tests.factories import SessionFactory, profile, talk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction.engine.extractive import ExtractiveSummarizer
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.types import Item, SummaryRequest
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from compaction.engine.actions import Actions, collect_actions
+from compaction.engine.strategies.actions import Actions, collect_actions
 from compaction.engine.types import Item, ToolCall
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.engine.archive import archive
+from compaction.engine.strategies.digest import archive
 from compaction.engine.types import Item, ToolCall
 from tests.fakes.summarizers import WordCounter
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.bisect import (
+from compaction.engine.parameters import Profile
+from compaction.engine.strategies.bisect import (
     BisectSummary,
     SummaryFailed,
     cut_to_tokens,
+    estimate_calls,
     forced_truncation,
 )
-from compaction.engine.estimate import estimate_calls
-from compaction.engine.parameters import Profile
-from compaction.engine.protocols import SummarizerError, SummarizerOverflow
-from compaction.engine.types import Item, SummaryAnswer, SummaryRequest
+from compaction.engine.types import (
+    Item,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
+)
 from tests.fakes.summarizers import Refusing, Scripted, Sized, WordCounter, plain
 
 OK = SummaryAnswer(text="fine")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compaction.engine.bisect import BisectSummary, SummaryFailed
-from compaction.engine.boundaries import answered_calls
-from compaction.engine.estimate import estimate_calls
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import answered_calls
+from compaction.engine.strategies.bisect import BisectSummary, SummaryFailed, estimate_calls
 from compaction.engine.types import Item, ToolCall
 from tests.engine.strategies import conversations
 from tests.fakes.summarizers import Refusing, Sized, WordCounter, shaped

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.engine.boundaries import answered_calls, groups, legal_cuts, split_point
+from compaction.engine.policy.groups import answered_calls, groups, legal_cuts, split_point
 from compaction.engine.types import Item, ToolCall
 from tests.engine.strategies import conversations
 from tests.fakes.summarizers import plain, shaped

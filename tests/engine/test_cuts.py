@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.engine.boundaries import answered_calls, groups
-from compaction.engine.cuts import keep_last, keep_recent_tokens
+from compaction.engine.policy.cuts import keep_last, keep_recent_tokens
+from compaction.engine.policy.groups import answered_calls, groups
 from compaction.engine.types import Item
 from tests.engine.strategies import conversations
 from tests.fakes.summarizers import plain, shaped

@@ -7,9 +7,8 @@ import re
 
 import pytest
 
-from compaction.engine.extractive import OVERHEAD_TOKENS, ExtractiveSummarizer
-from compaction.engine.protocols import SummarizerOverflow
-from compaction.engine.types import SummaryAnswer, SummaryRequest, ToolCall
+from compaction.engine.extractive.summarizer import OVERHEAD_TOKENS, ExtractiveSummarizer
+from compaction.engine.types import SummarizerOverflow, SummaryAnswer, SummaryRequest, ToolCall
 from tests.engine.extractive_support import CHATTER, QuarterCounter, item, section, summarize
 
 CONVERSATION = (

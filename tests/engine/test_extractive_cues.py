@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.extractive_cues import (
+from compaction.engine.extractive.cues import (
     classify,
     count_words,
     cue_worth,
     form_worth,
     is_code_line,
 )
-from compaction.engine.extractive_headings import Heading
+from compaction.engine.extractive.headings import Heading
 
 
 @pytest.mark.parametrize(

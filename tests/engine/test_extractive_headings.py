@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.extractive_headings import (
+from compaction.engine.extractive.headings import (
     Heading,
     Line,
     is_structured,

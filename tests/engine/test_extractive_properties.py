@@ -7,10 +7,10 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compaction.engine.actions import collect_actions
-from compaction.engine.extractive import MERGE_RATIO, ExtractiveSummarizer
-from compaction.engine.extractive_headings import CHINESE, NOTE, NOTE_CHINESE, Heading
-from compaction.engine.sentences import encodable, fold
+from compaction.engine.extractive.headings import CHINESE, NOTE, NOTE_CHINESE, Heading
+from compaction.engine.extractive.sentences import encodable, fold
+from compaction.engine.extractive.summarizer import MERGE_RATIO, ExtractiveSummarizer
+from compaction.engine.strategies.actions import collect_actions
 from compaction.engine.types import Item, SummaryRequest, ToolCall
 
 

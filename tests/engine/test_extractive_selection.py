@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from compaction.engine import extractive_selection
-from compaction.engine.extractive_candidates import Candidate
-from compaction.engine.extractive_composition import trimmed
-from compaction.engine.extractive_headings import Heading, Line, render_summary
-from compaction.engine.extractive_selection import (
-    MAX_UPDATES,
-    Basket,
-    Choice,
-    Rank,
-    fill,
-    gain,
-)
-from compaction.engine.extractive_terms import extract_terms
+from compaction.engine.extractive import selection
+from compaction.engine.extractive.candidates import Candidate
+from compaction.engine.extractive.composition import trimmed
+from compaction.engine.extractive.headings import Heading, Line, render_summary
+from compaction.engine.extractive.selection import MAX_UPDATES, Basket, Choice, Rank, fill, gain
+from compaction.engine.extractive.terms import extract_terms
 
 
 def candidate(text: str, order: int, **line: object) -> Candidate:
@@ -73,7 +66,7 @@ def test_a_candidate_is_judged_a_bounded_number_of_times(monkeypatch):
         calls += 1
         return gain(one, covered)
 
-    monkeypatch.setattr(extractive_selection, "gain", counted)
+    monkeypatch.setattr(selection, "gain", counted)
     # Every line shares words with many others, so that every choice lowers many of them.
     lines = [candidate(f"w{n % 7}x w{n % 11}y w{n % 13}z w{n}q", n) for n in range(3000)]
     fill(basket(10**6), lines, carried_limit=0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.engine.sentences import (
+from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
     encodable,
     fold,

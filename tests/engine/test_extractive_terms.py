@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.extractive_terms import (
+from compaction.engine.extractive.terms import (
     NAME_WEIGHT,
     NUMBER_WEIGHT,
     WORD_WEIGHT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.plausibility import implausible
+from compaction.engine.strategies.acceptance import implausible
 from compaction.engine.types import Item, SummaryRequest, ToolCall
 
 REQUEST = SummaryRequest(

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.engine.prompts import main_language, messages_for
-from compaction.engine.serialize import escape_tags, fenced, transcript
+from compaction.engine.strategies.prompts import (
+    escape_tags,
+    fenced,
+    main_language,
+    messages_for,
+    transcript,
+)
 from compaction.engine.types import Item, SummaryRequest, ToolCall
 
 ATTACK = (

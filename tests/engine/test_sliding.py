@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compaction.engine.profile import PRESETS, ProfileError, build
-from compaction.engine.sliding import (
+from compaction.engine.policy.triggers import Facts, decide, distances
+from compaction.engine.policy.window import (
     archives,
     batch_size,
     falls_out,
@@ -15,7 +15,7 @@ from compaction.engine.sliding import (
     keep_tail,
     waiting_messages,
 )
-from compaction.engine.triggers import Facts, decide, distances
+from compaction.engine.profile import PRESETS, ProfileError, build
 from compaction.engine.types import Item, ToolCall
 
 PRESET = PRESETS["sliding_window"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compaction.engine.parameters import Profile
-from compaction.engine.triggers import Facts, decide, distances
+from compaction.engine.policy.triggers import Facts, decide, distances
 
 QUIET = Facts(messages=0, tokens=0, request_tokens=0, usable=None)
 PROFILE = Profile(message_limit=40, max_context_tokens=6000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from compaction.engine.strategies.acceptance import does_not_shrink, is_cut_off, problem_of
 from compaction.engine.types import SummaryAnswer
-from compaction.engine.validation import does_not_shrink, is_cut_off, problem_of
 
 
 def problem(text: str, **changes) -> str:

@@ -27,7 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 from typing import Any
 
-from compaction.engine.prompts import CHUNK_TITLE, MERGE_TITLE
+from compaction.engine.strategies.prompts import CHUNK_TITLE, MERGE_TITLE
 from tests.fakes import chat_wire, responses_wire
 
 _WIRES = {"chat": chat_wire, "responses": responses_wire}
@@ -136,7 +136,7 @@ class ModelServer:
     def models(self, **changes: Any) -> dict[str, dict[str, Any]]:
         """CHATAPP's MODELS with this server as `default`."""
         entry = {
-            "BACKEND": "chatapp.llm.client.OpenAIModel",
+            "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
             "NAME": "scripted",
             "CONTEXT_WINDOW": 128_000,
             "MAX_OUTPUT": 1024,

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from compaction.engine.protocols import SummarizerOverflow
-from compaction.engine.types import Item, SummaryAnswer, SummaryRequest, ToolCall
+from compaction.engine.types import (
+    Item,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
+    ToolCall,
+)
 
 
 class WordCounter:

@@ -22,8 +22,8 @@ from django_q.models import Schedule
 
 from chatapp.models import Message
 from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
-from compaction.services.compact import check_branch, execute_run
-from compaction.services.sweep import sweep_runs
+from compaction.runs.sweep import sweep_runs
+from compaction.runs.worker import check_branch, execute_run
 from tests.compaction.support import sent
 from tests.factories import SessionFactory, UserFactory, profile, talk
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer

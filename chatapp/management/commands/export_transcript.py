@@ -11,8 +11,8 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.exporting import export_json, export_jsonl
 from chatapp.models import Session
+from chatapp.transfer import export_json, export_jsonl
 
 
 class Command(BaseCommand):

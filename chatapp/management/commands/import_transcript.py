@@ -13,12 +13,12 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.drafts import TranscriptError
 from chatapp.formats.records import Problem, UnknownFormatError
-from chatapp.importing import Imported, import_file
-from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.management.console import ProgressBar, counted
-from chatapp.wire import InvalidMessageError
+from chatapp.messages.wire import InvalidMessageError
+from chatapp.transcript.writing import TranscriptError
+from chatapp.transfer import Imported, import_file
 
 STDIN = "-"
 SUFFIXES = frozenset({".json", ".jsonl"})

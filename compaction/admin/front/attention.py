@@ -19,8 +19,8 @@ from compaction.admin.breaker import OPEN
 from compaction.admin.filters import WAITING
 from compaction.admin.silence import silent_at_work
 from compaction.admin.worker import SILENT
-from compaction.figures import waiting_runs
 from compaction.models import CompactionRun, ModelBreaker, WorkerHeartbeat
+from compaction.statistics.daily import waiting_runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,14 @@ from compaction.admin.front.attention import attentions_of
 from compaction.admin.front.parts import Plot
 from compaction.admin.front.plots import plots_of
 from compaction.admin.front.tiles import tiles_of
-from compaction.figures import DAYS_SHOWN, newest_figures, oldest_waiting, recent_figures
 from compaction.models import CompactionRun, DailyFigures, SessionSummary
-from compaction.services.figures import refresh_figures
+from compaction.statistics.daily import (
+    DAYS_SHOWN,
+    newest_figures,
+    oldest_waiting,
+    recent_figures,
+    refresh_figures,
+)
 
 REFRESH = "compaction_refresh_figures"
 

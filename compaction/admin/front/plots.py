@@ -11,12 +11,12 @@ from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.filters import days_value
 from chatapp.admin.plots import Chart, Column, Piece, Tone, bar_chart, short_number
-from chatapp.llm.models import Prices, all_models
+from chatapp.llm.registry import Prices, all_models
 from compaction.admin.filters import bin_value, bin_words
 from compaction.admin.front.outcomes import outcome_plot
 from compaction.admin.front.parts import Plot, counted, day_words, runs_url, tick_of
 from compaction.models import CompactionRun, DailyFigures, SessionSummary
-from compaction.ratios import RATIO_BINS
+from compaction.statistics.ratios import RATIO_BINS
 
 TICK_BINS = 5
 PLAIN = Tone(name="plain")

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from chatapp import formatting
 from chatapp.llm.error_kinds import ErrorKind
-from chatapp.llm.models import UnknownModelError, get_model
+from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.models import Session
 from chatapp.vocabulary import code_words
 from compaction import vocabulary

@@ -14,9 +14,9 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.page_forms import PageForm, RefusedError
 from compaction.admin.profile.values import Change, differences, own_parameters
+from compaction.errors import CompactionError
 from compaction.models import CompactionProfile
-from compaction.services.errors import CompactionError
-from compaction.services.profiles import find_profile, make_default, reset_profile, restore_version
+from compaction.profiles import find_profile, make_default, reset_profile, restore_version
 
 CHANGES_NAMED = 6
 

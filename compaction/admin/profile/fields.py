@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
-from chatapp.llm.models import all_models
+from chatapp.llm.registry import all_models
 from compaction.admin.profile.values import (
     OWN_MODEL_WORDS,
     PARAMETERS,

@@ -16,9 +16,9 @@ from compaction.admin.profile.values import (
     own_parameters,
 )
 from compaction.admin.profile.versions import author_of
+from compaction.errors import StaleProfileError
 from compaction.models import CompactionProfile
-from compaction.services.errors import StaleProfileError
-from compaction.services.profiles import refuse_stale
+from compaction.profiles import refuse_stale
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[CompactionProfile]

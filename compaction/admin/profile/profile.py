@@ -32,9 +32,9 @@ from compaction.admin.profile.outcome import (
 from compaction.admin.profile.use import newest_runs, use_table
 from compaction.admin.profile.versions import comparison, state_words, version_table
 from compaction.engine.profile import parameter_groups
+from compaction.errors import CompactionError, StaleProfileError
 from compaction.models import CompactionProfile, CompactionRun
-from compaction.services.errors import CompactionError, StaleProfileError
-from compaction.services.profiles import make_default, save_profile
+from compaction.profiles import make_default, save_profile
 
 TEMPLATES = "admin/compaction/compactionprofile"
 SENTENCE = (

@@ -10,7 +10,7 @@ from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.formatting import clock
 from compaction.models import CompactionRun, CompactionState
-from compaction.services.runs import cancel_run
+from compaction.runs.lifecycle import cancel_run
 
 
 def cancelled(run: CompactionRun) -> SafeString:

@@ -28,7 +28,7 @@ from compaction.admin.run.tree import tree_panel
 from compaction.admin.run.waiting import waiting_panel
 from compaction.admin.tables import step_table, summary_table
 from compaction.models import CompactionRun, CompactionStep
-from compaction.services.runs import retry_run
+from compaction.runs.lifecycle import retry_run
 
 SUMMARIES_SHOWN = 20
 # The list has room for so much of an error; the run's page has all of it.

@@ -14,8 +14,8 @@ from django.db.models import Q, QuerySet
 from chatapp.models import Message
 from chatapp.selectors import path_messages
 from compaction.convert import to_item
-from compaction.engine.inputs import limited_results
-from compaction.engine.serialize import BETWEEN_BLOCKS, blocks, escape_tags
+from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks, escape_tags
+from compaction.engine.tool_results import limited_results
 from compaction.engine.types import Item
 from compaction.models import CompactionStep
 from compaction.vocabulary import MERGE

@@ -15,7 +15,7 @@ from compaction import vocabulary
 from compaction.admin import tables
 from compaction.admin.run.step_input import StepInput
 from compaction.admin.run.tree_layout import arrange
-from compaction.engine.serialize import BETWEEN_BLOCKS
+from compaction.engine.strategies.prompts import BETWEEN_BLOCKS
 from compaction.models import CompactionRun, CompactionStep
 
 CHILDREN_SHOWN = 50

@@ -16,7 +16,7 @@ from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.svg import anchor, drawing, element, title
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 from compaction import vocabulary
 from compaction.admin.run.tree_layout import DEEPEST_LEVEL, Node, arrange
 from compaction.admin.tables import STEPS_SHOWN, shown_steps

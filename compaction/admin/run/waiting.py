@@ -16,8 +16,8 @@ from chatapp.admin.parts import Link, Panel
 from chatapp.formatting import when
 from chatapp.models import Session
 from compaction.admin.breaker import OPEN
+from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, CompactionState, ModelBreaker
-from compaction.services.breaker import BREAKER_OPEN
 
 _NOTHING_LOST = "Nothing is lost: the messages are all still there."
 _REMEDIES = {

@@ -8,8 +8,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
-from compaction.engine.sliding import archives, batch_size
-from compaction.services.situation import Situation
+from compaction.branches.snapshot import Situation
+from compaction.engine.policy.window import archives, batch_size
 
 Line = tuple[str, SafeString | str]
 

@@ -24,15 +24,15 @@ from compaction.admin.summary.forms import (
     may_restore,
     taken_back,
 )
+from compaction.branches.snapshot import situation_of
 from compaction.engine.parameters import Profile
+from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.profiles import assign_profile, find_profile
+from compaction.runs.lifecycle import request_run
+from compaction.runs.resummarize import resummarize
 from compaction.selectors import summaries_of
-from compaction.services.errors import CompactionError
-from compaction.services.profiles import assign_profile, find_profile
-from compaction.services.restore import restore_summary
-from compaction.services.resummarize import resummarize
-from compaction.services.runs import request_run
-from compaction.services.situation import situation_of
+from compaction.summaries.restore import restore_summary
 
 CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata

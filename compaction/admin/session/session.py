@@ -18,7 +18,7 @@ from chatapp.admin.page_forms import PageForm
 from chatapp.admin.parts import Link, Panel, Table
 from chatapp.admin.path_page import place_url
 from chatapp.admin.session import SessionAdmin
-from chatapp.assembling import Context
+from chatapp.context.assembly import Context
 from chatapp.models import Session
 from compaction import vocabulary
 from compaction.admin.acting import REFUSALS, for_each, may_run
@@ -30,9 +30,9 @@ from compaction.admin.session.state_panel import state_panel
 from compaction.admin.session.strip import strip_panel
 from compaction.admin.tables import run_table, summary_table
 from compaction.admin.timeline.sources import TIMELINE_SOURCES
+from compaction.branches.snapshot import situation_of
 from compaction.engine.rendering import as_sent_text
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.services.situation import situation_of
 
 ROWS_SHOWN = 10
 

@@ -14,12 +14,12 @@ from django.http import HttpRequest
 
 from chatapp.admin import cells
 from chatapp.admin.path_page import rows_before, rows_from
-from chatapp.assembling import text_tokens, tools_tokens
+from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import Segment, segments
+from compaction.branches.snapshot import Situation, situation_of
 from compaction.models import SessionSummary
 from compaction.selectors import newest_summaries
-from compaction.services.situation import Situation, situation_of
 
 SUMMARIES_DRAWN = 150
 MARKS_DRAWN = 100

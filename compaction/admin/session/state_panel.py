@@ -14,14 +14,14 @@ from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.path_page import place_url
 from chatapp.formatting import when
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 from compaction import vocabulary
 from compaction.admin.session.backlog import Line, backlog_lines
 from compaction.admin.session.holder import holder_words
 from compaction.admin.session.trigger_rows import trigger_rows
+from compaction.branches.snapshot import Situation
 from compaction.models import SessionSummary
-from compaction.services.describe import branch_facts
-from compaction.services.situation import Situation
+from compaction.runs.status import branch_facts
 
 
 def state_panel(situation: Situation, title: str = "Compaction of the active branch") -> Panel:

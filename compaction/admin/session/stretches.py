@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chatapp import formatting
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP
 from compaction import vocabulary
 from compaction.admin.session.standing import SUMMARIES_DRAWN, Standing
 from compaction.models import SessionSummary

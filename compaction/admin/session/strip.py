@@ -15,8 +15,7 @@ from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.path_page import place_on
 from chatapp.admin.svg import anchor, drawing, element, title
-from chatapp.models import Message
-from chatapp.models.message import POSITION_STEP
+from chatapp.models import POSITION_STEP, Message
 from compaction.admin.session.meter import swatch
 from compaction.admin.session.patterns import patterned
 from compaction.admin.session.standing import MARKS_DRAWN, Standing

@@ -9,8 +9,8 @@ from typing import Any
 from chatapp import formatting
 from chatapp.admin import cells
 from compaction import vocabulary
-from compaction.engine.sliding import MAXIMUM_AGE
-from compaction.services.situation import Situation
+from compaction.branches.snapshot import Situation
+from compaction.engine.policy.window import MAXIMUM_AGE
 
 
 def trigger_rows(situation: Situation, rules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

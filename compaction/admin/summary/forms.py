@@ -13,10 +13,10 @@ from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.page_forms import PageForm, RefusedError
 from compaction.admin.acting import REFUSALS, may_run, queued
+from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, SessionSummary
-from compaction.services.errors import CompactionError
-from compaction.services.restore import Restored, restore_summary
-from compaction.services.resummarize import resummarize
+from compaction.runs.resummarize import resummarize
+from compaction.summaries.restore import Restored, restore_summary
 
 Status = SessionSummary.Status
 INSTRUCTIONS_CHARS = 4000

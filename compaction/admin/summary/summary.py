@@ -35,8 +35,8 @@ from compaction.admin.summary.shown import SummaryCells
 from compaction.admin.summary.versions import default_comparison, version_tables
 from compaction.admin.tables import source_table
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
-from compaction.services.restore import restore_summary
-from compaction.services.resummarize import resummarize
+from compaction.runs.resummarize import resummarize
+from compaction.summaries.restore import restore_summary
 
 
 @admin.register(SessionSummary)

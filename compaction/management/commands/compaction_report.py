@@ -26,7 +26,7 @@ from chatapp.management.console import (
 )
 from compaction.management.report_json import report_as_dict
 from compaction.models import CompactionRun
-from compaction.reporting import (
+from compaction.statistics.report import (
     GROUPINGS,
     Failure,
     Group,

@@ -23,10 +23,20 @@ from chatapp.management.console import (
     stop_signals_interrupt,
     table_lines,
 )
-from compaction.demo.account import USERNAME, Operator, ensure_operator
-from compaction.demo.compacting import Compacted, calls_ahead, compact_sample, every_call
-from compaction.demo.encodings import load_encoding_quickly
-from compaction.demo.samples import ASKED_FILE, QUESTION, Sample, store_samples
+from compaction.demo.preparing import (
+    ASKED_FILE,
+    QUESTION,
+    USERNAME,
+    Compacted,
+    Operator,
+    Sample,
+    calls_ahead,
+    compact_sample,
+    ensure_operator,
+    every_call,
+    load_encoding_quickly,
+    store_samples,
+)
 from compaction.demo.serving import (
     HOST,
     Ended,
@@ -35,7 +45,7 @@ from compaction.demo.serving import (
     choose_port,
     web_and_queue,
 )
-from compaction.services.figures import refresh_figures
+from compaction.statistics.daily import refresh_figures
 
 LABEL_CELLS = 11
 TITLE_CELLS = 48

@@ -30,7 +30,7 @@ from chatapp.management.console import (
 from chatapp.models import Session
 from compaction.doctor.examine import examine
 from compaction.doctor.findings import Finding
-from compaction.doctor.mend import Mended, mend
+from compaction.doctor.repair import Mended, mend
 from compaction.management.redo import ids_of
 
 ERRORS_STATUS, USAGE_STATUS = 1, 2

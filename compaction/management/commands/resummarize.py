@@ -23,6 +23,7 @@ from chatapp.management.console import (
     quiet_logs,
     stop_signals_interrupt,
 )
+from compaction.errors import CompactionError
 from compaction.management.redo import (
     FAILED,
     PLANNED,
@@ -32,8 +33,7 @@ from compaction.management.redo import (
     ids_of,
     sessions_with_summaries,
 )
-from compaction.services.errors import CompactionError
-from compaction.services.profiles import find_profile
+from compaction.profiles import find_profile
 
 GO_ON = "Start the same command again: it goes on where it stopped."
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from compaction.services.figures import refresh_figures
+from compaction.statistics.daily import refresh_figures
 
 
 class Command(BaseCommand):

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from compaction.services.sweep import sweep_runs
+from compaction.runs.sweep import sweep_runs
 
 
 class Command(BaseCommand):

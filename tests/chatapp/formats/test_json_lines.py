@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatapp.formats.json_lines import MAX_DEPTH, compact_json, read_document
+from chatapp.formats.reading import MAX_DEPTH, compact_json, read_document
 
 
 def values(text: str) -> list[object]:

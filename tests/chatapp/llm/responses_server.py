@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from chatapp.llm.client import OpenAIModel
 from chatapp.llm.errors import ModelError
-from chatapp.llm.messages import ModelRequest, Reply
-from chatapp.llm.models import all_models
+from chatapp.llm.openai_client import OpenAIModel
+from chatapp.llm.registry import all_models
+from chatapp.llm.requests import ModelRequest, Reply
 from tests.fakes.model_server import ModelServer
 
 HELLO = {"role": "user", "content": "hello"}

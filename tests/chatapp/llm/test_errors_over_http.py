@@ -8,11 +8,11 @@ from email.utils import formatdate
 
 import pytest
 
-from chatapp.llm import client
-from chatapp.llm.client import OpenAIModel
+from chatapp.llm import openai_client
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.messages import ModelRequest, Reply
-from chatapp.llm.models import all_models
+from chatapp.llm.openai_client import OpenAIModel
+from chatapp.llm.registry import all_models
+from chatapp.llm.requests import ModelRequest, Reply
 from tests.fakes.model_server import ModelServer
 
 LLAMA = {
@@ -105,7 +105,7 @@ def as_error(body, *, status: int = 400, **headers: str) -> dict:
 @pytest.fixture
 def ask(use_models, monkeypatch):
     """ask(reply, …, stream=True) plays the replies in order; returns (outcome, number of calls)."""
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.01)
 
     def run(*replies: dict, stream: bool = False, seconds: float | None = 20, **model):
         script = [
@@ -279,10 +279,10 @@ def test_without_a_deadline_a_long_wait_is_told_and_not_begun(ask):
 
 
 def test_waits_grow_and_differ(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.5)
     error = ModelError(ErrorKind.UNAVAILABLE)
     for attempt, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (9, 20.0)):
-        waits = [client._wait_before(attempt, error) for _ in range(50)]
+        waits = [openai_client._wait_before(attempt, error) for _ in range(50)]
         assert longest / 2 <= min(waits) < max(waits) <= longest
 
 

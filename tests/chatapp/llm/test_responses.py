@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from chatapp.llm import client
+from chatapp.llm import openai_client
 from chatapp.llm.embedded import EmbeddedModel
 from chatapp.llm.errors import ErrorKind
-from chatapp.llm.messages import ModelRequest
-from chatapp.llm.models import EMBEDDED_BACKEND, ModelConfig
-from chatapp.llm.responses import usage_of
-from chatapp.llm.usage import context_tokens
+from chatapp.llm.registry import EMBEDDED_BACKEND, ModelConfig
+from chatapp.llm.requests import ModelRequest
+from chatapp.llm.responses_wire import usage_of
+from chatapp.llm.tokens import context_tokens
 from tests.chatapp.llm.responses_server import HELLO, Asker
 from tests.fakes.model_server import ModelServer
 
@@ -31,7 +31,7 @@ both_ways = pytest.mark.parametrize("stream", [False, True])
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from chatapp.importing import import_file
-from chatapp.llm.responses import items_of
+from chatapp.llm.responses_wire import items_of
+from chatapp.messages.pairing import strict
+from chatapp.messages.wire import text_of
 from chatapp.models import Message, Session
-from chatapp.pairing import strict
 from chatapp.selectors import path_q
-from chatapp.wire import text_of
+from chatapp.transfer import import_file
 from tests.fakes.responses_wire import messages_of
 from tests.fakes.strict_checker import faults, item_faults
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chatapp.llm.messages import ModelRequest
-from chatapp.llm.models import ModelConfig
-from chatapp.llm.responses import arguments_of, items_of, message_at, tools_of
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest
+from chatapp.llm.responses_wire import arguments_of, items_of, message_at, tools_of
 from tests.fakes.strict_checker import item_faults
 
 OPENAI = ModelConfig(alias="m", backend="b", name="gpt", context_window=8000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatapp.llm import client
+from chatapp.llm import openai_client
 from chatapp.llm.errors import ErrorKind
 from tests.chatapp.llm.responses_server import Asker
 
@@ -16,7 +16,7 @@ END = {"type": "response.completed", "response": {"id": "r", "status": "complete
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

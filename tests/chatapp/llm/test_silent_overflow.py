@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatapp.llm.errors import ErrorKind, exceeds_window, silent_overflow, truncates_silently
-from chatapp.llm.messages import Reply
+from chatapp.llm.requests import Reply
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 

@@ -18,8 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatapp.llm import encodings, tokens
-from chatapp.llm.encodings import EncodingUnavailableError
-from chatapp.llm.estimate import Chars4Counter, EstimateCounter
+from chatapp.llm.encodings import Chars4Counter, EncodingUnavailableError, EstimateCounter
 from chatapp.llm.tokens import (
     IMAGE_TOKENS,
     PIECE_CHARS,

@@ -1,0 +1,198 @@
+"""One request put together: what it sends, and where its tokens go."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, cast
+from uuid import UUID
+
+from chatapp.llm.learned_limits import taught
+from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.llm.tokens import TokenCounter
+from chatapp.messages.pairing import strict_with_sources
+from chatapp.messages.wire import REASONING_ITEMS, text_of
+from chatapp.models import Message, Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where the tokens of one request go; `counter` says how they were counted."""
+
+    system: int = 0
+    tools: int = 0
+    summaries: int = 0
+    kept: int = 0
+    pending: int = 0
+    reserve: int = 0
+    window: int = 0
+    counter: str = ""
+    exact: bool = False
+    tokens_per_count: float = 1.0
+
+    @property
+    def used(self) -> int:
+        """Tokens of the request itself."""
+        return self.system + self.tools + self.summaries + self.kept + self.pending
+
+    @property
+    def room(self) -> int:
+        """Tokens that the request leaves of the window, as the server counts; below 0: too many."""
+        return self.window - math.ceil(self.used * max(1.0, self.tokens_per_count))
+
+    @property
+    def free(self) -> int:
+        """Tokens that are left in the window besides the reserve; never below 0."""
+        return max(0, self.room - self.reserve)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the account for the API."""
+        return asdict(self) | {"used": self.used, "free": self.free}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What one request sends. `facts` is the backend's own news about how it came about.
+
+    `places` says for each message where it stands in the conversation; empty for what is no stored
+    message. It never goes on the wire. `model` is the model that it was put together for.
+    """
+
+    messages: tuple[dict[str, Any], ...]
+    account: Account
+    places: tuple[str, ...] = ()
+    run_id: str | None = None
+    model: ModelConfig | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def asks_something(self) -> bool:
+        """Whether a stored user message is among them: a summary alone asks nothing."""
+        places = self.places or [True] * len(self.messages)
+        return any(
+            message["role"] == "user" and place
+            for message, place in zip(self.messages, places, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPart:
+    """The pieces of a request before they are put together; tokens are what was stored.
+
+    `summary_role` is `system` or `user`; with `merge_system` prompt and summaries are one message.
+    `shortened` maps the ids of kept messages to what is sent in their place.
+    """
+
+    system: Sequence[Message] = ()
+    summaries: Sequence[str] = ()
+    summary_tokens: int = 0
+    summary_role: str = "system"
+    merge_system: bool = False
+    kept: Sequence[Message] = ()
+    shortened: Mapping[UUID, Shortened] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortened:
+    """Content that is sent in place of a message's own, about how many tokens it has."""
+
+    content: Any
+    tokens: int
+
+
+def assemble(
+    session: Session,
+    part: HistoryPart,
+    *,
+    model: ModelConfig | None = None,
+    reserve: int | None = None,
+    run_id: str | None = None,
+) -> Context:
+    """Return the Context: system prompt, opening system messages, summaries, kept messages.
+
+    The system prompt stays verbatim and first. A model with `single_leading_system` gets prompt
+    and summaries as one message, in that order (B07).
+    """
+    model = model or taught(get_model(session.model))
+    front = _front(session, part, model)
+    pending_from = _pending_from(part.kept)
+    known = [""] * len(front) + [row.place for row in part.kept]
+    sent = strict_with_sources([*front, *(_sent(row, session, part) for row in part.kept)])
+    tokens = [_tokens(row, part) for row in part.kept]
+    return Context(
+        messages=tuple(message for message, _ in sent),
+        places=tuple("" if source is None else known[source] for _, source in sent),
+        run_id=run_id,
+        model=model,
+        account=Account(
+            system=text_tokens(model, session.system_prompt)
+            + sum(row.tokens for row in part.system),
+            tools=tools_tokens(model, session.tools),
+            summaries=part.summary_tokens,
+            kept=sum(tokens[:pending_from]),
+            pending=sum(tokens[pending_from:]),
+            reserve=_reserve_of(model) if reserve is None else reserve,
+            window=model.context_window,
+            counter=model.counter.name,
+            exact=model.counter.exact,
+            tokens_per_count=model.tokens_per_count,
+        ),
+    )
+
+
+def _reserve_of(model: ModelConfig) -> int:
+    """Return the room of the answer, never more than half of the window."""
+    return min(model.max_output, model.context_window // 2)
+
+
+def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[dict[str, Any]]:
+    """Return what stands before the conversation: prompt, rules, summaries."""
+    prompts = [session.system_prompt] if session.system_prompt else []
+    front: list[dict[str, Any]] = [{"role": "system", "content": text} for text in prompts]
+    front += [row.wire() for row in part.system]
+    summaries = [{"role": part.summary_role, "content": text} for text in part.summaries]
+    if part.summary_role == "system":
+        front, summaries = [*front, *summaries], []
+    if (model.single_leading_system or part.merge_system) and len(front) > 1:
+        front = [{"role": "system", "content": "\n\n".join(text_of(m["content"]) for m in front)}]
+    return [*front, *summaries]
+
+
+def _sent(row: Message, session: Session, part: HistoryPart) -> dict[str, Any]:
+    """Return a kept message as it is sent."""
+    wire = row.wire()
+    if row.pk in part.shortened:
+        wire["content"] = part.shortened[row.pk].content
+    if session.api == Session.Api.RESPONSES and REASONING_ITEMS in row.metadata:
+        wire[REASONING_ITEMS] = row.metadata[REASONING_ITEMS]
+    return wire
+
+
+def _tokens(row: Message, part: HistoryPart) -> int:
+    return part.shortened[row.pk].tokens if row.pk in part.shortened else row.tokens
+
+
+def _pending_from(kept: Sequence[Message]) -> int:
+    """Return where the unanswered part starts: behind the last answer that asks for no tool."""
+    for index in range(len(kept) - 1, -1, -1):
+        if kept[index].role == Message.Role.ASSISTANT and not kept[index].tool_calls:
+            return index + 1
+    return 0
+
+
+@lru_cache(maxsize=256)
+def _count(counter: Hashable, text: str) -> int:
+    return cast(TokenCounter, counter).count(text)
+
+
+def text_tokens(model: ModelConfig, text: str) -> int:
+    """Return the tokens of a text that comes back with every request; counted once."""
+    return _count(cast(Hashable, model.counter), text) if text else 0
+
+
+def tools_tokens(model: ModelConfig, tools: Sequence[Any]) -> int:
+    """Return what the tool definitions cost; counted once for each distinct text."""
+    return text_tokens(model, json.dumps(tools, ensure_ascii=False)) if tools else 0

@@ -1,0 +1,160 @@
+"""What is sent: the contract of a context backend, and the backend that sends everything.
+
+CHATAPP["CONTEXT"] names the backend ({"BACKEND": dotted path, "OPTIONS": {…}}). What passes here is
+plain OpenAI-style message dicts and frozen accounts, never rows of another app.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.checks import CheckMessage
+from django.core.signals import setting_changed
+from django.utils.functional import LazyObject, empty
+from django.utils.module_loading import import_string
+
+from chatapp.conf import chatapp_settings
+from chatapp.context.assembly import Context, HistoryPart, assemble
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.registry import get_model
+from chatapp.messages.wire import texts_of, with_texts
+from chatapp.models import Message, Session
+from chatapp.selectors import path_messages
+
+logger = logging.getLogger(__name__)
+
+# emit(name, payload): news for whoever watches the turn; a backend's own names pass unchanged.
+Emit = Callable[[str, dict[str, Any]], None]
+
+
+def silent(name: str, payload: dict[str, Any]) -> None:
+    """Tell nobody: the default listener."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The answer to an overflow: `context` to try again with, or a sentence for the user.
+
+    `memory` is the backend's own: it comes back with the next overflow of the same turn.
+    """
+
+    context: Context | None = None
+    error: str = ""
+    memory: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutcome:
+    """How a turn ended: the stored answer's id and the usage the server reported."""
+
+    message_id: str | None
+    usage: dict[str, Any] | None
+    error: str = ""
+
+
+class BaseContextBackend:
+    """The seam: every method has a working default, so that the chat runs with none of it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def prepare(
+        self, session: Session, pending: Sequence[dict[str, Any]], *, emit: Emit = silent
+    ) -> Context:
+        """Return what the next request sends; `pending` is already stored at the branch's end."""
+        return self.preview(session)
+
+    def preview(self, session: Session) -> Context:
+        """Return what a request would send as things stand; changes nothing."""
+        rows = list(path_messages(session.branch))
+        return assemble(
+            session,
+            HistoryPart(
+                system=[row for row in rows if row.is_rule],
+                kept=[row for row in rows if not row.is_rule],
+            ),
+        )
+
+    def recover(
+        self,
+        session: Session,
+        error: ModelError,
+        previous: Recovery | None,
+        *,
+        refused: Context,
+        emit: Emit = silent,
+    ) -> Recovery:
+        """Answer a context overflow: a smaller Context to try, or a readable sentence.
+
+        `previous` is what it returned last in this turn, `refused` the Context that was too large.
+        """
+        if error.kind is not ErrorKind.CONTEXT_OVERFLOW:
+            return Recovery(error=error.sentence)
+        return Recovery(
+            error=f"The conversation is larger than the model's context window "
+            f"({get_model(session.model).context_window:,} tokens). "
+            "Start a new session, or use a model with a larger window."
+        )
+
+    def to_store(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a tool's message as it is to be stored; what it loses is kept beside it."""
+        return message
+
+    def shorten(self, message: dict[str, Any], limit: int) -> dict[str, Any]:
+        """Return a tool's message with at most `limit` characters of text, and a word about it."""
+        texts = texts_of(message.get("content"))
+        content = with_texts(message.get("content"), [text[:limit] for text in texts])
+        return {**message, "content": content}
+
+    def message_stored(self, session: Session, message: Message) -> None:
+        """Hear of a message that was stored outside a turn, or of an answer; after the commit."""
+
+    def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
+        """Hear that a turn ended and what it used."""
+
+    def branch_switched(self, session: Session, old: Any, new: Any) -> None:
+        """Hear that another branch is active now."""
+
+    def describe(self, session: Session) -> dict[str, Any]:
+        """Return the state of the context for API and pages."""
+        return {}
+
+    def check(self) -> list[CheckMessage]:
+        """Return what is wrong with the backend's options."""
+        return []
+
+
+class FullHistoryBackend(BaseContextBackend):
+    """Sends everything that was stored."""
+
+
+class _ContextBackend(LazyObject):  # type: ignore[type-arg]  # generic in the stubs only
+    def _setup(self) -> None:
+        setting = chatapp_settings.context
+        self._wrapped = import_string(setting["BACKEND"])(**setting.get("OPTIONS", {}))
+
+    def forget(self) -> None:
+        """Make the backend anew at the next use."""
+        self._wrapped = empty
+
+
+context_backend: Any = _ContextBackend()
+
+
+def _reload(*, setting: str, **kwargs: Any) -> None:
+    if setting == "CHATAPP":
+        context_backend.forget()
+
+
+def tell(hear: Callable[..., None], *news: Any) -> None:
+    """Call a listener of the backend. A failure is logged: what it hears of has happened."""
+    try:
+        hear(*news)
+    except Exception:
+        logger.exception("The context backend could not take in what was stored.")
+
+
+setting_changed.connect(_reload, dispatch_uid="chatapp.context.backend")

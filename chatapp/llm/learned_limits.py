@@ -1,0 +1,132 @@
+"""What model servers teach: their real window, their longest answer, their way of counting.
+
+A lesson is remembered per model and used by everything that asks how much fits (`taught`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.models import Lesson
+
+if TYPE_CHECKING:
+    from chatapp.context.assembly import Account
+
+# Smaller windows and answers than these are misread numbers.
+SMALLEST_WINDOW_TOKENS = 256
+SMALLEST_OUTPUT_TOKENS = 16
+# Below this many counted tokens the frame of a request matters more than the way of counting.
+SMALLEST_SAMPLE_TOKENS = 1000
+# One of our tokens is never more than so many of a server's; what says otherwise is misread.
+LARGEST_RATIO, SMALLEST_RATIO = 3.0, 0.4
+# A report that differs by less teaches nothing new, and nothing is written.
+NEWS = 0.1
+WEIGHT_OF_THE_NEWEST = 0.3
+
+
+def taught(model: ModelConfig) -> ModelConfig:
+    """Return the model with what its server taught; the settings hold where it taught nothing.
+
+    A window or an answer is only ever made smaller: what the settings say may be on purpose.
+    """
+    lesson = _rows(model).first()
+    if lesson is None:
+        return model
+    return replace(
+        model,
+        context_window=_smaller(model.context_window, _window_of(lesson, model)),
+        max_output=_smaller(model.max_output, lesson.max_output),
+        tokens_per_count=lesson.tokens_per_count or model.tokens_per_count,
+    )
+
+
+def _window_of(lesson: Lesson, model: ModelConfig) -> int | None:
+    """Return the window that was taught, unless the operator has set another one since."""
+    same = lesson.configured_window in (None, model.context_window)
+    return lesson.context_window if same else None
+
+
+def _smaller(configured: int, learnt: int | None) -> int:
+    return configured if learnt is None else min(configured, learnt)
+
+
+def _rows(model: ModelConfig) -> Any:
+    return Lesson.objects.filter(server=model.base_url[:300], name=model.name[:200])
+
+
+def learn_from_error(model: ModelConfig, error: ModelError, account: Account) -> None:
+    """Remember the numbers of a refusal: the window or the longest answer, and the counting.
+
+    A limit per minute is a contract's, not the model's: it is not remembered.
+    """
+    news: dict[str, Any] = {}
+    allowed = error.allowed or 0
+    if error.kind is ErrorKind.OUTPUT_LIMIT:
+        if SMALLEST_OUTPUT_TOKENS <= allowed < model.max_output:
+            news["max_output"] = allowed
+    elif error.kind is ErrorKind.CONTEXT_OVERFLOW:
+        if SMALLEST_WINDOW_TOKENS <= allowed < model.context_window:
+            configured = get_model(model.alias).context_window
+            news |= {"context_window": allowed, "configured_window": configured}
+        window = min(model.context_window, news.get("context_window", model.context_window))
+        ratio = _ratio_of_refusal(model, error.observed, account.used, window)
+        if ratio is not None and ratio > model.tokens_per_count * (1 + NEWS):
+            news["tokens_per_count"] = ratio
+    _write(model, news)
+
+
+def _ratio_of_refusal(
+    model: ModelConfig, observed: int | None, counted: int, window: int
+) -> float | None:
+    """Return how many tokens one of ours is at least, or None where that cannot be told.
+
+    Servers name the request's tokens with or without the answer's room: the smaller reading counts.
+    Without a number, a request that fits by our count and was refused had at least the window's.
+    """
+    if counted < SMALLEST_SAMPLE_TOKENS:
+        return None
+    if observed:
+        ratio = (observed - model.max_output) / counted
+    elif 2 * counted >= window:
+        ratio = window / (counted + model.max_output)
+    else:
+        return None
+    return ratio if 1 < ratio <= LARGEST_RATIO else None
+
+
+def learn_from_usage(model: ModelConfig, reported: int | None, counted: int) -> None:
+    """Remember how many tokens one of ours is; `reported` are the request's by the server."""
+    if not reported or counted < SMALLEST_SAMPLE_TOKENS:
+        return
+    ratio = reported / counted
+    if not SMALLEST_RATIO <= ratio <= LARGEST_RATIO:
+        return
+    known = model.tokens_per_count
+    if abs(ratio / known - 1) > NEWS:
+        _write(model, {"tokens_per_count": known + (ratio - known) * _weight(ratio, known)})
+
+
+def forget_window(model: ModelConfig, reported: int) -> None:
+    """Forget a window that was learnt, once the server has answered a larger request."""
+    if reported > model.context_window:
+        _rows(model).update(context_window=None, updated_at=timezone.now())
+
+
+def _weight(ratio: float, known: float) -> float:
+    """Return how much the newest report counts: at once where we would send too much."""
+    return 1.0 if ratio > known else WEIGHT_OF_THE_NEWEST
+
+
+def _write(model: ModelConfig, news: Mapping[str, Any]) -> None:
+    if news:
+        Lesson.objects.update_or_create(
+            server=model.base_url[:300],
+            name=model.name[:200],
+            defaults={**news, "updated_at": timezone.now()},
+        )

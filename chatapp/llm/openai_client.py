@@ -1,0 +1,251 @@
+"""Calls of an OpenAI-compatible server: retries, streams, and a watchdog for servers that fall silent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Any
+
+from chatapp.conf import chatapp_settings
+from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
+from chatapp.llm.tokens import cleaned
+from chatapp.llm.wires import wire_of
+
+MAX_ATTEMPTS = 4
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 20.0
+# A server may ask for longer, up to the time of the turn; without one, this is the end of patience.
+LONGEST_ASKED_WAIT_SECONDS = 60.0
+CANCEL_CHECK_SECONDS = 0.5
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible server."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+
+    def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply:
+        """Return the server's answer; wait and try again for rate limits and outages.
+
+        Raises ModelError. Nothing that was partly streamed is asked for again.
+        """
+        attempt = 1
+        while True:
+            try:
+                return self._call(request, on_event)
+            except ModelError as error:
+                wait = _wait_before(attempt, error)
+                if not _may_retry(error, attempt, wait, request):
+                    raise
+                on_event("retry", _retry_news(error, attempt, wait))
+            _pause(wait, request)
+            attempt += 1
+
+    def _call(self, request: ModelRequest, on_event: OnEvent) -> Reply:
+        timeout = _timeout(request)
+        client, line = _client(
+            self.config.api_key, self.config.base_url, os.getpid(), threading.get_ident()
+        )
+        with line.cut_after(_left(request) if request.stream else timeout):
+            try:
+                answer = self._ask(client.with_options(timeout=timeout), request, on_event)
+                reply = replace(answer, usage=cleaned(answer.usage))
+                if (hidden := silent_overflow(reply, self.config.context_window)) is not None:
+                    raise hidden
+                return reply
+            except Exception as error:
+                failure = as_model_error(error)
+                if line.is_cut:  # whatever the SDK makes of a connection that was cut
+                    late = ModelError(ErrorKind.TIMEOUT, "The answer took longer than it may.")
+                    late.partial = failure.partial
+                    raise late from error
+                if failure is error:
+                    raise
+                raise failure from error
+
+    def _ask(self, client: Any, request: ModelRequest, on_event: OnEvent) -> Reply:
+        wire = wire_of(request)
+        answer = wire.send(client, wire.arguments_of(self.config, request))
+        if not request.stream:
+            return wire.reply_of(answer)
+        with answer:
+            if "json" in answer.response.headers.get("content-type", ""):
+                # The server took no notice of `stream`: an error, or the answer in one piece.
+                return wire.reply_of(json.loads(answer.response.read()))
+            return wire.read_stream(answer, request, on_event, as_model_error)
+
+
+def _retry_news(error: ModelError, attempt: int, wait: float) -> dict[str, Any]:
+    """Return what is told of a request that will be sent again."""
+    return {
+        "code": error.kind.value,
+        "text": f"{error.sentence} It is asked again in {wait:.1f} seconds.",
+        "attempt": attempt,
+        "wait_seconds": round(wait, 3),
+    }
+
+
+def _pause(seconds: float, request: ModelRequest) -> None:
+    """Wait, but not longer than until the turn is cancelled."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not request.cancelled():
+        time.sleep(min(left, CANCEL_CHECK_SECONDS))
+
+
+def _left(request: ModelRequest) -> float | None:
+    return None if request.deadline is None else request.deadline - time.monotonic()
+
+
+def _timeout(request: ModelRequest) -> float:
+    longest = float(chatapp_settings.model_timeout_seconds)
+    left = _left(request)
+    if left is None:
+        return longest
+    if left <= 0:
+        raise ModelError(ErrorKind.TIMEOUT, "The time for this turn is used up.")
+    return min(longest, left)
+
+
+def _wait_before(attempt: int, error: ModelError) -> float:
+    """Return the seconds to wait: longer each time, and never less than the server asks for.
+
+    Chance keeps those who were refused together from coming back together.
+    """
+    longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+    if error.retry_after is None:
+        return float(longest * random.uniform(0.5, 1))
+    return float(error.retry_after + FIRST_WAIT_SECONDS * random.uniform(0, 1))
+
+
+def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelRequest) -> bool:
+    if not error.is_temporary or (
+        error.partial and (error.partial.text or error.partial.tool_calls)
+    ):
+        return False
+    if attempt >= MAX_ATTEMPTS or request.cancelled():
+        return False
+    left = _left(request)
+    return wait < (LONGEST_ASKED_WAIT_SECONDS if left is None else left)
+
+
+@lru_cache(maxsize=64)
+def _client(api_key: str, base_url: str, process: int, thread: int) -> tuple[Any, Line]:
+    """Return an SDK client and its line; one a thread: forks and threads may not share them."""
+    import openai
+
+    line = Line()
+    try:
+        client = openai.OpenAI(
+            api_key=api_key or ("none" if base_url else None),
+            base_url=base_url or None,
+            max_retries=0,
+            http_client=openai.DefaultHttpx2Client(event_hooks={"request": [line.follow]}),
+        )
+    except openai.OpenAIError as error:
+        raise ModelError(ErrorKind.NOT_CONFIGURED, str(error)) from error
+    return client, line
+
+
+def as_model_error(error: Exception) -> ModelError:
+    """Return the ModelError for an exception of the SDK."""
+    import httpx2
+    import openai
+
+    if isinstance(error, ModelError):
+        return error
+    if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
+        return ModelError(ErrorKind.TIMEOUT, str(error))
+    if isinstance(error, openai.APIStatusError):
+        # The SDK's text quotes the body, which may quote the conversation, so it is not used.
+        return from_body(
+            {} if error.body is None else error.body,  # JSON's null; without a body it is ""
+            status=error.status_code,
+            fallback=f"HTTP status {error.status_code}",
+            retry_after=_retry_after(error.response.headers),
+        )
+    if isinstance(error, openai.APIResponseValidationError):
+        return ModelError(ErrorKind.BAD_ANSWER, str(error))
+    if isinstance(error, openai.APIConnectionError):
+        return ModelError(ErrorKind.UNAVAILABLE, str(error))
+    if isinstance(error, openai.APIError):
+        return from_body(error.body or str(error), status=200, fallback=error.message)
+    if isinstance(error, ValueError | TypeError | LookupError | AttributeError):
+        return ModelError(ErrorKind.BAD_ANSWER, f"{type(error).__name__}: {error}")
+    return ModelError(ErrorKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server asks to wait: in milliseconds, seconds or as a date."""
+    try:
+        if value := headers.get("retry-after-ms"):
+            seconds = float(value) / 1000
+        elif not (value := headers.get("retry-after")):
+            return None
+        elif value.strip()[:1].isalpha():
+            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        else:
+            seconds = float(value)
+    except (ValueError, TypeError):
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+class Line:
+    """The connection that one client, used by one thread, talks through; another thread cuts it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self.is_cut = False
+
+    def follow(self, request: Any) -> None:
+        """Be told of connections made for a request: an event hook of an httpx2 client."""
+        request.extensions["trace"] = self._trace
+
+    def _trace(self, event: str, details: dict[str, Any]) -> None:
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            with self._lock:
+                self._socket = details["return_value"].get_extra_info("socket")
+                if self.is_cut:
+                    self._shut_down()
+
+    def _cut(self) -> None:
+        with self._lock:
+            self.is_cut = True
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        if self._socket is not None:
+            # Closing would not wake the thread that reads; a socket that is gone needs neither.
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def cut_after(self, seconds: float | None) -> Iterator[None]:
+        """Cut the connection when the block takes longer; `is_cut` tells. None is no limit."""
+        self.is_cut = False
+        if seconds is None:
+            yield
+            return
+        timer = threading.Timer(seconds, self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()

@@ -1,0 +1,124 @@
+"""The models a session can name: alias -> backend, window, limits, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from chatapp.conf import chatapp_settings
+from chatapp.llm.tokens import TokenCounter, counter_for, encoding_for_model
+
+if TYPE_CHECKING:
+    from chatapp.llm.requests import ChatModel
+
+
+EMBEDDED_BACKEND = "chatapp.llm.embedded.EmbeddedModel"
+
+
+class UnknownModelError(LookupError):
+    """The alias is not in CHATAPP["MODELS"]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Money per million tokens, in whatever currency the operator thinks in."""
+
+    input: float = 0.0
+    cached: float = 0.0
+    output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """One entry of CHATAPP["MODELS"]. Window and limits are tokens.
+
+    `single_leading_system`: the server accepts exactly one system message, so the prompt and the
+    summaries are merged into one. `keeps_responses`: the server keeps its answers, and a session
+    over the Responses API may go on from the last one instead of sending everything again.
+    `tokens_per_count`: how many of its tokens one of ours is, as far as it taught (lessons.py).
+    """
+
+    alias: str
+    backend: str
+    name: str
+    context_window: int
+    max_output: int = 4096
+    encoding: str = ""
+    prices: Prices = field(default_factory=Prices)
+    single_leading_system: bool = False
+    api_key: str = field(default="", repr=False)
+    base_url: str = ""
+    keeps_responses: bool = False
+    tokens_per_count: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """What counted tokens are multiplied with to be compared with the window; at least 1."""
+        return max(1.0, self.tokens_per_count)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this is the model without a server, which can quote but not write."""
+        return self.backend == EMBEDDED_BACKEND
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The token counter that fits this model (see llm/tokens.py)."""
+        return counter_for(
+            self.encoding or encoding_for_model(self.name),
+            mode=chatapp_settings.token_counter,
+            cache_dir=chatapp_settings.encodings_dir,
+        )
+
+    def connect(self) -> ChatModel:
+        """Return the backend that answers for this model."""
+        backend: ChatModel = import_string(self.backend)(self)
+        return backend
+
+    def cost(self, usage: Mapping[str, Any] | None) -> float:
+        """Return the price of one call; cached tokens are part of the prompt's, not on top."""
+        if not usage:
+            return 0.0
+        prompt = usage.get("prompt_tokens") or 0
+        cached = min(prompt, (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+        cached_price = self.prices.cached or self.prices.input
+        return (
+            (prompt - cached) * self.prices.input
+            + cached * cached_price
+            + (usage.get("completion_tokens") or 0) * self.prices.output
+        ) / 1_000_000
+
+
+@lru_cache(maxsize=1)
+def all_models() -> Mapping[str, ModelConfig]:
+    """Return every configured model by alias."""
+    return {alias: _read(alias, entry) for alias, entry in chatapp_settings.models.items()}
+
+
+def _read(alias: str, entry: Mapping[str, Any]) -> ModelConfig:
+    arguments = {key.lower(): value for key, value in entry.items()}
+    prices = {key.lower(): value for key, value in arguments.pop("prices", {}).items()}
+    return ModelConfig(alias=alias, prices=Prices(**prices), **arguments)
+
+
+def get_model(alias: str) -> ModelConfig:
+    """Return the model of an alias; raise UnknownModelError with the aliases that exist."""
+    models = all_models()
+    if alias not in models:
+        raise UnknownModelError(
+            f"No model is called {alias!r} here. CHATAPP['MODELS'] has: {', '.join(models)}."
+        )
+    return models[alias]
+
+
+def _reload(*, setting: str, **kwargs: Any) -> None:
+    if setting == "CHATAPP":
+        all_models.cache_clear()
+
+
+setting_changed.connect(_reload, dispatch_uid="chatapp.llm.registry")

@@ -1,0 +1,285 @@
+"""The output of a response, put together from its events: texts, calls, reasoning.
+
+Servers leave out ids, numbers, pieces or ends of items. An item may be told four times (announced,
+in pieces, as done, in the finished response) or once; whatever came is used and nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chatapp.llm.requests import OnEvent
+from chatapp.messages.wire import text_of
+
+_BETWEEN_ITEMS = "\n\n"
+_MESSAGE, _CALL, _REASONING = "message", "function_call", "reasoning"
+_KINDS = (_MESSAGE, _CALL, _REASONING)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Item:
+    """One item of the answer, as far as it is known."""
+
+    kind: str
+    item_id: str = ""
+    call_id: str = ""
+    index: int | None = None
+    announced: bool = False
+    filled: bool = False  # no more pieces follow
+    whole: dict[str, Any] | None = None
+    text: str = ""  # of a message, or the arguments of a call
+    offered: str = ""  # arguments that came with the announcement
+    refusal: str = ""
+    name: str = ""
+    thoughts: str = ""
+    digest: str = ""  # the summary of the thoughts
+    number: int = 0  # of a call among the calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clue:
+    """What an event says about which item it belongs to. `step`: announced, piece, filled, done."""
+
+    step: str
+    item_id: str = ""
+    call_id: str = ""
+    index: int | None = None
+
+    def names(self, item: _Item) -> bool:
+        """Whether it is this item's id that the event has."""
+        return bool(self.call_id and self.call_id == item.call_id) or bool(
+            self.item_id and self.item_id == item.item_id
+        )
+
+    def fits(self, item: _Item) -> bool:
+        """Whether nothing the event says speaks against this item."""
+        if item.whole is not None or (self.step in ("piece", "filled") and item.filled):
+            return False
+        if self.call_id and item.call_id and self.call_id != item.call_id:
+            return False
+        other_id = bool(self.item_id and item.item_id and self.item_id != item.item_id)
+        same_index = self.index is not None and self.index == item.index
+        if self.step == "announced":
+            return same_index and not other_id
+        if self.index is not None and item.index is not None:
+            # Some servers number every item 0; others change the id of an item they announced.
+            return same_index and (not other_id or item.announced)
+        return not other_id
+
+
+class Output:
+    """Takes events in and tells `on_event` what is new for those who watch: texts and calls."""
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+        self._items: list[_Item] = []
+
+    def take(self, kind: str, event: Mapping[str, Any]) -> None:
+        """Take one event in; those of unknown kinds are passed over."""
+        item = event.get("item")
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            if isinstance(item, Mapping) and item.get("type") in _KINDS:
+                self._take_item(item, event, done=kind.endswith("done"))
+        elif kind == "response.output_text.delta":
+            self._say(self._find(_MESSAGE, event, "piece"), text_of(event.get("delta")))
+        elif kind == "response.output_text.done":
+            found = self._find(_MESSAGE, event, "done")
+            if not found.text:
+                self._say(found, text_of(event.get("text")))
+        elif kind == "response.refusal.delta":
+            self._find(_MESSAGE, event, "piece").refusal += text_of(event.get("delta"))
+        elif kind == "response.refusal.done":
+            found = self._find(_MESSAGE, event, "done")
+            found.refusal = found.refusal or text_of(event.get("refusal"))
+        elif kind == "response.function_call_arguments.delta":
+            self._argue(self._find(_CALL, event, "piece"), _arguments(event.get("delta")))
+        elif kind == "response.function_call_arguments.done":
+            self._fill(event)
+        elif kind.startswith("response.reasoning"):
+            self._think(kind, event)
+
+    def _find(self, kind: str, event: Mapping[str, Any], step: str) -> _Item:
+        """Return the item that an event belongs to; a new one where it fits none."""
+        inside = event.get("item") or {}
+        index = event.get("output_index")
+        clue = _Clue(
+            step=step,
+            item_id=str(event.get("item_id") or inside.get("id") or ""),
+            call_id=str(event.get("call_id") or inside.get("call_id") or ""),
+            index=index if isinstance(index, int) else None,
+        )
+        own = [item for item in self._items if item.kind == kind]
+        found = next((item for item in own if clue.names(item)), None)
+        if found is None:
+            # Ends come in the order of the items, pieces belong to the newest.
+            ordered = own if step in ("filled", "done") else own[::-1]
+            found = next((item for item in ordered if clue.fits(item)), None)
+        return self._learn(found or self._new(kind), clue)
+
+    def _new(self, kind: str) -> _Item:
+        number = sum(item.kind == kind for item in self._items)
+        self._items.append(_Item(kind=kind, number=number))
+        return self._items[-1]
+
+    def _learn(self, item: _Item, clue: _Clue) -> _Item:
+        item.item_id = item.item_id or clue.item_id
+        item.call_id = item.call_id or clue.call_id
+        item.index = clue.index if item.index is None else item.index
+        return item
+
+    def _take_item(self, item: Mapping[str, Any], event: Mapping[str, Any], *, done: bool) -> None:
+        found = self._find(str(item["type"]), event, "done" if done else "announced")
+        if done:
+            self._complete(found, item)
+            return
+        found.announced = True
+        if found.kind == _CALL:
+            found.name = found.name or str(item.get("name") or "")
+            found.offered = _arguments(item.get("arguments"))
+            self._argue(found, "")
+
+    def settle(self, output: Any) -> None:
+        """Take the finished response's list of items in: what had not come in pieces is added."""
+        counted = dict.fromkeys(_KINDS, 0)
+        for item in output if isinstance(output, list) else ():
+            kind = item.get("type") if isinstance(item, Mapping) else None
+            if kind not in counted:
+                continue
+            own = [known for known in self._items if known.kind == kind]
+            clue = _Clue(
+                step="done",
+                item_id=str(item.get("id") or ""),
+                call_id=str(item.get("call_id") or ""),
+            )
+            found = next((known for known in own if clue.names(known)), None)
+            if found is None and counted[kind] < len(own):
+                found = own[counted[kind]]
+            counted[kind] += 1
+            self._complete(self._learn(found or self._new(kind), clue), item)
+
+    def _complete(self, known: _Item, item: Mapping[str, Any]) -> None:
+        """Take a whole item in; say of it what had not been said."""
+        if known.kind == _REASONING and known.whole and known.whole.get("encrypted_content"):
+            return  # what is in the finished response may lack it
+        known.whole = dict(item)
+        if known.kind == _MESSAGE:
+            parts = _parts(item.get("content"))
+            text = "".join(text_of([part]) for part in parts)
+            if text.startswith(known.text):
+                self._say(known, text[len(known.text) :])
+            known.refusal = "".join(str(p.get("refusal") or "") for p in parts) or known.refusal
+        elif known.kind == _CALL:
+            self._settle_call(known, item)
+
+    def _say(self, item: _Item, text: str) -> None:
+        if not text:
+            return
+        if not item.text and self.text:
+            self._on_event("delta", {"text": _BETWEEN_ITEMS})
+        item.text += text
+        self._on_event("delta", {"text": text})
+
+    def _argue(self, call: _Item, arguments: str) -> None:
+        call.text += arguments
+        self._on_event(
+            "tool_call",
+            {
+                "index": call.number,
+                "id": call.call_id,
+                "name": call.name,
+                "arguments_delta": arguments,
+            },
+        )
+
+    def _fill(self, event: Mapping[str, Any]) -> None:
+        call = self._find(_CALL, event, "filled")
+        call.filled = True
+        self._settle_call(call, event)
+
+    def _settle_call(self, call: _Item, end: Mapping[str, Any]) -> None:
+        """Give a call the name and the arguments that its end has; tell what is news."""
+        arguments = _arguments(end.get("arguments"))
+        named = not call.name and bool(end.get("name"))
+        call.name = call.name or str(end.get("name") or "")
+        rest = arguments.removeprefix(call.text) if arguments.startswith(call.text) else ""
+        if arguments and not arguments.startswith(call.text):
+            call.text = arguments
+        if named or rest:
+            self._argue(call, rest)
+
+    def _think(self, kind: str, event: Mapping[str, Any]) -> None:
+        item = self._find(_REASONING, event, "piece")
+        if kind.endswith(".delta"):
+            if "summary" in kind:
+                item.digest += text_of(event.get("delta"))
+            else:
+                item.thoughts += text_of(event.get("delta"))
+        elif kind.endswith("summary_part.added") and item.digest:
+            item.digest += _BETWEEN_ITEMS
+
+    @property
+    def text(self) -> str:
+        """The text of the answer; several messages are parted by an empty line."""
+        texts = [item.text for item in self._items if item.kind == _MESSAGE and item.text]
+        return _BETWEEN_ITEMS.join(texts)
+
+    @property
+    def refusal(self) -> str:
+        """What the model said instead of an answer."""
+        return "".join(item.refusal for item in self._items)
+
+    @property
+    def reasoning(self) -> str:
+        """The model's thoughts as far as they are told: themselves, or else their summary."""
+        told = [_thoughts(item) for item in self._items if item.kind == _REASONING]
+        return _BETWEEN_ITEMS.join(text for text in told if text)
+
+    @property
+    def reasoning_items(self) -> tuple[dict[str, Any], ...]:
+        """The finished reasoning items as they came."""
+        return tuple(
+            item.whole for item in self._items if item.kind == _REASONING and item.whole is not None
+        )
+
+    def tool_calls(self) -> tuple[dict[str, Any], ...]:
+        """Return the calls in chat form; an id that never came is made up once, here."""
+        calls = [item for item in self._items if item.kind == _CALL]
+        for call in calls:
+            call.call_id = call.call_id or call.item_id or f"call_{uuid.uuid4().hex[:24]}"
+        return tuple(
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.text or call.offered},
+            }
+            for call in calls
+            if call.name or call.text
+        )
+
+
+def _parts(content: Any) -> list[Mapping[str, Any]]:
+    if isinstance(content, str):
+        return [{"text": content}]
+    return [p for p in content if isinstance(p, Mapping)] if isinstance(content, list) else []
+
+
+def _arguments(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _thoughts(item: _Item) -> str:
+    whole = item.whole or {}
+    texts = [text_of([part]) for part in _parts(whole.get("content"))]
+    digests = [text_of([part]) for part in _parts(whole.get("summary"))]
+    return (
+        "".join(texts)
+        or item.thoughts
+        or _BETWEEN_ITEMS.join(text for text in digests if text)
+        or item.digest
+    )

@@ -1,0 +1,356 @@
+"""The Responses API as a wire: what is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
+from chatapp.llm.responses_output import Output
+from chatapp.llm.streams import follow, plain
+from chatapp.messages.pairing import answers
+from chatapp.messages.wire import text_of
+
+__all__ = [
+    "arguments_of",
+    "items_of",
+    "message_at",
+    "read_stream",
+    "reply_of",
+    "send",
+    "tools_of",
+    "usage_of",
+]
+
+# Less than this is refused.
+MIN_OUTPUT_TOKENS = 16
+_ENDS = ("response.completed", "response.incomplete", "response.done")
+_CUT_SHORT = {"max_output_tokens": "length", "max_tokens": "length"}
+_FAILED = ("failed", "cancelled")
+
+
+def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
+    """Return the keyword arguments of `responses.create`."""
+    items = [item for item, _ in _items(request)]
+    arguments: dict[str, Any] = {"model": config.name, "input": items, "store": request.stores}
+    if request.previous_response_id:
+        arguments["previous_response_id"] = request.previous_response_id
+    if not request.stores and not config.base_url:
+        # Only OpenAI's own server is sure to know the parameter; others may refuse it.
+        arguments["include"] = ["reasoning.encrypted_content"]
+    if request.tools:
+        arguments["tools"] = tools_of(request.tools)
+    if request.max_output:
+        arguments["max_output_tokens"] = max(MIN_OUTPUT_TOKENS, request.max_output)
+    if request.temperature is not None:
+        arguments["temperature"] = request.temperature
+    if request.stream:
+        arguments["stream"] = True
+    return arguments
+
+
+def _items(request: ModelRequest) -> Iterator[tuple[dict[str, Any], int]]:
+    held = request.held if request.previous_response_id else 0
+    return sourced_items(request.messages, plain_text=request.plain_text, held=held)
+
+
+def message_at(request: ModelRequest, index: int) -> int | None:
+    """Return which of the request's messages `input[index]` was made of; None where there is none.
+
+    One message may be several items, and held ones are none.
+    """
+    sources = [source for _, source in _items(request)]
+    return sources[index] if 0 <= index < len(sources) else None
+
+
+def send(client: Any, arguments: dict[str, Any]) -> Any:
+    """Return what the SDK answers: a response, or a stream of events."""
+    return client.responses.create(**arguments)
+
+
+def reply_of(response: Any) -> Reply:
+    """Return the Reply of a whole response; raise ModelError for one that failed or is none."""
+    body = plain(response)
+    answer = _Answer(ignore_event)
+    answer.settle(body)
+    if not isinstance(body.get("output"), list):
+        raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no output.", status=200)
+    return answer.reply(answer.finish_reason)
+
+
+def read_stream(
+    events: Iterable[Any],
+    request: ModelRequest,
+    on_event: OnEvent,
+    as_model_error: Callable[[Exception], ModelError],
+) -> Reply:
+    """Return the Reply of a stream, telling `on_event` of every piece; see streams.follow."""
+    return follow(_Answer(on_event), events, request, as_model_error)
+
+
+class _Answer:
+    """Accumulates the events of one streamed response, or takes a whole one."""
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._output = Output(on_event)
+        self._usage: dict[str, Any] | None = None
+        self._id = self._model = ""
+        self.finish_reason = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server said that the answer is whole."""
+        return bool(self.finish_reason)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last event was taken; some servers leave the connection open behind it."""
+        return self.ended
+
+    def take(self, body: dict[str, Any]) -> None:
+        """Take one event in; raise ModelError for an error sent as an event."""
+        kind = str(body.get("type") or "")
+        response = body.get("response")
+        if kind == "error" or body.get("error"):
+            raise _error(body.get("error") or body)
+        if isinstance(response, Mapping):
+            self._take_head(response)
+        if kind == "response.failed":
+            raise _error(response.get("error") if isinstance(response, Mapping) else None)
+        if kind in _ENDS:
+            self.settle({"status": kind.partition(".")[2], **(response or {})})
+        else:
+            self._output.take(kind, body)
+
+    def _take_head(self, response: Mapping[str, Any]) -> None:
+        self._id = str(response.get("id") or self._id)
+        self._model = str(response.get("model") or self._model)
+        self._usage = usage_of(response.get("usage")) or self._usage
+
+    def settle(self, response: Mapping[str, Any]) -> None:
+        """Take the whole response in; raise ModelError for one that failed."""
+        self._take_head(response)
+        status = response.get("status")
+        if response.get("error") or status in _FAILED:
+            raise _error(response.get("error"))
+        self._output.settle(response.get("output"))
+        if status == "incomplete":
+            reason = str((response.get("incomplete_details") or {}).get("reason") or "length")
+            self.finish_reason = _CUT_SHORT.get(reason, reason)
+        else:
+            self.finish_reason = "tool_calls" if self._output.tool_calls() else "stop"
+
+    def reply(self, finish_reason: str) -> Reply:
+        """Return what has arrived so far."""
+        return Reply(
+            text=self._output.text or None,
+            tool_calls=self._output.tool_calls(),
+            reasoning=self._output.reasoning,
+            refusal=self._output.refusal,
+            finish_reason=finish_reason,
+            usage=self._usage,
+            response_id=self._id,
+            model=self._model,
+            reasoning_items=self._output.reasoning_items,
+        )
+
+
+def _error(error: Any) -> ModelError:
+    """Return the ModelError of an error inside an answer: often a code and an empty message."""
+    if isinstance(error, Mapping):
+        # The `type` of an error event only says that it is one.
+        error = {key: value for key, value in error.items() if (key, value) != ("type", "error")}
+    says_why = isinstance(error, str) or (error and (error.get("code") or error.get("type")))
+    fallback = "" if says_why else "The response failed; the server does not say why."
+    return from_body({"error": error}, status=200, fallback=fallback)
+
+
+def usage_of(usage: Any) -> dict[str, Any] | None:
+    """Return this API's usage in Chat Completions form; None where none was reported."""
+    if not isinstance(usage, Mapping) or not usage:
+        return None
+    if "input_tokens" not in usage:  # some servers report it in chat form here, too
+        return dict(usage)
+    prompt, completion = usage["input_tokens"], usage.get("output_tokens")
+    mapped = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": usage.get("total_tokens") or (prompt or 0) + (completion or 0),
+    }
+    for chat, own in (("prompt", "input"), ("completion", "output")):
+        if isinstance(details := usage.get(f"{own}_tokens_details"), Mapping):
+            mapped[f"{chat}_tokens_details"] = dict(details)
+    return mapped
+
+
+# Parts that a message may bring in the form of this API already.
+_OWN_PARTS = ("input_image", "input_file", "input_audio")
+_WORDS = {
+    "image_url": "image",
+    "input_image": "image",
+    "input_file": "file",
+    "input_audio": "audio",
+}
+_FILE_KEYS = ("file_data", "file_id", "file_url", "filename")
+_NO_PARAMETERS = {"type": "object", "properties": {}}
+
+
+def items_of(
+    messages: Sequence[Mapping[str, Any]], *, plain_text: bool = False, held: int = 0
+) -> list[dict[str, Any]]:
+    """Return the messages behind the first `held` ones as items of a Responses request.
+
+    A call is only given with its result, a result only with its call, which may be one of the held
+    messages (spec/rs_window_augment.md 1.11). `plain_text`: contents are texts, not typed parts.
+    """
+    return [item for item, _ in sourced_items(messages, plain_text=plain_text, held=held)]
+
+
+def sourced_items(
+    messages: Sequence[Mapping[str, Any]], *, plain_text: bool = False, held: int = 0
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield what items_of returns, each with the index of its message."""
+    placed = answers(messages)
+    answered = set(placed.values())
+    for index, message in enumerate(messages):
+        if index < held:
+            continue
+        items: Iterable[dict[str, Any]]
+        if message["role"] == "tool":
+            items = [_output(message, plain_text=plain_text)] if index in placed else []
+        elif message["role"] == "assistant":
+            calls = enumerate(message.get("tool_calls") or ())
+            kept = [call for number, call in calls if (index, number) in answered]
+            items = _produced(message, kept, plain_text=plain_text)
+        else:
+            items = _said(message, plain_text=plain_text)
+        for item in items:
+            yield item, index
+
+
+def _said(message: Mapping[str, Any], *, plain_text: bool) -> Iterator[dict[str, Any]]:
+    """Yield the item of a user's or system message; none for an empty one."""
+    role = "user" if message["role"] == "user" else "system"
+    content = _input(message.get("content"), plain_text=plain_text)
+    if content:
+        yield {"type": "message", "role": role, "content": content}
+
+
+def _produced(
+    message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], *, plain_text: bool
+) -> list[dict[str, Any]]:
+    """Return what the model once produced: its reasoning, its text, its calls, in this order."""
+    produced: list[dict[str, Any]] = []
+    parts = list(_output_parts(message))
+    if parts:
+        content: Any = parts
+        if plain_text:
+            content = "".join(part.get("text") or part.get("refusal") or "" for part in parts)
+        produced.append({"type": "message", "role": "assistant", "content": content})
+    produced += [_call(call) for call in calls]
+    # Servers refuse reasoning that leads to nothing.
+    return [*_reasoning(message), *produced] if produced else []
+
+
+def _reasoning(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the reasoning items as they came, without the nulls that no server takes back.
+
+    One that holds nothing but its id is of no use to a server that did not keep it.
+    """
+    for item in message.get("reasoning_items") or ():
+        if item.get("encrypted_content") or item.get("content"):
+            yield {key: value for key, value in item.items() if value is not None}
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = call["function"].get("arguments")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    return {
+        "type": "function_call",
+        "call_id": call.get("id") or "",
+        "name": call["function"]["name"],
+        "arguments": arguments,
+    }
+
+
+def _output(message: Mapping[str, Any], *, plain_text: bool) -> dict[str, Any]:
+    """Return a result's item: its text, or its parts where some are no text."""
+    content = message.get("content")
+    parts = _parts(content)
+    only_text = all(isinstance(part.get("text"), str) for part in parts)
+    output = text_of(content) if only_text else _input(content, plain_text=plain_text)
+    return {
+        "type": "function_call_output",
+        "call_id": message.get("tool_call_id") or "",
+        "output": output,
+    }
+
+
+def _parts(content: Any) -> list[Mapping[str, Any]]:
+    """Return a chat message's content as its list of parts."""
+    if isinstance(content, list):
+        return [part for part in content if isinstance(part, Mapping)]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else []
+
+
+def _input(content: Any, *, plain_text: bool) -> str | list[dict[str, Any]]:
+    """Return what goes in: typed parts, or one text that names the parts it cannot hold."""
+    parts = _parts(content)
+    if plain_text:
+        return "".join(_text_or_name(part) for part in parts)
+    return [_input_part(part) for part in parts if part.get("text") != ""]
+
+
+def _input_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    kind = part.get("type")
+    if kind == "image_url":
+        image = part.get("image_url")
+        image = image if isinstance(image, Mapping) else {"url": image}
+        detail = image.get("detail") or "auto"
+        return {"type": "input_image", "image_url": image.get("url"), "detail": detail}
+    if kind == "file" and isinstance(part.get("file"), Mapping):
+        file = part["file"]
+        return {"type": "input_file", **{key: file[key] for key in _FILE_KEYS if file.get(key)}}
+    if kind in _OWN_PARTS:
+        return dict(part)
+    return {"type": "input_text", "text": _text_or_name(part)}
+
+
+def _text_or_name(part: Mapping[str, Any]) -> str:
+    text = part.get("text")
+    if isinstance(text, str):
+        return text
+    kind = str(part.get("type") or "part")
+    return f"[{_WORDS.get(kind, kind)} not sent]"
+
+
+def _output_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the typed parts of an assistant's message; a refusal is one, also beside a text."""
+    refusal = message.get("refusal") or ""
+    text = message.get("content")
+    # Chat messages repeat a refusal as content where there is no other.
+    for part in _parts(text if text != refusal else None):
+        if isinstance(part.get("refusal"), str):
+            refusal = refusal or part["refusal"]
+        elif part.get("text") != "":
+            yield {"type": "output_text", "text": _text_or_name(part)}
+    if refusal:
+        yield {"type": "refusal", "refusal": refusal}
+
+
+def tools_of(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return chat tools in this API's flat form; what is in it already stays as it is."""
+    return [_tool(tool) for tool in tools]
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        return dict(tool)
+    given = {key: value for key, value in function.items() if value is not None}
+    # Without `strict` this API would enforce the schema, which Chat Completions does not.
+    return {"type": "function", "parameters": _NO_PARAMETERS, "strict": False, **given}

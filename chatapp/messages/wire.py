@@ -1,0 +1,261 @@
+"""Messages as they travel: what a client may post, what is stored, and the text of any content."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chatapp.models import Message
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_ROLES = {"developer": "system", "function": "tool"}
+# The key of `metadata` that says how many characters were replaced.
+REPLACED = "replaced_characters"
+# In `metadata` of a row in a replayed branch: the message it repeats.
+REPLAY_OF = "replay_of"
+# In `metadata` of a tool result that was cut: how many characters it had.
+CUT_FROM = "cut_from"
+# In `metadata` of an answer, and in its wire form for the Responses API: the server's reasoning.
+REASONING_ITEMS = "reasoning_items"
+# Deeper JSON is refused: nobody writes it by hand, and every reader of it recurses.
+MAX_DEPTH = 100
+_KNOWN = {
+    "role",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "name",
+    "reasoning_content",
+    "refusal",
+    "function_call",
+}
+# In a stored part: how many characters of `content` are its text.
+_TEXT_LENGTH = "chars"
+
+
+class InvalidMessageError(ValueError):
+    """The message cannot be stored; the text says which part and why."""
+
+
+class Cleaner:
+    """Replaces what no database stores, and counts how often it did."""
+
+    def __init__(self, *, replaced: int = 0) -> None:
+        self.replaced = replaced
+
+    def text(self, value: str) -> str:
+        """Return `value` without NUL and lone surrogates."""
+        cleaned, count = _UNSTORABLE.subn("\ufffd", value)
+        self.replaced += count
+        return cleaned
+
+    def json(self, value: Any, depth: int = 0) -> Any:
+        """Return `value` with every string in it cleaned, keys included; NaN becomes null.
+
+        Raises InvalidMessageError for lists and objects that are nested deeper than MAX_DEPTH.
+        """
+        if depth > MAX_DEPTH:
+            raise InvalidMessageError(f"It is nested deeper than {MAX_DEPTH} levels.")
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(k)): self.json(item, depth + 1) for k, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.json(item, depth + 1) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value
+
+
+def fields_of(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a wire message, cleaned.
+
+    Raises InvalidMessageError for what has no place in a transcript: an unknown role, content that
+    is neither text, null nor a list of parts, calls that are not a list of objects.
+    """
+    cleaner = Cleaner()
+    role = wire.get("role")
+    if role not in ("system", "user", "assistant", "tool", *_ROLES):
+        raise InvalidMessageError(
+            f"role: {role!r} is none of system, developer, user, assistant, tool."
+        )
+    content, parts = _content(wire.get("content"), cleaner)
+    calls = _calls(wire, cleaner)
+    if calls and role != "assistant":
+        raise InvalidMessageError("tool_calls: only an assistant's message can have them.")
+    metadata = _metadata(wire, cleaner)
+    fields = {
+        "role": _ROLES.get(role, role),
+        "content": content,
+        "parts": parts,
+        "tool_calls": calls or None,
+        "tool_call_id": cleaner.text(
+            _string(wire, "tool_call_id") or ("function_call" if role == "function" else "")
+        ),
+        "tool_name": cleaner.text(_string(wire, "name")),
+        "reasoning": cleaner.text(_string(wire, "reasoning_content")),
+    }
+    if cleaner.replaced:
+        metadata[REPLACED] = cleaner.replaced
+    fields["metadata"] = metadata
+    return fields
+
+
+def _metadata(wire: Mapping[str, Any], cleaner: Cleaner) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    if wire["role"] == "developer":
+        metadata["wire_role"] = "developer"
+    if refusal := _string(wire, "refusal"):
+        metadata["refusal"] = cleaner.text(refusal)
+    extra = {k: v for k, v in wire.items() if k not in _KNOWN and v is not None}
+    if extra:
+        metadata["extra"] = cleaner.json(extra)
+    return metadata
+
+
+def _string(wire: Mapping[str, Any], key: str) -> str:
+    value = wire.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidMessageError(f"{key}: must be a text, not {type(value).__name__}.")
+    return value
+
+
+def _content(value: Any, cleaner: Cleaner) -> tuple[str | None, list[dict[str, Any]] | None]:
+    if value is None:
+        return None, None
+    if isinstance(value, str):
+        return cleaner.text(value), None
+    if not isinstance(value, list):
+        raise InvalidMessageError(
+            f"content: must be a text, null or a list of parts, not {type(value).__name__}."
+        )
+    texts: list[str] = []
+    parts: list[dict[str, Any]] = []
+    for number, part in enumerate(value):
+        if isinstance(part, str):
+            part = {"type": "text", "text": part}
+        if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+            raise InvalidMessageError(f"content[{number}]: must be an object with a type.")
+        if _TEXT_LENGTH in part:
+            raise InvalidMessageError(f"content[{number}]: has a key that no part has, `chars`.")
+        cleaned = cleaner.json(part)
+        if isinstance(cleaned.get("text"), str):
+            # The text moves to `content`; its length in characters finds it again.
+            texts.append(cleaned.pop("text"))
+            cleaned[_TEXT_LENGTH] = len(texts[-1])
+        parts.append(cleaned)
+    return "".join(texts), parts
+
+
+def _calls(wire: Mapping[str, Any], cleaner: Cleaner) -> list[dict[str, Any]]:
+    calls = wire.get("tool_calls")
+    if calls is None and isinstance(wire.get("function_call"), Mapping):
+        calls = [{"id": "function_call", "function": wire["function_call"]}]
+    if calls is None:
+        return []
+    if not isinstance(calls, list):
+        raise InvalidMessageError("tool_calls: must be a list.")
+    return [_call(call, number, cleaner) for number, call in enumerate(calls)]
+
+
+def _call(call: Any, number: int, cleaner: Cleaner) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise InvalidMessageError(f"tool_calls[{number}]: must have a function with a name.")
+    arguments = function.get("arguments")
+    if arguments is None:
+        arguments = ""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    kept = {key: value for key, value in call.items() if key not in ("id", "type", "function")}
+    return {
+        "id": cleaner.text(str(call.get("id") or f"call_{number}")),
+        "type": "function",
+        "function": {"name": cleaner.text(function["name"]), "arguments": cleaner.text(arguments)},
+        **cleaner.json(kept),
+    }
+
+
+def text_size(fields: Mapping[str, Any]) -> int:
+    """Return the characters of text in a message's columns; MAX_MESSAGE_CHARS limits them."""
+    functions = [call["function"] for call in fields["tool_calls"] or ()]
+    called = sum(len(function["name"]) + len(function["arguments"]) for function in functions)
+    return len(fields["content"] or "") + len(fields["reasoning"]) + called
+
+
+def has_parts_besides_text(fields: Mapping[str, Any]) -> bool:
+    """Whether a message's columns hold an image or another part that is no text."""
+    return any(_TEXT_LENGTH not in part for part in fields["parts"] or ())
+
+
+def text_of(content: Any) -> str:
+    """Return the text in a wire message's content: a text, null, or a list of parts."""
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
+def content_of(message: Message) -> str | list[dict[str, Any]] | None:
+    """Return the content as the client sent it: text, null, or its list of parts."""
+    if message.parts is None:
+        return message.content
+    text, start, parts = message.content or "", 0, []
+    for part in message.parts:
+        if _TEXT_LENGTH in part:
+            end = start + part[_TEXT_LENGTH]
+            rest = {k: v for k, v in part.items() if k not in (_TEXT_LENGTH, "type")}
+            parts.append({"type": part["type"], "text": text[start:end], **rest})
+            start = end
+        else:
+            parts.append(dict(part))
+    return parts
+
+
+def to_wire(message: Message) -> dict[str, Any]:
+    """Return the row as an OpenAI chat message; keys a model has no use for are left out."""
+    wire: dict[str, Any] = {
+        "role": message.metadata.get("wire_role", message.role),
+        "content": content_of(message),
+    }
+    if message.tool_calls:
+        wire["tool_calls"] = message.tool_calls
+    if message.role == "tool" and message.tool_call_id:
+        wire["tool_call_id"] = message.tool_call_id
+    if message.tool_name:
+        wire["name"] = message.tool_name
+    if "refusal" in message.metadata:
+        wire["refusal"] = message.metadata["refusal"]
+    return wire
+
+
+def texts_of(content: Any) -> list[str]:
+    """Return the texts of a content in order: of a text itself, or of each part that has one."""
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [part["text"] for part in content if _has_text(part)]
+    return []
+
+
+def with_texts(content: Any, texts: Sequence[str]) -> Any:
+    """Return the content with these texts in the places of its own; images and the rest stay."""
+    if isinstance(content, str):
+        return texts[0]
+    left = iter(texts)
+    return [{**part, "text": next(left)} if _has_text(part) else part for part in content]
+
+
+def is_image(part: Any) -> bool:
+    """Whether a part of a content holds an image or a file."""
+    return isinstance(part, Mapping) and not _has_text(part)
+
+
+def _has_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("text"), str)

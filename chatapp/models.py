@@ -1,0 +1,323 @@
+"""The six tables of a conversation: what was said, and what happened to its turns."""
+
+from __future__ import annotations
+
+import uuid
+from decimal import Decimal
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from chatapp.messages.wire import to_wire
+
+
+class Session(models.Model):
+    """One conversation. Its messages form a tree of branches; `active_branch` is the line in use.
+
+    `turn_owner` and `turn_expires_at` are the turn's lease: one turn at a time per session, taken
+    by a conditional UPDATE (see turns.py). `import_key` names the conversation that was imported.
+    `stateless` remembers that its server does not keep answers, so the whole history is sent,
+    `plain_text` that it takes texts only. Both are set by a refusal and can be taken back.
+    """
+
+    class Api(models.TextChoices):
+        """Which wire format talks to the model."""
+
+        CHAT = "chat", "Chat Completions"
+        RESPONSES = "responses", "Responses"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="chat_sessions"
+    )
+    title = models.CharField(max_length=200, blank=True)
+    model = models.CharField(
+        max_length=100, default="default", help_text="Alias from the CHATAPP MODELS setting."
+    )
+    api = models.CharField(max_length=10, choices=Api.choices, default=Api.CHAT)
+    stateless = models.BooleanField(default=False)
+    plain_text = models.BooleanField(default=False)
+    system_prompt = models.TextField(blank=True)
+    tools = models.JSONField(default=list, blank=True)
+    active_branch = models.ForeignKey(
+        "chatapp.Branch", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    metadata = models.JSONField(default=dict, blank=True)
+    import_key = models.CharField(max_length=100, null=True, blank=True, editable=False)
+    turn_owner = models.UUIDField(null=True, blank=True, editable=False)
+    turn_expires_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "sessions"
+        constraints = [
+            # Importing one conversation twice gives one session (formats.records.Conversation).
+            models.UniqueConstraint(fields=["owner", "import_key"], name="session_import_once"),
+        ]
+        indexes = [
+            # GET sessions/: one owner's sessions, newest first.
+            models.Index(fields=["owner", "-created_at", "-id"], name="session_owner_newest"),
+            # The admin's list of all sessions, newest first.
+            models.Index(fields=["-created_at", "-id"], name="session_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or f"Session {str(self.id)[:8]}"
+
+    @property
+    def branch(self) -> Any:
+        """The active branch; every stored session has one (transcript.create_session)."""
+        if self.active_branch is None:
+            raise ValueError(f"Session {self.id} has no active branch; it was not created whole.")
+        return self.active_branch
+
+
+class Branch(models.Model):
+    """A parent branch up to `fork_position`, then its own messages.
+
+    A replay repeats the messages of the branch it `replaces` from a point on, at the same
+    positions, with tool results shortened; the old branch stays as it was.
+    `message_count` and `token_total` are sums along the whole path, the parent's part included, so
+    that a trigger reads two numbers however old the session is. Placeholders count in neither.
+    """
+
+    class Kind(models.TextChoices):
+        """Why the branch exists."""
+
+        ROOT = "root", "Root"
+        FORK = "fork", "Fork"
+        REPLAY = "replay", "Replay"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="branches"
+    )
+    parent = models.ForeignKey(
+        "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
+    )
+    fork_position = models.BigIntegerField(null=True, blank=True)
+    kind = models.CharField(max_length=6, choices=Kind.choices, default=Kind.ROOT)
+    replaces = models.ForeignKey(
+        "self", on_delete=models.CASCADE, null=True, blank=True, related_name="replays"
+    )
+    head_position = models.BigIntegerField(default=0)
+    message_count = models.PositiveIntegerField(default=0)
+    token_total = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "branches"
+        verbose_name_plural = "branches"
+        indexes = [
+            # GET sessions/{id}/branches/: the branches of one session, oldest first.
+            models.Index(fields=["session", "created_at"], name="branch_of_session"),
+            # The admin's lists of branches and of their states, newest first.
+            models.Index(fields=["-created_at", "-id"], name="branch_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {str(self.id)[:8]}"
+
+
+# Positions go in steps, so that a row can be put between two.
+POSITION_STEP = 1_000_000
+
+
+class Message(models.Model):
+    """One row: written once by transcript.py, its text never changed (DESIGN.md, rule 1).
+
+    `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
+    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted once;
+    `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
+    """
+
+    class Role(models.TextChoices):
+        """Who speaks."""
+
+        SYSTEM = "system", "System"
+        USER = "user", "User"
+        ASSISTANT = "assistant", "Assistant"
+        TOOL = "tool", "Tool"
+
+    class Kind(models.TextChoices):
+        """What the row is: part of the conversation, or the mark of a summary."""
+
+        MESSAGE = "message", "Message"
+        PLACEHOLDER = "placeholder", "Placeholder"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="messages"
+    )
+    branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="messages")
+    position = models.BigIntegerField()
+    role = models.CharField(max_length=9, choices=Role.choices)
+    kind = models.CharField(max_length=11, choices=Kind.choices, default=Kind.MESSAGE)
+    content = models.TextField(null=True, blank=True)
+    parts = models.JSONField(null=True, blank=True)
+    tool_calls = models.JSONField(null=True, blank=True)
+    tool_call_id = models.TextField(blank=True, default="")
+    tool_name = models.TextField(blank=True, default="")
+    reasoning = models.TextField(blank=True, default="")
+    summary = models.TextField(blank=True, default="")
+    metadata = models.JSONField(default=dict, blank=True)
+    tokens = models.PositiveIntegerField(default=0)
+    tokens_through = models.BigIntegerField(default=0)
+    usage = models.JSONField(null=True, blank=True)
+    finish_reason = models.CharField(max_length=40, blank=True, default="")
+    response_id = models.CharField(max_length=200, blank=True, default="")
+    pinned = models.BooleanField(default=False)
+    client_key = models.CharField(max_length=200, null=True, blank=True, editable=False)
+    client_index = models.PositiveSmallIntegerField(default=0, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "messages"
+        constraints = [
+            # One place, one row; also the index that reads a branch in order.
+            models.UniqueConstraint(fields=["branch", "position"], name="message_place"),
+            # A request sent twice under one Idempotency-Key is stored once.
+            models.UniqueConstraint(
+                fields=["session", "client_key", "client_index"],
+                condition=models.Q(client_key__isnull=False),
+                name="message_sent_once",
+            ),
+        ]
+        indexes = [
+            # Pinned messages before the cursor, read with every request: few rows of many.
+            models.Index(
+                fields=["branch", "position"],
+                condition=models.Q(pinned=True),
+                name="message_pinned",
+            ),
+            # Placeholders of a branch, newest first: old data without summary rows.
+            models.Index(
+                fields=["branch", "-position"],
+                condition=models.Q(kind="placeholder"),
+                name="message_placeholder",
+            ),
+            # The admin's list of all messages, newest first.
+            models.Index(fields=["-created_at", "-id"], name="message_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.sequence_id}"
+
+    @property
+    def sequence_id(self) -> Decimal:
+        """The position in steps: 3.500000 stands between the third and the fourth message."""
+        return (Decimal(self.position) / POSITION_STEP).quantize(Decimal("0.000001"))
+
+    @property
+    def place(self) -> str:
+        """The sequence id for people: 3, or 3.5 for what was put between."""
+        return f"{self.sequence_id.normalize():f}"
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether this is a system message that opened the conversation: always sent, first."""
+        return self.pinned and self.role == self.Role.SYSTEM
+
+    def wire(self) -> dict[str, Any]:
+        """Return the message as an OpenAI chat message."""
+        return to_wire(self)
+
+
+class MessageOriginal(models.Model):
+    """What a message said before the guard at storing cut it; export and pages show it whole.
+
+    It is written once, together with its message, and never sent to a model.
+    """
+
+    message = models.OneToOneField(
+        "chatapp.Message", on_delete=models.CASCADE, primary_key=True, related_name="original"
+    )
+    content = models.TextField()
+    parts = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        db_table = "message_originals"
+
+    def __str__(self) -> str:
+        return f"Whole text of message {self.message_id}"
+
+
+class Incident(models.Model):
+    """One thing that happened to a session's turn; the row is for operators and never changes.
+
+    `code` is for programs (an ErrorKind's value, or the name of what was done), `text` a sentence.
+    `details` holds numbers and the server's own words, never the conversation.
+    """
+
+    class Kind(models.TextChoices):
+        """What sort of thing it was."""
+
+        RETRY = "retry", "Retry"
+        CHANGE = "change", "Request changed"
+        WARNING = "warning", "Warning"
+        ERROR = "error", "Error"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="incidents"
+    )
+    branch = models.ForeignKey(
+        "chatapp.Branch", on_delete=models.CASCADE, null=True, blank=True, related_name="incidents"
+    )
+    kind = models.CharField(max_length=7, choices=Kind.choices)
+    code = models.CharField(max_length=40)
+    text = models.TextField()
+    details = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "session_incidents"
+        constraints = [
+            # A warning is given once a session, however many turns would repeat it.
+            models.UniqueConstraint(
+                fields=["session", "code"],
+                condition=models.Q(kind="warning"),
+                name="incident_warned_once",
+            ),
+        ]
+        indexes = [
+            # A session's timeline, newest first.
+            models.Index(fields=["session", "-created_at", "-id"], name="incident_of_session"),
+            # The admin's list of all incidents, newest first.
+            models.Index(fields=["-created_at", "-id"], name="incident_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()}: {self.code}"
+
+
+class Lesson(models.Model):
+    """One model of one server: its real window, its longest answer, its way of counting.
+
+    `tokens_per_count` is how many of the server's tokens one of ours is. What is NULL was never
+    taught. Deleting the row forgets the lesson.
+    """
+
+    server = models.CharField(
+        max_length=300, blank=True, help_text="Address of the model server; empty: OpenAI's own."
+    )
+    name = models.CharField(max_length=200, help_text="The model's name on that server.")
+    context_window = models.PositiveIntegerField(null=True, blank=True)
+    # The window in the settings when that was taught: a changed setting counts more.
+    configured_window = models.PositiveIntegerField(null=True, blank=True)
+    max_output = models.PositiveIntegerField(null=True, blank=True)
+    tokens_per_count = models.FloatField(null=True, blank=True)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "model_lessons"
+        constraints = [
+            # Read before every request; two turns that learn at once write one row.
+            models.UniqueConstraint(fields=["server", "name"], name="lesson_of_model"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.server or 'OpenAI'}"

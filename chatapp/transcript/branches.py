@@ -1,0 +1,170 @@
+"""Forks and replays: new lines of a session's tree."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.dispatch import Signal
+from django.utils import timezone
+
+from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import counter_of, group_of, path_q
+from chatapp.transcript.writing import TranscriptError, lock_branches
+
+
+def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Branch:
+    """Return a new branch that shares the path up to and including message `at`.
+
+    Raises TranscriptError when the message is not part of the session's conversation, or stands
+    inside a call and its results, which may not be parted.
+    """
+    if at.session_id != session.pk or at.kind != Message.Kind.MESSAGE:
+        raise TranscriptError("A branch can only start at a message of the same session.")
+    members = group_of(at)
+    if members[-1].pk != at.pk:
+        raise TranscriptError(
+            "A branch cannot start between a tool call and its results: "
+            f"fork at the last of them, message {members[-1].pk}."
+        )
+    with transaction.atomic():
+        lock_branches(session.pk)
+        at.refresh_from_db(fields=["position", "tokens_through"])
+        return Branch.objects.create(
+            session=session,
+            parent=at.branch,
+            fork_position=at.position,
+            kind=kind,
+            head_position=at.position,
+            message_count=Message.objects.filter(
+                path_q(at.branch), position__lte=at.position, kind=Message.Kind.MESSAGE
+            ).count(),
+            token_total=at.tokens_through,
+        )
+
+
+def activate(session: Session, branch: Branch) -> Branch:
+    """Make `branch` the line the next turn goes on with; return the one that was."""
+    if branch.session_id != session.pk:
+        raise TranscriptError("The branch belongs to another session.")
+    old: Branch = session.branch
+    Session.objects.filter(pk=session.pk).update(active_branch=branch, updated_at=timezone.now())
+    session.active_branch = branch
+    return old
+
+
+BATCH = 500
+
+# Sent inside the transaction that replayed a branch: `replay`, a Replay.
+branch_replayed = Signal()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What was replayed: `ids` maps every repeated row, placeholders included, to its new row."""
+
+    old: Branch
+    new: Branch
+    ids: Mapping[UUID, UUID]
+
+
+def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
+    """Repeat the active branch with other contents for some messages, and make that the active one.
+
+    `contents` maps message ids to wire contents (a text or a list of parts). The new branch forks
+    behind the last message before the first of them; what follows is stored again at the same
+    positions, so that cursors and the order stay. Document 004, section 4; spec/pi_openclaw.md B5.
+    Raises TranscriptError when another branch became active or a message is not on its path.
+    """
+    old: Branch = session.branch
+    with transaction.atomic():
+        lock_branches(session.pk)
+        old.refresh_from_db()
+        still = Session.objects.filter(pk=session.pk, active_branch=old).exists()
+        path = Message.objects.filter(path_q(old)).order_by("position", "id")
+        changed = path.filter(pk__in=list(contents), kind=Message.Kind.MESSAGE)
+        first = changed.first()
+        if not still or first is None or changed.count() != len(contents):
+            raise TranscriptError("The conversation went on in another branch meanwhile.")
+        new = _start(session, old, path, first)
+        # What follows the fork, and marks that the old branch had put before it.
+        missing = path.exclude(path_q(new))
+        ids = _repeat(missing, new, contents, counter_of(session))
+        found = Replay(old=old, new=new, ids=ids)
+        branch_replayed.send(sender=Branch, replay=found)
+        activate(session, new)
+    new.session = session
+    return found
+
+
+def _start(session: Session, old: Branch, path: QuerySet[Message], first: Message) -> Branch:
+    """Return the new branch without messages: at the root where nothing stands before the first."""
+    before = path.filter(position__lt=first.position, kind=Message.Kind.MESSAGE).last()
+    return Branch.objects.create(
+        session=session,
+        parent=before.branch if before else None,
+        fork_position=before.position if before else None,
+        kind=Branch.Kind.REPLAY,
+        replaces=old,
+        head_position=old.head_position,
+        message_count=old.message_count,
+        token_total=before.tokens_through if before else 0,
+    )
+
+
+def _repeat(
+    rows: QuerySet[Message], new: Branch, contents: Mapping[UUID, Any], counter: TokenCounter
+) -> dict[UUID, UUID]:
+    """Store the rows again in the new branch and add their tokens to its sum."""
+    ids: dict[UUID, UUID] = {}
+    batch: list[Message] = []
+    total = new.token_total
+    for row in _copies(rows.iterator(chunk_size=BATCH), new, contents, counter, ids):
+        if row.position > (new.fork_position or 0):
+            total += row.tokens
+            row.tokens_through = total
+        batch.append(row)
+        if len(batch) == BATCH:
+            Message.objects.bulk_create(batch)
+            batch = []
+    Message.objects.bulk_create(batch)
+    new.token_total = total
+    new.save(update_fields=["token_total"])
+    return ids
+
+
+def _copies(
+    rows: Iterator[Message],
+    new: Branch,
+    contents: Mapping[UUID, Any],
+    counter: TokenCounter,
+    ids: dict[UUID, UUID],
+) -> Iterator[Message]:
+    for row in rows:
+        old_id = row.pk
+        row.pk = ids[old_id] = uuid.uuid4()
+        row._state.adding = True
+        row.branch = new
+        # A key names what a client sent, which is the old row.
+        row.client_key, row.client_index = None, 0
+        row.metadata = row.metadata | {REPLAY_OF: str(old_id)}
+        if old_id in contents:
+            whole = len(row.content or "")
+            columns = fields_of(row.wire() | {"content": contents[old_id]})
+            row.content, row.parts = columns["content"], columns["parts"]
+            row.metadata.setdefault(CUT_FROM, whole)
+            row.tokens = count_message(row.wire(), counter)
+        yield row
+
+
+def point_placeholder(placeholder: Message, summary_id: str) -> None:
+    """Have a replayed placeholder name the copy of its summary."""
+    placeholder.metadata = placeholder.metadata | {"summary_id": summary_id}
+    placeholder.save(update_fields=["metadata"])

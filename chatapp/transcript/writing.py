@@ -1,0 +1,429 @@
+"""The only writers of new messages: append, insert between two, pin, each under the session's lock."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db.models import F, Min, OuterRef, Subquery
+from django.dispatch import Signal
+from django.utils import timezone
+
+from chatapp.context.backend import context_backend
+from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, fields_of
+from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
+from chatapp.selectors import copies_of, counter_of, group_of, path_q
+
+
+class TranscriptError(Exception):
+    """A write was refused; the text says why."""
+
+
+class KeyReusedError(TranscriptError):
+    """An Idempotency-Key came back with another body."""
+
+
+class SessionDeletedError(TranscriptError):
+    """The session was deleted while it was written to."""
+
+    def __init__(self) -> None:
+        super().__init__("The session was deleted meanwhile; nothing was stored.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A message to be stored: its OpenAI chat form and what the form has no place for."""
+
+    wire: Mapping[str, Any]
+    kind: str = Message.Kind.MESSAGE
+    summary: str = ""
+    reasoning: str = ""
+    usage: Mapping[str, Any] | None = None
+    finish_reason: str = ""
+    response_id: str = ""
+    pinned: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created_at: datetime | None = None
+
+
+def lock_branches(session_id: UUID, *, for_deletion: bool = False) -> None:
+    """Lock the session's branches, so that nobody appends while positions or sums are used.
+
+    Everyone who locks several branches, or adds one to others, calls this: the oldest branch comes
+    first and lets one of them in at a time, so none meets a branch that was not there when it
+    began. On SQLite the transaction holds the write lock already (IMMEDIATE).
+    """
+    # Who deletes also waits for those that are about to name a branch in rows of their own.
+    no_key = connection.features.has_select_for_no_key_update and not for_deletion
+    rows = Branch.objects.select_for_update(no_key=no_key).filter(session_id=session_id)
+    list(rows.order_by("created_at", "pk").values_list("pk", flat=True))
+
+
+# Rows in one INSERT; requests are smaller, imported files may be larger.
+INSERT_BATCH = 500
+MAX_RESPONSE_ID_CHARS = 200
+
+
+def append(
+    branch: Branch, drafts: Sequence[Draft], *, client_key: str | None = None
+) -> list[Message]:
+    """Store messages at the branch's end and return the rows, in order.
+
+    With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first.
+    Raises chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when the key
+    belongs to other messages.
+    """
+    if not drafts:
+        return []
+    counter = counter_of(branch.session)
+    rows = [row_of(branch, draft, counter) for draft in drafts]
+    if client_key:
+        digest = digest_of(drafts)
+        earlier = stored_under(branch.session_id, client_key, digest)
+        if earlier:
+            return earlier
+        for index, row in enumerate(rows):
+            row.client_key, row.client_index = client_key, index
+            row.metadata = row.metadata | {"request_digest": digest}
+    try:
+        _place_where_it_goes_on(branch, rows)
+    except IntegrityError:
+        if client_key and (earlier := stored_under(branch.session_id, client_key, digest)):
+            return earlier
+        if not Branch.objects.filter(pk=branch.pk).exists():
+            raise SessionDeletedError from None
+        raise
+    return rows
+
+
+def row_of(branch: Branch, draft: Draft, counter: TokenCounter) -> Message:
+    """Return the unsaved row of a draft: cleaned, with its tokens, still without a place."""
+    guarded = _guarded(draft)
+    columns = fields_of(guarded)
+    cleaner = Cleaner(replaced=columns["metadata"].get(REPLACED, 0))
+    columns["reasoning"] = cleaner.text(draft.reasoning) or columns["reasoning"]
+    columns["metadata"] |= cleaner.json(draft.metadata)
+    row = Message(
+        session_id=branch.session_id,
+        branch=branch,
+        kind=draft.kind,
+        summary=cleaner.text(draft.summary),
+        usage=cleaner.json(draft.usage),
+        finish_reason=cleaner.text(draft.finish_reason)[:40],
+        response_id=_fitting(cleaner.text(draft.response_id)),
+        pinned=draft.pinned,
+        created_at=draft.created_at or timezone.now(),
+        **columns,
+    )
+    if cleaner.replaced:
+        row.metadata[REPLACED] = cleaner.replaced
+    if guarded is not draft.wire:
+        _keep_whole(row, draft)
+    # What is stored is counted, not what came in: the two differ where text was replaced.
+    if row.kind == Message.Kind.MESSAGE:
+        row.tokens = count_message(row.wire(), counter)
+    return row
+
+
+def _fitting(response_id: str) -> str:
+    """Return a server's id if it can be stored whole: a cut one would name nothing."""
+    return response_id if len(response_id) <= MAX_RESPONSE_ID_CHARS else ""
+
+
+def _guarded(draft: Draft) -> Mapping[str, Any]:
+    """Return the draft's message, cut by the backend where it is an enormous tool result."""
+    if draft.wire.get("role") not in ("tool", "function"):
+        return draft.wire
+    guarded: dict[str, Any] = context_backend.to_store(dict(draft.wire))
+    return draft.wire if guarded == draft.wire else guarded
+
+
+def _keep_whole(row: Message, draft: Draft) -> None:
+    """Keep the whole of a result beside its row; `store_originals` writes it."""
+    whole = fields_of(draft.wire)
+    row.metadata[CUT_FROM] = len(whole["content"] or "")
+    # The relation is known from both sides then, without a query.
+    MessageOriginal(message=row, content=whole["content"] or "", parts=whole["parts"])
+
+
+def store_originals(rows: Sequence[Message]) -> None:
+    """Write the whole texts of those rows that were cut when they were made."""
+    cut = [row.original for row in rows if CUT_FROM in row.metadata]
+    if cut:
+        MessageOriginal.objects.bulk_create(cut)
+
+
+class _ReplacedError(Exception):
+    """The branch was replayed meanwhile; `by` is the one that goes on."""
+
+    def __init__(self, by: Branch) -> None:
+        super().__init__()
+        self.by = by
+
+
+def _place_where_it_goes_on(branch: Branch, rows: list[Message]) -> None:
+    """Store the rows at the branch's end, or at that of the replay that took its place."""
+    while True:
+        try:
+            with transaction.atomic():
+                _place_at_end(branch, rows)
+            return
+        except _ReplacedError as replaced:
+            branch = replaced.by
+            for row in rows:
+                row.branch = branch
+
+
+def _mark_session(branch: Branch) -> None:
+    """Say that the session changed.
+
+    Raises _ReplacedError when the branch has been replayed since the caller looked which one is
+    active: what is stored behind the old one would never be sent.
+    """
+    sessions = Session.objects.filter(pk=branch.session_id)
+    if sessions.filter(active_branch=branch).update(updated_at=timezone.now()):
+        return
+    active = Branch.objects.filter(pk__in=sessions.values("active_branch")).first()
+    current = active
+    while current is not None and current.replaces is not None:
+        current = current.replaces
+        if active is not None and current.pk == branch.pk:
+            raise _ReplacedError(active)
+    sessions.update(updated_at=timezone.now())
+
+
+def _place_at_end(branch: Branch, rows: list[Message]) -> None:
+    counted = [row for row in rows if row.kind == Message.Kind.MESSAGE]
+    _add_to_sums(
+        branch,
+        places=len(rows),
+        messages=len(counted),
+        tokens=sum(row.tokens for row in counted),
+    )
+    position = branch.head_position - len(rows) * POSITION_STEP
+    through = branch.token_total - sum(row.tokens for row in counted)
+    empty_so_far = branch.message_count == len(counted)
+    for row in rows:
+        position += POSITION_STEP
+        through += row.tokens
+        row.position, row.tokens_through = position, through
+        # System messages that open a conversation are its rules: always sent, never summarised.
+        empty_so_far = empty_so_far and row.role == Message.Role.SYSTEM
+        row.pinned = row.pinned or (empty_so_far and row.kind == Message.Kind.MESSAGE)
+    Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
+    store_originals(rows)
+    _mark_session(branch)
+
+
+def _add_to_sums(branch: Branch, *, places: int, messages: int, tokens: int) -> None:
+    """Move the branch's head and add to its sums; the object then holds what is stored.
+
+    The UPDATE takes the row lock (or SQLite's write lock): a second writer queues up behind it.
+    RETURNING, which the ORM has for no UPDATE, spares every append and every turn a second look.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE branches SET head_position = head_position + %s, "
+            "message_count = message_count + %s, token_total = token_total + %s "
+            "WHERE id = %s RETURNING head_position, message_count, token_total",
+            [
+                places * POSITION_STEP,
+                messages,
+                tokens,
+                Branch._meta.pk.get_db_prep_value(branch.pk, connection),
+            ],
+        )
+        found = cursor.fetchone()
+    if found is None:
+        raise SessionDeletedError
+    branch.head_position, branch.message_count, branch.token_total = found
+
+
+# Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
+positions_changed = Signal()
+
+# Sent inside the transaction that put a message between others: `branches` whose path has it now,
+# and `message`.
+message_inserted = Signal()
+
+
+def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
+    """Store one message right behind position `after` of the branch's path and return it.
+
+    It takes the middle position. When no integer is left there, the positions of the session are
+    renumbered first, in the same transaction (`positions_changed` tells who keeps positions).
+    A placeholder may stand anywhere on the path; a message only behind the fork, because what is
+    before it belongs to other branches too. Raises TranscriptError where `after` is no row's place.
+    """
+    row = row_of(branch, draft, counter_of(branch.session))
+    with transaction.atomic():
+        lock_branches(branch.session_id)
+        branch.refresh_from_db()
+        if row.kind == Message.Kind.MESSAGE and after < (branch.fork_position or 0):
+            raise TranscriptError(
+                "Other branches share this place: put the message into the branch it belongs to."
+            )
+        through = _tokens_through(branch, after)
+        before = _next_position(branch, after)
+        if before - after < 2:
+            moved = renumber(branch.session)
+            branch.refresh_from_db()
+            after = moved.get(after, 0)
+            before = _next_position(branch, after)
+        row.position = (after + before) // 2
+        row.tokens_through = through + row.tokens
+        row.save(force_insert=True)
+        store_originals([row])
+        # append() goes on behind placeholders too, or two rows would meet.
+        Branch.objects.filter(pk=branch.pk, head_position__lt=row.position).update(
+            head_position=row.position
+        )
+        if row.kind == Message.Kind.MESSAGE:
+            _add_behind(branch, row)
+    return row
+
+
+def _next_position(branch: Branch, after: int) -> int:
+    """Return the next position that is occupied in any branch, or the next that append() takes.
+
+    Rows of a fork and of its parent share a path, so a middle must be free in all of them.
+    """
+    rows = Message.objects.filter(branch=OuterRef("pk"), position__gt=after).order_by("position")
+    branches = Branch.objects.filter(session_id=branch.session_id).annotate(
+        next_position=Subquery(rows.values("position")[:1])
+    )
+    position: int | None = branches.aggregate(first=Min("next_position"))["first"]
+    return position if position is not None else branch.head_position + POSITION_STEP
+
+
+def _tokens_through(branch: Branch, position: int) -> int:
+    if position == 0:
+        return 0
+    row = Message.objects.filter(path_q(branch), position=position).only("tokens_through").first()
+    if row is None:
+        raise TranscriptError(f"No message of the branch stands at position {position}.")
+    return row.tokens_through
+
+
+def _add_behind(branch: Branch, row: Message) -> None:
+    """Add the row's tokens to all sums behind it: in its branch and in those forked behind it."""
+    touched, changed = [branch], []
+    while touched:
+        current = touched.pop()
+        changed.append(current)
+        Branch.objects.filter(pk=current.pk).update(
+            message_count=F("message_count") + 1,
+            token_total=F("token_total") + row.tokens,
+        )
+        Message.objects.filter(branch=current, position__gt=row.position).update(
+            tokens_through=F("tokens_through") + row.tokens
+        )
+        touched += Branch.objects.filter(parent=current, fork_position__gte=row.position)
+    message_inserted.send(sender=Message, message=row, branches=changed)
+
+
+def renumber(session: Session) -> dict[int, int]:
+    """Give every position of the session its rank in whole steps; return {old: new}.
+
+    One mapping for all branches keeps every order and every fork where it was.
+    """
+    rows = Message.objects.filter(session=session)
+    branches = list(Branch.objects.filter(session=session))
+    positions = set(rows.values_list("position", flat=True).distinct())
+    positions |= {b.head_position for b in branches if b.head_position}
+    positions |= {b.fork_position for b in branches if b.fork_position}
+    moved = {old: rank * POSITION_STEP for rank, old in enumerate(sorted(positions), 1)}
+    # Through the negative numbers, so that no two rows ever share a place on the way.
+    batch = []
+    for message in rows.only("id", "position").iterator(chunk_size=2000):
+        message.position = -moved[message.position]
+        batch.append(message)
+    Message.objects.bulk_update(batch, ["position"], batch_size=500)
+    rows.update(position=-F("position"))
+    for branch in branches:
+        branch.head_position = moved.get(branch.head_position, 0)
+        branch.fork_position = moved.get(branch.fork_position or 0, branch.fork_position)
+    Branch.objects.bulk_update(branches, ["head_position", "fork_position"])
+    positions_changed.send(sender=Session, session=session, moved=moved)
+    return moved
+
+
+def set_pinned(message: Message, pinned: bool) -> list[Message]:
+    """Pin or unpin a message and, with it, all of its group; return the rows.
+
+    A pinned message is always sent verbatim, also when a summary covers it. Rows that repeat them
+    in replayed branches go along: a client may know only the older ids.
+    """
+    if message.kind != Message.Kind.MESSAGE:
+        raise TranscriptError("A placeholder cannot be pinned: it only marks a summary's place.")
+    with transaction.atomic():
+        lock_branches(message.session_id)
+        members = group_of(message)
+        rows = [*members, *copies_of(members)]
+        Message.objects.filter(pk__in=[row.pk for row in rows]).update(pinned=pinned)
+    for member in members:
+        member.pinned = pinned
+    return members
+
+
+DELETE_ATTEMPTS = 3
+
+
+def create_session(*, owner: Any, import_key: str | None = None, **fields: Any) -> Session:
+    """Return a new session with its root branch, both or neither."""
+    with transaction.atomic():
+        session = Session.objects.create(owner=owner, import_key=import_key, **fields)
+        branch = Branch.objects.create(session=session)
+        session.active_branch = branch
+        session.save(update_fields=["active_branch"])
+    return session
+
+
+def delete_session(session: Session) -> None:
+    """Delete a session with everything that belongs to it, also while somebody works on it.
+
+    Branches are locked before the session, in the order of append(). Rows of other apps may arrive
+    between looking and deleting; then it looks again. Raises TranscriptError when that never ends.
+    """
+    for _ in range(DELETE_ATTEMPTS):
+        try:
+            with transaction.atomic():
+                lock_branches(session.pk, for_deletion=True)
+                # Deleting the row that was read keeps the caller's object as it is.
+                for row in Session.objects.select_for_update().filter(pk=session.pk):
+                    row.delete()
+            return
+        except (IntegrityError, OperationalError):
+            continue
+    raise TranscriptError("The session is being worked on. Wait for its turn to end, then delete.")
+
+
+def digest_of(drafts: Sequence[Draft]) -> str:
+    """Return what tells one body from another."""
+    text = json.dumps([dict(draft.wire) for draft in drafts], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def stored_under(session_id: UUID, client_key: str, digest: str) -> list[Message]:
+    """Return the messages that were stored under a key, in order; none where it is new.
+
+    Raises KeyReusedError where the key belongs to another body.
+    """
+    rows = list(
+        Message.objects.filter(session_id=session_id, client_key=client_key).order_by(
+            "client_index"
+        )
+    )
+    if rows and rows[0].metadata.get("request_digest") != digest:
+        raise KeyReusedError(
+            "This Idempotency-Key was used for other messages of the session. "
+            "Send the same body again, or a new key with the new one."
+        )
+    return rows

@@ -1,0 +1,243 @@
+"""What is changed about a turn's requests after a refusal that is not about tokens.
+
+Each change is made to the request only; what is stored stays. All of them hold for the rest of the
+turn, and each can be made a few times at most, so a turn ends (`LARGEST`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chatapp.llm.errors import ErrorKind, ModelError, Reaction
+from chatapp.llm.requests import ModelRequest
+from chatapp.llm.wires import message_at
+from chatapp.messages.pairing import flattened
+from chatapp.messages.wire import is_image, text_of
+
+SMALLEST_OUTPUT_TOKENS = 16
+IMAGE_LEFT_OUT = "[An image was left out here, because the request was too large to send.]"
+# The most changes of one turn; with the ladder's rungs they bound its model calls.
+LARGEST = 8
+
+Messages = Sequence[dict[str, Any]]
+# shorten(message, characters) -> the message with its text cut, or unchanged
+Shorten = Callable[[dict[str, Any], int], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjustments:
+    """The changes so far. `cuts` maps a message's place in the conversation to its characters."""
+
+    count: int = 0
+    max_output: int | None = None
+    images_left_out: int = 0
+    flat_tools: bool = False
+    plain_text: bool = False
+    stateless: bool = False
+    without_reasoning: bool = False
+    cuts: Mapping[str, int] = field(default_factory=dict)
+
+    def apply(self, request: ModelRequest, shorten: Shorten) -> ModelRequest:
+        """Return the request with all changes made."""
+        messages = list(request.messages)
+        if self.cuts:
+            messages = [
+                shorten(message, self.cuts[place]) if place in self.cuts else message
+                for message, place in zip(messages, request.places, strict=True)
+            ]
+        if self.images_left_out:
+            messages = without_images(messages, self.images_left_out)
+        if self.without_reasoning:
+            messages = [_without(message, "reasoning_items") for message in messages]
+        if self.flat_tools:
+            # One for one, so that every message keeps its place.
+            messages = flattened(messages)
+        limits = [n for n in (self.max_output, request.max_output) if n]
+        return replace(
+            request,
+            messages=messages,
+            max_output=min(limits) if limits else None,
+            plain_text=self.plain_text or request.plain_text,
+            previous_response_id="" if self.stateless else request.previous_response_id,
+            held=0 if self.stateless else request.held,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What was changed: a code for programs, a sentence for people, and the changes so far."""
+
+    code: str
+    text: str
+    adjustments: Adjustments
+
+
+def changed(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+    """Return what to change after an error, or None where no change of this kind is left.
+
+    `request` is the one that was refused (spec/model_errors.md 3b says what helps against what).
+    """
+    if done.count >= LARGEST:
+        return None
+    found = _stateless(done, error, request)
+    if found is None:
+        answer = _ANSWERS.get(error.reaction)
+        found = answer(done, error, request) if answer else None
+    if found is None:
+        return None
+    counted = replace(found.adjustments, count=done.count + 1)
+    return replace(found, adjustments=counted)
+
+
+# What may be wrong with the server's memory of the conversation, or with how we go on from it.
+_ABOUT_STATE = {
+    ErrorKind.STATE_LOST,
+    ErrorKind.BROKEN_PAIRS,
+    ErrorKind.PARTS_REFUSED,
+    ErrorKind.REJECTED,
+}
+
+
+def _stateless(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+    """Send the whole history when going on from a kept answer was refused or is too large."""
+    if not request.previous_response_id or done.stateless:
+        return None
+    if error.kind not in _ABOUT_STATE and error.reaction is not Reaction.LADDER:
+        return None
+    return Change(
+        code="stateless",
+        text="The server did not go on from its last answer; the whole history is sent from now "
+        "on, in this session.",
+        adjustments=replace(done, stateless=True),
+    )
+
+
+def _lower_output(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+    now = request.max_output or 0
+    lower = error.allowed if error.allowed and error.allowed < now else now // 2
+    if lower < SMALLEST_OUTPUT_TOKENS:
+        return None
+    return Change(
+        code="output_lowered",
+        text=f"The server does not answer with {now:,} tokens at most; {lower:,} were asked for.",
+        adjustments=replace(done, max_output=lower),
+    )
+
+
+def _leave_images_out(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+    """Leave the older half of the images out, then all but those of the open question."""
+    left = images_before_question(request.messages)
+    if left == 0:
+        return None
+    # The request that was refused holds those that are left; earlier ones are placeholders already.
+    more = math.ceil(left / 2) if done.images_left_out == 0 else left
+    return Change(
+        code="images_left_out",
+        text=f"The request had too many bytes; its {more} oldest images were left out.",
+        adjustments=replace(done, images_left_out=done.images_left_out + more),
+    )
+
+
+def _repair_pairs(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+    if done.flat_tools:
+        return None
+    return Change(
+        code="pairs_repaired",
+        text="The server did not accept the tool calls and their results; they were sent as text.",
+        adjustments=replace(done, flat_tools=True),
+    )
+
+
+def _leave_reasoning_out(
+    done: Adjustments, error: ModelError, request: ModelRequest
+) -> Change | None:
+    held = any("reasoning_items" in message for message in request.messages)
+    if done.without_reasoning or not held:
+        return None
+    return Change(
+        code="reasoning_left_out",
+        text="The server no longer knows its earlier reasoning; the history was sent without it.",
+        adjustments=replace(done, without_reasoning=True),
+    )
+
+
+def _send_plain(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+    if done.plain_text:
+        return None
+    return Change(
+        code="plain_text",
+        text="The server did not accept the messages' parts; their texts were sent plainly.",
+        adjustments=replace(done, plain_text=True),
+    )
+
+
+def _cut_message(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+    """Cut the tool result that is too long; other messages are the user's or the model's words."""
+    if error.message_index is None:
+        return None
+    index = message_at(request, error.message_index)
+    if index is None or request.messages[index]["role"] != "tool":
+        return None
+    place = request.places[index]
+    # A server that names no number is asked with half of it, and half of that.
+    limit = error.allowed or len(text_of(request.messages[index].get("content"))) // 2
+    if not limit or not place or done.cuts.get(place, limit + 1) <= limit:
+        return None
+    return Change(
+        code="message_cut",
+        text=f"The tool result {place} is longer than the server takes; {limit:,} characters of "
+        "it were sent.",
+        adjustments=replace(done, cuts={**done.cuts, place: limit}),
+    )
+
+
+_ANSWERS = {
+    Reaction.LOWER_OUTPUT: _lower_output,
+    Reaction.DROP_IMAGES: _leave_images_out,
+    Reaction.REPAIR_PAIRS: _repair_pairs,
+    Reaction.GO_STATELESS: _leave_reasoning_out,
+    Reaction.SEND_PLAIN: _send_plain,
+    Reaction.CUT_MESSAGE: _cut_message,
+}
+
+
+def _without(message: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != key}
+
+
+def _question_from(messages: Messages) -> int:
+    """Return the index of the last user message, whose content is never touched (rule 5)."""
+    users = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    return users[-1] if users else len(messages)
+
+
+def images_before_question(messages: Messages) -> int:
+    """Return how many images the messages hold besides those of the last user message."""
+    last = _question_from(messages)
+    return sum(
+        is_image(part)
+        for index, message in enumerate(messages)
+        if index != last and isinstance(message.get("content"), list)
+        for part in message["content"]
+    )
+
+
+def without_images(messages: Messages, count: int) -> list[dict[str, Any]]:
+    """Return the messages with the `count` oldest images as a sentence; the question keeps its."""
+    last, left = _question_from(messages), count
+    out: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        if index == last or left <= 0 or not isinstance(content, list):
+            out.append(message)
+            continue
+        parts = []
+        for part in content:
+            gone = is_image(part) and left > 0
+            left -= gone
+            parts.append({"type": "text", "text": IMAGE_LEFT_OUT} if gone else part)
+        out.append({**message, "content": parts})
+    return out

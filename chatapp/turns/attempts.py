@@ -1,0 +1,277 @@
+"""Getting a turn's answer: ask, and after a refusal change the request until something works.
+
+Everything here is bounded: the changes of adjustments.py, the backend's ladder, and the time of the
+turn. The same request is never sent twice; waiting for a busy server is the client's matter.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chatapp.context.assembly import Context
+from chatapp.context.backend import Emit, Recovery, context_backend
+from chatapp.database import release_connection
+from chatapp.incidents import Kind, note
+from chatapp.llm.errors import ErrorKind, ModelError, Reaction
+from chatapp.llm.learned_limits import learn_from_error
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, Reply
+from chatapp.llm.wires import message_at
+from chatapp.messages.wire import REASONING_ITEMS
+from chatapp.models import Session
+from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, changed
+from chatapp.turns.request import SENT, digest_of, goes_on, model_of, request_of, sent_by, take_in
+
+# More rungs than any ladder has; what asks for more has lost its way.
+MAX_RECOVERIES = 20
+# Part of a limit per minute that the answer may take: the request counts, too.
+ANSWER_SHARE = 4
+EMPTY_ANSWER = "empty_answer"
+
+
+class NothingToAnswerError(Exception):
+    """The request would hold no user message, so no model was asked."""
+
+
+class NoAnswerError(Exception):
+    """Nothing was left to try; the text is for the user, `error` is the model's last one."""
+
+    def __init__(self, sentence: str, error: ModelError) -> None:
+        super().__init__(sentence)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked for: a session's next answer. `keep_lease` is called before every request."""
+
+    session: Session
+    stream: bool
+    emit: Emit
+    cancelled: threading.Event
+    deadline: float
+    keep_lease: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The reply, the context that it answers, and what its row remembers of the request."""
+
+    reply: Reply
+    context: Context
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Asking:
+    """One turn's attempts; what was tried is never forgotten before the turn ends."""
+
+    question: Question
+    context: Context
+    done: Adjustments = field(default_factory=Adjustments)
+    recovery: Recovery | None = None
+    recoveries: int = 0
+    run_id: str | None = None
+    last_error: ModelError | None = None
+    sent: set[str] = field(default_factory=set)
+
+    @property
+    def session(self) -> Session:
+        """The session that is answered."""
+        return self.question.session
+
+    def answer(self) -> Answered:
+        """Return the answer; raise NoAnswerError or NothingToAnswerError."""
+        self.run_id = self.context.run_id
+        while True:
+            # A backend's work may have taken long; nobody else's turn may start before this ends.
+            self.question.keep_lease()
+            model = self.context.model or model_of(self.session)
+            request = self._request(model)
+            try:
+                reply = self._ask(model, request)
+            except ModelError as error:
+                self.last_error = error
+                self._after(error, model, request)
+                self._take_back(error)
+            else:
+                return self._answered(reply, model, request)
+
+    def _request(self, model: ModelConfig) -> ModelRequest:
+        if not self.context.asks_something:
+            raise NothingToAnswerError(
+                "There is no user message to answer. Send one with the turn."
+            )
+        question = self.question
+        request = request_of(
+            self.session,
+            self.context,
+            model,
+            stream=question.stream,
+            deadline=question.deadline,
+            cancelled=question.cancelled.is_set,
+        )
+        return self.done.apply(request, context_backend.shorten)
+
+    def _ask(self, model: ModelConfig, request: ModelRequest) -> Reply:
+        digest = _digest(request)
+        if digest in self.sent and self.last_error is not None:
+            raise self._failed(self.last_error)
+        self.sent.add(digest)
+        release_connection()
+        reply = model.connect().complete(request, self._hear)
+        if not (reply.text or reply.tool_calls or reply.refusal):
+            raise ModelError(
+                ErrorKind.BAD_ANSWER, f"finish reason {reply.finish_reason}", code=EMPTY_ANSWER
+            )
+        return reply
+
+    def _hear(self, name: str, payload: dict[str, Any]) -> None:
+        """Pass the model's news on; a retry is noted, too."""
+        if name == "retry":
+            note(
+                self.session,
+                Kind.RETRY,
+                payload["code"],
+                payload["text"],
+                wait_seconds=payload["wait_seconds"],
+                attempt=payload["attempt"],
+            )
+            release_connection()
+        self.question.emit(name, payload)
+
+    def _after(self, error: ModelError, model: ModelConfig, request: ModelRequest) -> None:
+        """Change the request after an error, or raise NoAnswerError."""
+        learn_from_error(model, error, self.context.account)
+        if self.question.cancelled.is_set() or error.kind is ErrorKind.CANCELLED:
+            raise self._failed(error)
+        change = changed(self.done, error, request)
+        if change is not None:
+            self._note_change(change.code, change.text, error)
+            self.done = change.adjustments
+            self._remember(change.code)
+        elif error.reaction is Reaction.LADDER or error.kind is ErrorKind.BODY_TOO_LARGE:
+            if error.kind is ErrorKind.REQUEST_OVER_RATE and error.allowed:
+                self._answer_shorter(error.allowed)
+            self._climb(error)
+        else:
+            raise self._failed(error, _which_message(error, request))
+
+    def _hear_of_rung(self, name: str, payload: dict[str, Any]) -> None:
+        """Pass the backend's news on; its work may be long, so the lease is kept meanwhile."""
+        self.question.keep_lease()
+        self.question.emit(name, payload)
+
+    def _answer_shorter(self, allowed: int) -> None:
+        """Ask for a shorter answer where request and answer share a limit per minute."""
+        most = max(SMALLEST_OUTPUT_TOKENS, allowed // ANSWER_SHARE)
+        self.done = replace(self.done, max_output=min(self.done.max_output or most, most))
+
+    def _take_back(self, error: ModelError) -> None:
+        """Tell who watches that what was streamed of a refused answer does not count."""
+        partial: Reply | None = error.partial
+        if self.question.stream and partial and (partial.text or partial.tool_calls):
+            self.question.emit("reset", {"code": error.kind.value})
+
+    def _remember(self, code: str) -> None:
+        """Have the session's later turns begin with what its server turned out to want."""
+        column = {"stateless": "stateless", "plain_text": "plain_text"}.get(code)
+        if column is not None:
+            Session.objects.filter(pk=self.session.pk).update(**{column: True})
+            setattr(self.session, column, True)
+
+    def _note_change(self, code: str, text: str, error: ModelError) -> None:
+        note(
+            self.session,
+            Kind.CHANGE,
+            code,
+            text,
+            error=error.kind.value,
+            said=error.detail[:500],
+            status=error.status,
+        )
+        self.question.emit("change", {"code": code, "text": text})
+
+    def _climb(self, error: ModelError) -> None:
+        self.recoveries += 1
+        if self.recoveries > MAX_RECOVERIES:
+            raise self._failed(error)
+        self.recovery = context_backend.recover(
+            self.session, error, self.recovery, refused=self.context, emit=self._hear_of_rung
+        )
+        if self.recovery.context is None:
+            raise self._failed(error, self.recovery.error)
+        self.context = self.recovery.context
+        self.run_id = self.context.run_id or self.run_id
+
+    def _failed(self, error: ModelError, sentence: str = "") -> NoAnswerError:
+        sentence = sentence or _sentence(error)
+        note(
+            self.session,
+            Kind.ERROR,
+            error.kind.value,
+            sentence,
+            said=error.detail[:500],
+            status=error.status,
+            server_code=error.code,
+        )
+        return NoAnswerError(sentence, error)
+
+    def _answered(self, reply: Reply, model: ModelConfig, request: ModelRequest) -> Answered:
+        take_in(self.session, reply, model=model, request=request, account=self.context.account)
+        metadata: dict[str, Any] = {}
+        if goes_on(self.session, model):
+            metadata[SENT] = sent_by(request, model)
+        if reply.reasoning_items:
+            metadata[REASONING_ITEMS] = list(reply.reasoning_items)
+        context = replace(self.context, run_id=self.run_id)
+        return Answered(reply=reply, context=context, metadata=metadata)
+
+
+def _digest(request: ModelRequest) -> str:
+    """Return what tells one request from another, as the server would see it."""
+    held = request.held if request.previous_response_id else 0
+    return "|".join(
+        (
+            digest_of(request.messages[held:]),
+            str(request.max_output),
+            request.previous_response_id,
+            str(request.plain_text),
+        )
+    )
+
+
+def _sentence(error: ModelError) -> str:
+    if error.code == EMPTY_ANSWER:
+        return (
+            f"The model answered with neither text nor a tool call ({error.detail}). Try again; "
+            "where the reason is length, raise OPENAI_MAX_OUTPUT."
+        )
+    if error.kind in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER) and error.detail:
+        return f"{error.sentence} It says: {error.detail[:500]}"
+    return error.sentence
+
+
+def _which_message(error: ModelError, request: ModelRequest) -> str:
+    """Return a sentence that names the message that is too long, where the error names it."""
+    if error.kind is not ErrorKind.MESSAGE_TOO_LONG or error.message_index is None:
+        return ""
+    index = message_at(request, error.message_index)
+    if index is None:
+        return ""
+    role = request.messages[index]["role"]
+    place = request.places[index] if index < len(request.places) else ""
+    which = f"message {place}" if place else f"a message of the role {role}"
+    limit = f" ({error.allowed:,} characters)" if error.allowed else ""
+    if role == "tool":
+        return (
+            f"The server takes no text that long{limit}: {which} (tool), also after it was cut. "
+            "Have the tool answer with less, or start a new session."
+        )
+    return (
+        f"The server takes no text that long{limit}: {which} ({role}). Send it in pieces, or start "
+        "a new session without it."
+    )

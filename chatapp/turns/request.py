@@ -1,0 +1,171 @@
+"""The request of a turn: what a model is sent for a context, and what its answer tells of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from chatapp.context.assembly import Context
+from chatapp.incidents import Kind, note
+from chatapp.llm.errors import exceeds_window, truncates_silently
+from chatapp.llm.learned_limits import forget_window, learn_from_usage, taught
+from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.llm.requests import ModelRequest, Reply
+from chatapp.llm.tokens import plausible
+from chatapp.llm.wires import arguments_of
+from chatapp.models import Message, Session
+from chatapp.selectors import segments
+
+if TYPE_CHECKING:
+    from chatapp.context.assembly import Account
+
+
+def model_of(session: Session) -> ModelConfig:
+    """Return the session's model with what its server taught.
+
+    Raises UnknownModelError for a model that is gone.
+    """
+    return taught(get_model(session.model))
+
+
+def request_of(
+    session: Session, context: Context, model: ModelConfig, **details: Any
+) -> ModelRequest:
+    """Return the request of a session's turn; `details` are fields of ModelRequest."""
+    room = context.account.room
+    request = ModelRequest(
+        messages=context.messages,
+        places=context.places,
+        tools=session.tools,
+        # More room than the window has left would be refused although the request fits (B33).
+        max_output=min(model.max_output, room) if room > 0 else model.max_output,
+        api=session.api,
+        plain_text=session.plain_text,
+        **details,
+    )
+    return continued(request, session, model, context)
+
+
+def body_of(session: Session, context: Context) -> dict[str, Any]:
+    """Return the JSON body of a turn's request that is not streamed: model, messages, tools."""
+    model = context.model or model_of(session)
+    return arguments_of(model, request_of(session, context, model))
+
+
+# In `metadata` of an answer: {"count": messages sent, "digest": of them, "model": who answered}.
+SENT = "sent"
+
+
+def goes_on(session: Session, model: ModelConfig) -> bool:
+    """Whether the session's server keeps answers and may be asked to go on from one."""
+    return session.api == Session.Api.RESPONSES and model.keeps_responses and not session.stateless
+
+
+def continued(
+    request: ModelRequest, session: Session, model: ModelConfig, context: Context
+) -> ModelRequest:
+    """Return the request as a continuation of the last answer, where that sends the same."""
+    if not goes_on(session, model):
+        return request
+    kept = replace(request, stores=True)
+    answer = _last_answer(session)
+    sent = answer.metadata.get(SENT) if answer is not None and answer.response_id else None
+    if answer is None or not isinstance(sent, dict) or sent.get("model") != _name_of(model):
+        return kept
+    count = sent["count"]
+    places = context.places[count : count + 1]
+    follows = len(context.messages) > count + 1 and places == (answer.place,)
+    if not follows or digest_of(context.messages[:count]) != sent["digest"]:
+        return kept
+    return replace(kept, previous_response_id=answer.response_id, held=count + 1)
+
+
+def _last_answer(session: Session) -> Message | None:
+    """Return the newest assistant message of the path.
+
+    Stretch by stretch, so that an index finds it however long the path is.
+    """
+    for stretch in segments(session.branch):
+        rows = Message.objects.filter(
+            branch_id=stretch.branch_id, role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE
+        )
+        if stretch.through is not None:
+            rows = rows.filter(position__lte=stretch.through)
+        if (found := rows.order_by("-position").first()) is not None:
+            return found
+    return None
+
+
+def sent_by(request: ModelRequest, model: ModelConfig) -> dict[str, Any]:
+    """Return what the answer's row remembers of its request."""
+    return {
+        "count": len(request.messages),
+        "digest": digest_of(request.messages),
+        "model": _name_of(model),
+    }
+
+
+def _name_of(model: ModelConfig) -> str:
+    """Return what tells one server's model from others: only it knows its answers."""
+    return f"{model.name} at {model.base_url}"
+
+
+def digest_of(messages: Sequence[dict[str, Any]]) -> str:
+    """Return what tells one list of messages from another."""
+    text = json.dumps(list(messages), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def take_in(
+    session: Session,
+    reply: Reply,
+    *,
+    model: ModelConfig,
+    request: ModelRequest,
+    account: Account,
+) -> None:
+    """Learn from the usage that came with an answer, and warn of what it gives away."""
+    reported = plausible((reply.usage or {}).get("prompt_tokens"))
+    if reported is None:
+        return
+    forget_window(model, reported)
+    if truncates_silently(reported, account.used):
+        _warn_of_truncation(session, reported, account.used)
+    elif not _holds_parts(request):
+        learn_from_usage(model, reported, account.used)
+    configured = get_model(model.alias).context_window
+    if exceeds_window(reply, configured):
+        _warn_of_window(session, reported, configured)
+
+
+def _holds_parts(request: ModelRequest) -> bool:
+    """Whether there may be images, whose tokens every server counts in its own way."""
+    return any(isinstance(message.get("content"), list) for message in request.messages)
+
+
+def _warn_of_truncation(session: Session, reported: int, counted: int) -> None:
+    note(
+        session,
+        Kind.WARNING,
+        "truncated_silently",
+        f"The server reports {reported:,} tokens for a request of about {counted:,}: it seems to "
+        "leave the beginning out without saying so. Set its real window (OPENAI_CONTEXT_WINDOW), "
+        "or raise the server's own (Ollama: num_ctx).",
+        reported=reported,
+        counted=counted,
+    )
+
+
+def _warn_of_window(session: Session, reported: int, window: int) -> None:
+    note(
+        session,
+        Kind.WARNING,
+        "window_exceeded",
+        f"The server reports {reported:,} tokens, more than the window of {window:,} that is set "
+        "for it, and answered all the same. Correct OPENAI_CONTEXT_WINDOW.",
+        reported=reported,
+        window=window,
+    )

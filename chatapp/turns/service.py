@@ -1,0 +1,260 @@
+"""One turn: store what came in, build the request, call the model, recover, store the answer.
+
+There is no HTTP in here. The model is called outside every transaction and without a database
+connection, and what the user sent is stored before anything can fail. One turn of a session runs at
+a time: a conditional UPDATE takes the lease, and it expires.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import IntegrityError, OperationalError
+from django.db.models import Q
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+
+from chatapp.conf import chatapp_settings
+from chatapp.context.assembly import Context
+from chatapp.context.backend import Emit, TurnOutcome, context_backend, silent, tell
+from chatapp.database import again_if_cut
+from chatapp.llm.errors import ModelError
+from chatapp.llm.registry import get_model
+from chatapp.llm.requests import Reply
+from chatapp.models import Message, Session
+from chatapp.selectors import active_branch, copies_of
+from chatapp.transcript import append
+from chatapp.transcript.writing import Draft, SessionDeletedError
+from chatapp.turns.attempts import Asking, NoAnswerError, Question
+
+# The finish reason of an answer that broke off; what had come of it is stored.
+INTERRUPTED = "interrupted"
+
+
+class TurnFailedError(Exception):
+    """The turn ended without an answer; the text is for the user. `error` is the model's."""
+
+    def __init__(self, sentence: str, error: ModelError) -> None:
+        super().__init__(sentence)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a turn is asked to do; `cancelled` may be set from another thread."""
+
+    session: Session
+    drafts: Sequence[Draft] = ()
+    client_key: str | None = None
+    stream: bool = False
+    emit: Emit = silent
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """A finished turn: the rows that came in, the answer's row, what was sent, the run if any."""
+
+    stored: list[Message]
+    answer: Message
+    context: Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunTurn:
+    """A turn whose messages are stored and whose lease is held; finish_turn answers it."""
+
+    turn: Turn
+    lease: TurnLease
+    stored: list[Message]
+
+
+def run_turn(turn: Turn) -> TurnResult:
+    """Store the drafts, get an answer, store it, and return all three.
+
+    Raises what begin_turn and finish_turn raise.
+    """
+    return finish_turn(begin_turn(turn))
+
+
+def begin_turn(turn: Turn) -> BegunTurn:
+    """Take the session's lease and store what came in.
+
+    Raises TurnInProgressError, chatapp.llm.registry.UnknownModelError for a model that is gone,
+    chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError; then nothing is stored.
+    """
+    get_model(turn.session.model)
+    lease = TurnLease(turn.session)
+    lease.take()
+    try:
+        stored = _store_drafts(turn)
+    except BaseException:
+        lease.give_back()
+        raise
+    return BegunTurn(turn=turn, lease=lease, stored=stored)
+
+
+def _store_drafts(turn: Turn) -> list[Message]:
+    """Store what came in; the session then knows the branch that it was stored in."""
+    if not turn.drafts:
+        turn.session.refresh_from_db(fields=["active_branch"])
+        return []
+    stored = append(active_branch(turn.session), turn.drafts, client_key=turn.client_key)
+    if stored[0].branch_id != turn.session.active_branch_id:
+        turn.session.refresh_from_db(fields=["active_branch"])
+    return stored
+
+
+def finish_turn(begun: BegunTurn) -> TurnResult:
+    """Get the answer and store it; give the lease back.
+
+    Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question,
+    chatapp.transcript.writing.SessionDeletedError when the session is gone;
+    what the user sent is stored in any case, and an empty turn tries again.
+    """
+    turn, stored = begun.turn, begun.stored
+    try:
+        for message in stored:
+            turn.emit("message", {"message": message})
+        earlier = _answer_after(stored[-1]) if turn.client_key and stored else None
+        if earlier is not None:
+            context = context_backend.preview(turn.session)
+            return TurnResult(stored=stored, answer=earlier, context=context)
+        return _answer(begun)
+    except (ObjectDoesNotExist, IntegrityError, OperationalError) as error:
+        if Session.objects.filter(pk=turn.session.pk).exists():
+            raise
+        raise SessionDeletedError from error
+    finally:
+        begun.lease.give_back()
+
+
+def _answer_after(message: Message) -> Message | None:
+    """Return the answer that an earlier turn with the same key got, if it got a whole one."""
+    # The turn may have replayed the branch before it got its answer.
+    for place in (message, *copies_of([message])):
+        following = Message.objects.filter(
+            branch_id=place.branch_id,
+            position__gt=place.position,
+            role=Message.Role.ASSISTANT,
+            kind=Message.Kind.MESSAGE,
+        ).exclude(finish_reason=INTERRUPTED)
+        found = following.order_by("position").first()
+        if found is not None:
+            return found
+    return None
+
+
+def _answer(begun: BegunTurn) -> TurnResult:
+    deadline = time.monotonic() + chatapp_settings.turn_seconds
+    turn, stored, session = begun.turn, begun.stored, begun.turn.session
+    context = context_backend.prepare(session, [m.wire() for m in stored], emit=turn.emit)
+    question = Question(
+        session=session,
+        stream=turn.stream,
+        emit=turn.emit,
+        cancelled=turn.cancelled,
+        deadline=deadline,
+        keep_lease=begun.lease.keep,
+    )
+    try:
+        answered = Asking(question=question, context=context).answer()
+    except NoAnswerError as failure:
+        raise _failed(turn, failure) from failure
+    answer = _store(session, answered.reply, metadata=answered.metadata)
+    outcome = TurnOutcome(message_id=str(answer.pk), usage=answered.reply.usage)
+    tell(context_backend.turn_finished, session, outcome)
+    tell(context_backend.message_stored, session, answer)
+    return TurnResult(stored=stored, answer=answer, context=answered.context)
+
+
+def _failed(turn: Turn, failure: NoAnswerError) -> TurnFailedError:
+    """Store what had been streamed, tell the backend, and return the error to raise."""
+    partial: Reply | None = failure.error.partial
+    message = _store(turn.session, partial, whole=False) if partial and partial.text else None
+    message_id = str(message.pk) if message else None
+    outcome = TurnOutcome(message_id=message_id, usage=None, error=str(failure))
+    tell(context_backend.turn_finished, turn.session, outcome)
+    return TurnFailedError(str(failure), failure.error)
+
+
+def _store(
+    session: Session, reply: Reply, *, whole: bool = True, metadata: dict[str, Any] | None = None
+) -> Message:
+    """Store a reply as the assistant's message. Calls of a broken-off answer are not kept."""
+    wire: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.tool_calls and whole:
+        wire["tool_calls"] = list(reply.tool_calls)
+    if reply.refusal:
+        wire["refusal"] = reply.refusal
+        wire["content"] = reply.text or reply.refusal
+    draft = Draft(
+        wire=wire,
+        reasoning=reply.reasoning,
+        usage=reply.usage,
+        finish_reason=reply.finish_reason if whole else INTERRUPTED,
+        response_id=reply.response_id,
+        metadata=({"model": reply.model} if reply.model else {}) | (metadata or {}),
+    )
+    return append(active_branch(session), [draft])[0]
+
+
+LEASE_SLACK_SECONDS = 30
+# A lease that was taken this short ago still has more than a turn's whole budget left.
+FRESH_LEASE_SECONDS = LEASE_SLACK_SECONDS / 3
+
+
+class TurnInProgressError(Exception):
+    """Another turn of this session is running."""
+
+
+class TurnLease:
+    """The right to run a session's turn: taken by a conditional UPDATE, given back or expiring."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._owner = uuid.uuid4()
+        self._renewed = 0.0
+
+    def take(self) -> None:
+        """Take the lease; raise TurnInProgressError when another turn holds it."""
+        taken = Session.objects.filter(
+            Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=Now()),
+            pk=self._session.pk,
+        ).update(turn_owner=self._owner, turn_expires_at=_lease_end())
+        if not taken:
+            raise TurnInProgressError(
+                "A turn of this session is running. Wait for its answer, then send the next one."
+            )
+        self._renewed = time.monotonic()
+
+    def renew(self) -> None:
+        """Start the lease's time again; raise TurnInProgressError when another turn has it now."""
+        held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner).update(
+            turn_expires_at=_lease_end()
+        )
+        if not held:
+            raise TurnInProgressError("Another turn of this session was started meanwhile.")
+        self._renewed = time.monotonic()
+
+    def keep(self) -> None:
+        """Renew the lease unless it is so fresh that it outlasts the turn's time budget anyway."""
+        if time.monotonic() - self._renewed > FRESH_LEASE_SECONDS:
+            self.renew()
+
+    def give_back(self) -> None:
+        """Free the session, if this lease still holds it."""
+        held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner)
+        again_if_cut(lambda: held.update(turn_owner=None, turn_expires_at=None))
+
+
+def _lease_end() -> CombinedExpression:
+    """Return when a lease ends that is taken now, by the database's clock: machines' may differ."""
+    return Now() + timedelta(seconds=chatapp_settings.turn_seconds + LEASE_SLACK_SECONDS)

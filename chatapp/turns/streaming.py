@@ -1,0 +1,139 @@
+"""Turns for streaming responses: a bounded thread pool and a queue of events.
+
+The turn runs in a thread of its own pool and knows nothing of the client: one that goes away loses
+nothing. Events cross to the event loop through `call_soon_threadsafe` (spec/stack.md S2–S5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from django.db import connections
+
+from chatapp.conf import chatapp_settings
+from chatapp.transcript.writing import TranscriptError
+from chatapp.turns.attempts import NothingToAnswerError
+from chatapp.turns.service import BegunTurn, TurnFailedError, TurnInProgressError, finish_turn
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One piece of news for the client. `last` ends the stream."""
+
+    name: str
+    payload: dict[str, Any]
+    last: bool = False
+
+
+class EventQueue:
+    """Events from one thread to one reader in an event loop; put() never blocks."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._lock = Lock()
+        self._reader: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._abandoned = False
+
+    def put(self, event: Event) -> None:
+        """Add an event; after the reader has gone it is dropped."""
+        with self._lock:
+            if self._abandoned:
+                return
+            self._events.append(event)
+            reader = self._reader
+        if reader is not None:
+            loop, ready = reader
+            try:
+                loop.call_soon_threadsafe(ready.set)
+            except RuntimeError:  # the loop was closed: nobody reads any more
+                self.abandon()
+
+    def abandon(self) -> None:
+        """Forget the reader and what is waiting for it."""
+        with self._lock:
+            self._abandoned = True
+            self._events.clear()
+
+    async def read(self, *, heartbeat: float) -> AsyncGenerator[Event | None, None]:
+        """Yield events until the last; None when `heartbeat` seconds passed without one."""
+        ready = asyncio.Event()
+        with self._lock:
+            self._reader = (asyncio.get_running_loop(), ready)
+        try:
+            while True:
+                ready.clear()
+                event = self._pop()
+                if event is not None:
+                    yield event
+                    if event.last:
+                        return
+                    continue
+                try:
+                    await asyncio.wait_for(ready.wait(), heartbeat)
+                except TimeoutError:
+                    yield None
+        finally:
+            self.abandon()
+
+    def _pop(self) -> Event | None:
+        with self._lock:
+            return self._events.popleft() if self._events else None
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(
+        max_workers=chatapp_settings.stream_threads, thread_name_prefix="turn"
+    )
+
+
+def start_turn(begun: BegunTurn, queue: EventQueue) -> None:
+    """Finish the turn in the pool; its end is put into the queue as `done` or `error`, always."""
+    try:
+        _pool().submit(_run, begun, queue)
+    except BaseException:
+        begun.lease.give_back()
+        raise
+
+
+def _run(begun: BegunTurn, queue: EventQueue) -> None:
+    try:
+        queue.put(_end(begun))
+    finally:
+        connections.close_all()
+
+
+def _end(begun: BegunTurn) -> Event:
+    try:
+        # It may have waited for a free thread longer than its lease lasts.
+        begun.lease.renew()
+        return Event(name="done", payload={"result": finish_turn(begun)}, last=True)
+    except TurnFailedError as failure:
+        return _error(failure.error.kind.value, str(failure))
+    except NothingToAnswerError as failure:
+        return _error("nothing_to_answer", str(failure))
+    except TurnInProgressError as failure:
+        return _error("turn_in_progress", str(failure))
+    except TranscriptError as failure:
+        return _error("conflict", str(failure))
+    except BaseException:  # the tokenizer's panics are no Exception, and the client waits
+        logger.exception("A streamed turn of session %s failed.", begun.turn.session.pk)
+        return _error(
+            "internal_error",
+            "The server failed while answering. What you sent is stored; "
+            "an empty turn tries again.",
+        )
+
+
+def _error(code: str, detail: str) -> Event:
+    return Event(name="error", payload={"code": code, "detail": detail}, last=True)

@@ -1,0 +1,265 @@
+"""What a request sends of a branch: system messages, summaries, and the messages that stay verbatim.
+
+A request that cannot fit is seen before it is sent, and made smaller first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
+from chatapp.messages.wire import texts_of, with_texts
+from chatapp.models import Message
+from compaction.branches.planning import unless_prevented
+from compaction.branches.snapshot import Situation
+from compaction.convert import to_item
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import groups
+from compaction.engine.rendering import ROLES, as_sent_text
+from compaction.engine.tool_results import (
+    ResultLimits,
+    Route,
+    allot,
+    cut_blocks,
+    least_of,
+    precheck,
+    sent_marker,
+)
+from compaction.engine.types import Decision
+from compaction.selectors import anchor_before, is_final_answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What more is left out of one request; nothing of it changes what is stored.
+
+    `groups`: only that many of the newest groups, with the newest summary. `results_together`: all
+    tool results share what one may have. `window`: the tokens that tool results are measured by,
+    where a server named a smaller limit than the model's window.
+    """
+
+    groups: int | None = None
+    results_together: bool = False
+    window: int | None = None
+
+
+PLAIN = Cut()
+_PLAIN_CONTEXT = "plain_context"
+
+
+def limits_of(profile: Profile) -> ResultLimits:
+    """Return the limits that a profile sets for tool results."""
+    return ResultLimits(
+        share=profile.max_tool_result_context_share,
+        hard_max_chars=profile.hard_max_tool_result_chars,
+        min_keep_chars=profile.min_keep_chars,
+    )
+
+
+def kept_of(
+    situation: Situation, *, groups: int | None = None
+) -> tuple[list[Message], list[Message]]:
+    """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
+    cursor = situation.state.cursor
+    rows = [row for row in situation.rows if not row.is_rule]
+    limit = situation.profile.sent_limit
+    pins: list[Message] = []
+    if limit and len(rows) > limit:
+        whole, rows = rows, _newest(rows, limit)
+        # A limit of the history is meant to hide; the window's is not.
+        if situation.profile.context_size:
+            pins = [row for row in whole[: len(whole) - len(rows)] if row.pinned]
+    question = question_in(rows) if groups is not None else None
+    if groups is not None:
+        rows = newest_groups(rows, groups)
+    earlier = [*(row for row in situation.pinned if not row.is_rule), *pins]
+    if question is None and cursor and not _answers_earlier(rows):
+        question = anchor_before(situation.branch, cursor, last=situation.last_covered)
+    if question is not None and question not in [*earlier, *rows]:
+        earlier = sorted([*earlier, question], key=lambda row: row.position)
+    rules = [row for row in [*situation.pinned, *situation.rows] if row.is_rule]
+    return rules, [*earlier, *rows]
+
+
+def question_in(rows: Sequence[Message]) -> Message | None:
+    """Return the newest question among the rows: it is sent however few groups are (rule 5)."""
+    return next((row for row in reversed(rows) if row.role == Message.Role.USER), None)
+
+
+def grouped(rows: list[Message]) -> list[list[Message]]:
+    """Return the rows in groups that may not be parted, in order."""
+    left = iter(rows)
+    return [[next(left) for _ in group.items] for group in groups(list(map(to_item, rows)))]
+
+
+def newest_groups(rows: list[Message], count: int) -> list[Message]:
+    """Return the rows of the newest groups."""
+    return [row for group in grouped(rows)[-count:] for row in group]
+
+
+def context_of(situation: Situation, *, run_id: str | None = None, cut: Cut = PLAIN) -> Context:
+    """Return what the next request sends; `cut` says what more is left out of it.
+
+    The plain one is put together once a snapshot.
+    """
+    if cut != PLAIN:
+        return replace(_assembled(situation, cut), run_id=run_id)
+    plain: Context | None = situation.derived.get(_PLAIN_CONTEXT)
+    if plain is None:
+        plain = situation.derived[_PLAIN_CONTEXT] = _assembled(situation, cut)
+    return replace(plain, run_id=run_id)
+
+
+def _assembled(situation: Situation, cut: Cut) -> Context:
+    rules, kept = kept_of(situation, groups=cut.groups)
+    texts, tokens = situation.summary_texts, situation.sent_summary_tokens
+    if cut.groups is not None and situation.summaries:
+        # The newest has taken in those before it (rule 7).
+        texts = [row.summary_text for row in situation.newest]
+        share = sum(row.summary_tokens for row in situation.newest)
+        tokens = tokens * share // max(1, situation.summary_tokens)
+    rendering = situation.profile.rendering
+    part = HistoryPart(
+        system=rules,
+        summaries=[as_sent_text(text) for text in texts],
+        summary_tokens=tokens,
+        summary_role=ROLES[rendering],
+        merge_system=rendering == "merged_system",
+        kept=kept,
+        shortened=shortened(situation, kept, cut),
+    )
+    return assemble(situation.session, part, model=situation.model, reserve=situation.reserve)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutResult:
+    """A tool result that shrinks: its new content, and its characters before and after."""
+
+    row: Message
+    content: Any
+    before: int
+    after: int
+
+
+def cut_results(situation: Situation, kept: list[Message], cut: Cut) -> Iterator[CutResult]:
+    """Yield the tool results that are too long as they would be cut."""
+    window = cut.window or situation.model.context_window
+    keep = limits_of(situation.profile).min_keep(window)
+    for row, limit in allotted(situation, kept, cut):
+        content = row.wire()["content"]
+        texts = texts_of(content)
+        after = cut_blocks(texts, limit, min_keep=least_of(limit, keep), marker=sent_marker)
+        sizes = sum(map(len, texts)), sum(map(len, after))
+        if sizes[1] < sizes[0]:
+            found = with_texts(content, after)
+            yield CutResult(row=row, content=found, before=sizes[0], after=sizes[1])
+
+
+def shortened(situation: Situation, kept: list[Message], cut: Cut) -> Mapping[UUID, Shortened]:
+    """Return what is sent in the place of tool results that are too long."""
+    return {
+        one.row.pk: Shortened(
+            content=one.content, tokens=-(-one.row.tokens * one.after // one.before)
+        )
+        for one in cut_results(situation, kept, cut)
+    }
+
+
+def sizes_as_sent(situation: Situation, kept: list[Message]) -> dict[UUID, int]:
+    """Return the characters of the tool results as a plain request holds them."""
+    limits = limits_of(situation.profile)
+    single = limits.max_chars(situation.model.context_window)
+    sizes = {row.pk: len(row.content or "") for row in kept if row.role == Message.Role.TOOL}
+    if situation.profile.limit_tool_results:
+        sizes = {key: min(size, single) for key, size in sizes.items()}
+    return sizes
+
+
+def allotted(situation: Situation, kept: list[Message], cut: Cut) -> list[tuple[Message, int]]:
+    """Return the tool results that are too long with the characters each one may have."""
+    if not (situation.profile.limit_tool_results or cut.results_together):
+        return []
+    limits, window = limits_of(situation.profile), cut.window or situation.model.context_window
+    results = [row for row in kept if row.role == Message.Role.TOOL]
+    sizes = [len(row.content or "") for row in results]
+    single = limits.max_chars(window)
+    together = single if cut.results_together else sum(sizes) + 1
+    found = allot(sizes, single=single, together=together, min_keep=limits.min_keep(window))
+    return [(results[index], limit) for index, limit in found.items()]
+
+
+def _answers_earlier(rows: list[Message]) -> bool:
+    """Whether the turn that was covered in part has its final answer among these rows.
+
+    Rows that are added later do not change it, unless they are that answer: so the next request
+    starts as the one before (B40).
+    """
+    for row in rows:
+        if row.role == Message.Role.USER:
+            return False
+        if is_final_answer(row):
+            return True
+    return False
+
+
+def _newest(rows: list[Message], limit: int) -> list[Message]:
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
+    starts = [i for i, row in enumerate(rows) if row.role == Message.Role.USER]
+    fitting = [start for start in starts if len(rows) - start <= limit]
+    if fitting:
+        return rows[fitting[0] :]
+    return rows[starts[-1] :] if starts else rows
+
+
+# The reason of a run that comes before a request that would be refused.
+REASON = "precheck"
+_TOGETHER = Cut(results_together=True)
+
+
+def sendable(situation: Situation, *, run_id: str | None = None) -> Context:
+    """Return what the next request sends, its tool results shortened where that makes it fit.
+
+    What only a compaction could help goes out as it is: the server has the last word.
+    """
+    context = context_of(situation, run_id=run_id)
+    if route_of(situation, context) in (Route.TRUNCATE, Route.COMPACT_THEN_TRUNCATE):
+        return context_of(situation, run_id=run_id, cut=_TOGETHER)
+    return context
+
+
+def foreseen(situation: Situation) -> Decision | None:
+    """Return the decision to compact before a request that would be refused, or None."""
+    route = route_of(situation, context_of(situation))
+    if route not in (Route.COMPACT, Route.COMPACT_THEN_TRUNCATE):
+        return None
+    return unless_prevented(situation, Decision(reason=REASON))
+
+
+def route_of(situation: Situation, context: Context) -> Route:
+    """Return what would make a context fit, by our own count; FITS also where nobody can tell."""
+    profile, account = situation.profile, context.account
+    if not (profile.enabled and profile.precheck_margin) or account.window <= 0:
+        return Route.FITS
+
+    def ask(reducible: int) -> Route:
+        return precheck(
+            tokens=math.ceil(account.used * situation.model.scale),
+            window=account.window,
+            reserve=account.reserve,
+            reducible_chars=reducible,
+            margin=profile.precheck_margin,
+        )
+
+    return ask(0) if ask(0) is Route.FITS else ask(_reducible(situation))
+
+
+def _reducible(situation: Situation) -> int:
+    """Return the characters that tool results lose when they share what one may have."""
+    _, kept = kept_of(situation)
+    now = sizes_as_sent(situation, kept)
+    targets = allotted(situation, kept, _TOGETHER)
+    return sum(max(0, now[row.pk] - limit) for row, limit in targets)

@@ -1,0 +1,173 @@
+"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring (rule 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+from django.dispatch import Signal
+from django.utils import timezone
+
+from chatapp.database import again_if_cut
+from chatapp.models import Branch
+from chatapp.transcript import lock_branches
+from compaction.conf import compaction_settings
+from compaction.errors import BranchBusyError, LostRaceError
+from compaction.events import event
+from compaction.models import CompactionState
+from compaction.selectors import Coverage, coverage_of
+
+
+def state_of(branch: Branch) -> CompactionState:
+    """Return the branch's state with the branch's newest sums; one never stored is worked out.
+
+    A new branch starts where the summaries of its path reach, and with its parent's profile. This
+    only reads; `ensure_state` stores. A cursor behind the last message (a restored backup) would
+    hide everything: it counts as standing where the summaries reach (2.5: 3680, 4066).
+    """
+    state = CompactionState.objects.select_related("branch").filter(pk=branch.pk).first()
+    if state is not None:
+        return state if _is_in_range(state) else _put_in_range(state)
+    reach = coverage_of(branch)
+    parent = None
+    if branch.parent_id is not None:
+        parent = CompactionState.objects.filter(pk=branch.parent_id).first()
+    return CompactionState(
+        branch=Branch.objects.get(pk=branch.pk),
+        cursor=reach.cursor,
+        covered_messages=reach.messages,
+        covered_tokens=reach.tokens,
+        profile=parent.profile if parent else "",
+    )
+
+
+def ensure_state(branch: Branch) -> CompactionState:
+    """Return the branch's state, stored, so that nothing has to be worked out again."""
+    state = state_of(branch)
+    if state._state.adding:
+        with transaction.atomic():
+            # Where a summary is being taken back meanwhile, this waits for how it ends.
+            lock_branches(branch.session_id)
+            CompactionState.objects.bulk_create([state_of(branch)], ignore_conflicts=True)
+        state = state_of(branch)
+    elif state.cursor != (stored := state.stored_cursor):
+        event(
+            "cursor_put_right",
+            session=branch.session_id,
+            branch=branch,
+            stored=stored,
+            cursor=state.cursor,
+        )
+        CompactionState.objects.filter(pk=state.pk, cursor=stored).update(
+            cursor=state.cursor,
+            covered_messages=state.covered_messages,
+            covered_tokens=state.covered_tokens,
+        )
+    return state
+
+
+def _is_in_range(state: CompactionState) -> bool:
+    return 0 <= state.cursor <= state.branch.head_position
+
+
+def _put_in_range(state: CompactionState) -> CompactionState:
+    """Return the state with the cursor where summaries reach, if that is on the branch."""
+    reach = coverage_of(state.branch)
+    if reach.cursor > state.branch.head_position:
+        reach = Coverage()
+    state.cursor = reach.cursor
+    state.covered_messages, state.covered_tokens = reach.messages, reach.tokens
+    return state
+
+
+# Sent with `lease` when a branch is taken from an owner whose time was over.
+lease_stolen = Signal()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to compact one branch, held by `owner` until it is released or expires."""
+
+    branch_id: UUID
+    owner: UUID
+    # Whose time was over when this one took the branch.
+    former: UUID | None = None
+
+    @classmethod
+    def acquire_or_steal(cls, branch_id: UUID, owner: UUID) -> Lease:
+        """Take the lease, also from an owner whose time is over; raise BranchBusyError otherwise.
+
+        The run of a former owner can store nothing any more. `lease_stolen` tells of it in the same
+        transaction, so that the dead run is marked and followed in one: half of it would be found
+        by nobody.
+        """
+        with transaction.atomic():
+            lease = cls._take(branch_id, owner)
+            if lease.former is not None:
+                lease_stolen.send(sender=cls, lease=lease)
+        return lease
+
+    @classmethod
+    def _take(cls, branch_id: UUID, owner: UUID) -> Lease:
+        rows = CompactionState.objects.filter(pk=branch_id)
+        former = rows.values_list("lease_owner", flat=True).first()
+        free = Q(lease_owner__isnull=True) | Q(lease_expires_at__lt=Now())
+        same = Q(lease_owner=former) if former else Q(lease_owner__isnull=True)
+        taken = rows.filter(free & same).update(lease_owner=owner, lease_expires_at=_expiry())
+        if not taken:
+            raise BranchBusyError(
+                "Another run is compacting this branch; it will look again after."
+            )
+        return cls(branch_id=branch_id, owner=owner, former=former)
+
+    def renew(self) -> None:
+        """Hold the lease for another period; raise LostRaceError when it is no longer ours."""
+        kept = CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner).update(
+            lease_expires_at=_expiry()
+        )
+        if not kept:
+            raise LostRaceError("The lease ran out and another worker took the branch.")
+
+    def release(self) -> None:
+        """Free the branch, if it is still ours."""
+        held = CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner)
+        again_if_cut(lambda: held.update(lease_owner=None, lease_expires_at=None))
+
+
+@contextmanager
+def held(branch_id: UUID) -> Iterator[Lease]:
+    """Hold a branch for something else than a run; raise BranchBusyError while one works on it.
+
+    Who had it before and is dead has a run that would not go on otherwise.
+    """
+    lease = Lease.acquire_or_steal(branch_id, uuid4())
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def lock_state(branch_id: UUID) -> None:
+    """Hold a branch's state until the transaction ends.
+
+    Whoever changes a run and its branch's state takes the state first, as those do that store a
+    summary: otherwise two of them could wait for each other.
+    """
+    list(CompactionState.objects.select_for_update().filter(pk=branch_id).values_list("pk"))
+
+
+def soon() -> datetime:
+    """Return when the sweep should look at a branch if the worker that has it now dies."""
+    return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
+
+
+def _expiry() -> CombinedExpression:
+    """Return when a lease ends that is taken now, by the database's clock: machines' may differ."""
+    return Now() + timedelta(seconds=compaction_settings.lease_seconds)

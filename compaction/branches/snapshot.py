@@ -1,0 +1,328 @@
+"""One branch at one moment: what triggers look at, read from the cursor on.
+
+The numbers are subtractions of stored sums; hardly a message is read for them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property, lru_cache
+from typing import Any
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from chatapp.context.assembly import text_tokens, tools_tokens
+from chatapp.llm.learned_limits import taught
+from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import path_messages, pinned_messages, without_rules
+from compaction.branches.leases import state_of
+from compaction.conf import compaction_settings
+from compaction.convert import read_items
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.triggers import Facts
+from compaction.engine.policy.window import ages, falls_out, waiting_messages
+from compaction.engine.rendering import as_sent_text
+from compaction.engine.types import Item
+from compaction.models import CompactionProfile, CompactionState, SessionSummary
+from compaction.profiles import parameters_of, profile_of
+from compaction.selectors import (
+    bare_placeholders,
+    sent_summaries,
+)
+
+
+@lru_cache(maxsize=64)
+def _parsed(
+    name: str, version: int, base: str, parameters: str, environment: tuple[tuple[str, str], ...]
+) -> Profile:
+    """Return a profile's parameters, worked out once; all that they depend on is an argument."""
+    row = CompactionProfile(
+        name=name, version=version, base=base, parameters=json.loads(parameters)
+    )
+    return parameters_of(row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """One branch at one moment; the costly parts are read when somebody asks."""
+
+    session: Session
+    state: CompactionState
+    profile_row: CompactionProfile
+    # What others derived from it and may ask for again: worked out once.
+    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def branch(self) -> Branch:
+        """The branch, with sums read together with the state."""
+        return self.state.branch
+
+    @cached_property
+    def profile(self) -> Profile:
+        """All parameters in force."""
+        row, environment = self.profile_row, compaction_settings.environment
+        return _parsed(
+            row.name,
+            row.version,
+            row.base,
+            json.dumps(row.parameters, sort_keys=True),
+            tuple(sorted(environment.items())),
+        )
+
+    @cached_property
+    def model(self) -> ModelConfig:
+        """The session's model, with what its server taught."""
+        return taught(get_model(self.session.model))
+
+    @cached_property
+    def summaries(self) -> list[SessionSummary]:
+        """The summaries that are sent, oldest first."""
+        return sent_summaries(self.branch, self.profile.summary_limit, through=self.state.cursor)
+
+    @cached_property
+    def old_placeholders(self) -> list[Message]:
+        """Placeholders that are sent instead, where no summary row exists (1.10)."""
+        return [] if self.summaries else bare_placeholders(self.branch, self.profile.summary_limit)
+
+    @cached_property
+    def summary_texts(self) -> list[str]:
+        """The texts of either, oldest first."""
+        rows = self.summaries or self.old_placeholders
+        return [
+            row.summary_text if isinstance(row, SessionSummary) else row.summary for row in rows
+        ]
+
+    @property
+    def archive(self) -> SessionSummary | None:
+        """The archive that no summary has taken in yet."""
+        return next((row for row in self.summaries if row.archived), None)
+
+    @property
+    def newest(self) -> list[SessionSummary]:
+        """The newest summary, which has taken in those before it, and the archive beside it."""
+        written = [row for row in self.summaries if not row.archived]
+        return [*written[-1:], *(row for row in self.summaries if row.archived)]
+
+    @property
+    def continued(self) -> list[SessionSummary]:
+        """What the next summary continues, the archive last.
+
+        What a summariser could not take in may be what makes it fail: after a failure the archive
+        is left out, and goes on being sent beside the summaries.
+        """
+        return [row for row in self.newest if not (row.archived and self.state.failures)]
+
+    @property
+    def previous_text(self) -> str:
+        """What the next summary has to continue; empty for the first (rule 7).
+
+        Old placeholders may not have taken in those before them: all that are sent are continued.
+        """
+        if not self.summaries:
+            return "\n\n".join(self.summary_texts)
+        return "\n\n".join(row.summary_text for row in self.continued)
+
+    @cached_property
+    def summary_tokens(self) -> int:
+        """Tokens of the summaries that are sent; counted when they were stored."""
+        if self.summaries:
+            return sum(row.summary_tokens for row in self.summaries)
+        return sum(text_tokens(self.model, text) for text in self.summary_texts)
+
+    @property
+    def sent_summary_tokens(self) -> int:
+        """Tokens of the summaries with the frame that each one is sent in."""
+        count = len(self.summaries or self.old_placeholders)
+        return self.summary_tokens + count * text_tokens(self.model, as_sent_text(""))
+
+    @cached_property
+    def rows(self) -> list[Message]:
+        """The messages behind the cursor, rules of the conversation included, in order."""
+        return [row for row in self._from_cursor if row.position > self.state.cursor]
+
+    @cached_property
+    def _from_cursor(self) -> list[Message]:
+        """The rows and, before them, the last summarised message: it says whether a turn ended."""
+        return list(path_messages(self.branch, after=self.state.cursor - 1))
+
+    @property
+    def last_covered(self) -> Message | None:
+        """The last summarised message, where the cursor stands at one."""
+        found = self._from_cursor[:1]
+        return found[0] if found and found[0].position == self.state.cursor else None
+
+    @cached_property
+    def items(self) -> list[Item]:
+        """What could be summarised: the messages behind the cursor that are no rules."""
+        return read_items(without_rules(path_messages(self.branch, after=self.state.cursor)))
+
+    @cached_property
+    def pinned(self) -> list[Message]:
+        """The pinned messages before the cursor, rules included: sent although covered."""
+        cursor = self.state.cursor
+        return list(pinned_messages(self.branch, through=cursor)) if cursor else []
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The numbers that triggers look at (services/measuring.py)."""
+        return facts_of(self)
+
+    @property
+    def whole_facts(self) -> Facts:
+        """The facts with what no rule needed just now, too: for people."""
+        return whole_facts_of(self)
+
+    @cached_property
+    def fixed_tokens(self) -> int:
+        """Tokens of the next request besides the messages behind the cursor."""
+        return prompt_tokens(self) + pinned_tokens(self) + self.sent_summary_tokens
+
+    @cached_property
+    def waiting_since(self) -> datetime | None:
+        """When the first message that waits left the tail; None where none has."""
+        return waiting_since(self)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have left the tail and are not summarised yet."""
+        return waiting_messages(self.profile, self.facts.spoken)
+
+    @property
+    def hides_messages(self) -> bool:
+        """Whether the next request would leave out messages that no summary has read."""
+        return falls_out(self.profile, self.facts.spoken)
+
+    @property
+    def reserve(self) -> int:
+        """Tokens kept free for the answer (B33), never more than half of the window."""
+        wanted = max(self.profile.reserve_tokens, self.model.max_output)
+        return min(wanted, self.model.context_window // 2)
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether automatic runs wait after failures."""
+        until = self.state.backoff_until
+        return until is not None and until > timezone.now()
+
+
+def situation_of(
+    session: Session,
+    branch: Branch | None = None,
+    *,
+    profile: CompactionProfile | None = None,
+    state: CompactionState | None = None,
+) -> Situation:
+    """Return where a session's branch stands now; `profile` overrides the branch's own.
+
+    `state` is the branch's state where the caller has just read it (ensure_state).
+    """
+    state = state or state_of(branch or session.branch)
+    return Situation(
+        session=session,
+        state=state,
+        profile_row=profile or profile_of(state),
+    )
+
+
+# Below this the fixed parts of a request may be most of it.
+SMALL_LIMIT_TOKENS = 12_000
+
+
+def facts_of(situation: Situation) -> Facts:
+    """Return a branch's numbers since its last summary, and those of its next request."""
+    state, profile, model = situation.state, situation.profile, situation.model
+    branch, window = situation.branch, situation.model.context_window
+    tokens = max(0, branch.token_total - state.covered_tokens)
+    messages = max(0, branch.message_count - state.covered_messages)
+    rules = _rules(situation) if messages > profile.tail > 0 else 0
+    ages_alone = _may_age(profile, messages - rules)
+    fixed = situation.fixed_tokens if _looks_at_request(situation, tokens) else 0
+    return Facts(
+        messages=messages,
+        rules=rules,
+        tokens=tokens,
+        request_tokens=math.ceil(model.scale * (fixed + tokens)),
+        usable=window - situation.reserve if window > 0 else None,
+        window=window,
+        seconds_since=_seconds_since(state.last_consolidated_at),
+        waiting_seconds=_seconds_since(situation.waiting_since if ages_alone else None),
+    )
+
+
+def whole_facts_of(situation: Situation) -> Facts:
+    """Return the same with the whole request's tokens and the age, whatever the rules need."""
+    facts = situation.facts
+    tokens = math.ceil(situation.model.scale * (situation.fixed_tokens + facts.tokens))
+    waits = ages(situation.profile, facts.spoken)
+    since = situation.waiting_since if waits else None
+    return replace(facts, request_tokens=tokens, waiting_seconds=_seconds_since(since))
+
+
+def _rules(situation: Situation) -> int:
+    """Return how many of the messages so far are rules of the conversation.
+
+    They open it, so behind a cursor there are hardly any; they are not looked for there.
+    """
+    if situation.state.cursor or not situation.profile.counts_window:
+        return 0
+    rules = path_messages(situation.branch).filter(pinned=True, role=Message.Role.SYSTEM)
+    return rules.count()
+
+
+def _may_age(profile: Profile, messages: int) -> bool:
+    """Whether only the age can make a run due; when it came is not read for another rule's sake."""
+    window = profile.compression_window_size
+    is_full = 0 < window <= waiting_messages(profile, messages)
+    return ages(profile, messages) and not is_full
+
+
+def _looks_at_request(situation: Situation, tokens: int) -> bool:
+    """Whether a rule needs the whole request's size; otherwise summaries and pins are not read.
+
+    Ahead of need, a request is looked at when messages, prompt and tools, whose tokens are known,
+    come to half of the rule's limit. Summaries and pinned messages are taken to be less than that;
+    in a small window they may not be, so it is always looked at.
+    """
+    profile, model = situation.profile, situation.model
+    limit = profile.prepare_ratio * model.context_window
+    if profile.window_trigger or 0 < limit <= SMALL_LIMIT_TOKENS:
+        return True
+    known = tokens + prompt_tokens(situation)
+    return 0 < limit <= 2 * model.scale * known
+
+
+def prompt_tokens(situation: Situation) -> int:
+    """Return the tokens of prompt and tools, which are counted once for each distinct text."""
+    session, model = situation.session, situation.model
+    return tools_tokens(model, session.tools) + text_tokens(model, session.system_prompt)
+
+
+def pinned_tokens(situation: Situation) -> int:
+    """Return the tokens of the pinned messages before the cursor; no text is read for it."""
+    if "pinned" in situation.__dict__ or not situation.state.cursor:
+        return sum(row.tokens for row in situation.pinned)
+    rows = pinned_messages(situation.branch, through=situation.state.cursor)
+    return rows.aggregate(total=Sum("tokens"))["total"] or 0
+
+
+def waiting_since(situation: Situation) -> datetime | None:
+    """Return when the first waiting message left the tail: when the one came that pushed it out.
+
+    Not before the last compaction: what a restored summary gave back waits anew.
+    """
+    tail = situation.profile.tail
+    spoken = without_rules(path_messages(situation.branch, after=situation.state.cursor))
+    rows = spoken[tail : tail + 1]
+    pushed = next(iter(rows.values_list("created_at", flat=True)), None)
+    if pushed is None:
+        return None
+    return max(pushed, situation.state.last_consolidated_at or pushed)
+
+
+def _seconds_since(moment: datetime | None) -> float | None:
+    return (timezone.now() - moment).total_seconds() if moment else None

@@ -1,0 +1,254 @@
+"""One extractive summary, put together: what must be in it, what fits, and how it is trimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import zip_longest
+
+from compaction.engine.extractive.candidates import Candidate, Group, Material
+from compaction.engine.extractive.headings import (
+    NOTE,
+    NOTE_CHINESE,
+    SEPARATOR,
+    Heading,
+    Line,
+    render_summary,
+    title,
+)
+from compaction.engine.extractive.selection import Basket, Choice, Rank, fill, new_worth
+from compaction.engine.extractive.terms import extract_terms, is_reference_number
+
+SHARES = {
+    Heading.REQUESTS: 0.16,
+    Heading.CONSTRAINTS: 0.12,
+    Heading.DECISIONS: 0.18,
+    Heading.RESULTS: 0.24,
+    Heading.QUESTIONS: 0.08,
+}
+"""Of the budget, for each heading before any of them takes more."""
+SHARED_WORTH = 0.7
+"""A line of less worth competes with all others: it is a scrap, or a tool's output."""
+CARRIED_SHARE = 0.5
+"""Of the budget and of each share, at most, for older lines, while newer ones are waiting."""
+ACTIONS_SHARE = 0.18
+MAX_COMMANDS_LISTED = 5
+IDENTIFIERS_SHARE = 0.15
+"""Of the budget, at most, for identifiers that no chosen sentence has."""
+OTHER_CODES_SHARE = 0.08
+"""Of the budget, when they are no reference numbers: `F-01` alone means little."""
+SHORTEST_DIGITS = 7
+"""Fewer digits are a piece of something, such as of a telephone number."""
+SMALLEST_RESERVE_TOKENS = 14
+"""So that even a tiny summary keeps one code."""
+REFERENCE_TIER, LAST_NEEDED_TIER, LAST_TIER = 2, 4, 5
+"""Reference numbers first: those of the user, of others, of tools. Then other codes, identifiers,
+and, if anything is left over, codes that only a tool printed."""
+ESSENTIAL_SHARE = 0.3
+"""Of the budget, at most, for one line that a summary needs."""
+GROUP_SHARE = 0.1
+"""Of the budget, what a group of lines may take beyond its first line."""
+GROUP_LINES = {Group.FIRST: 1, Group.ASKED: 2, Group.SAID: 2, Group.REPLIED: 1}
+LAST_CHOICES = 4
+"""So many of the lines chosen last may be given up for each other's sake."""
+MOST_WORTH = 12.0
+"""Of the worth of a line that a summary needs: its cues should count, not its length."""
+INSTRUCTED_WORTH = 1.5
+
+
+def compose(
+    material: Material,
+    *,
+    budget: int,
+    count: Callable[[str], int],
+    instructions: str = "",
+    chinese: bool = False,
+) -> str:
+    """The summary with the most worth inside `budget` tokens; empty when not one line fits."""
+
+    def count_part(part: Line | Heading) -> int:
+        line = (
+            part.render(chinese=chinese) if isinstance(part, Line) else title(part, chinese=chinese)
+        )
+        return count(line + "\n")
+
+    basket = Basket(budget=budget, count=count_part)
+    candidates = material.candidates
+    if any(one.line.carried for one in (*candidates, *material.identifiers)):
+        basket.spent = count((NOTE_CHINESE if chinese else NOTE) + "\n")
+    _prefer(candidates, instructions)
+    _add_essentials(basket, candidates)
+    _add_actions(basket, material.actions)
+    basket.budget = budget - _identifier_reserve(basket, material)
+    _add_shares(basket, candidates)
+    fill(basket, candidates, carried_limit=int(CARRIED_SHARE * budget))
+    basket.budget = budget
+    basket.budget -= _identifier_reserve(basket, material)  # the sentences now say some of them
+    fill(basket, candidates, carried_limit=budget)
+    basket.budget = budget
+    _add_identifiers(basket, material)
+    return trimmed(basket, count=count, chinese=chinese)
+
+
+def _prefer(candidates: Iterable[Candidate], instructions: str) -> None:
+    """What the operator asked to look after counts for more."""
+    wanted = set(extract_terms(instructions[:2000]).weights)
+    if wanted:
+        for candidate in candidates:
+            if not wanted.isdisjoint(candidate.terms.weights):
+                candidate.worth *= INSTRUCTED_WORTH
+
+
+def _add_essentials(basket: Basket, candidates: Iterable[Candidate]) -> None:
+    """The first request and the last exchange: they tell a reader where they are."""
+    groups: dict[Group, list[Candidate]] = {group: [] for group in GROUP_LINES}
+    for candidate in candidates:
+        if candidate.group in groups:
+            groups[candidate.group].append(candidate)
+    for group in (Group.ASKED, Group.SAID, Group.REPLIED, Group.FIRST):
+        _add_group(basket, group, groups[group])
+
+
+def _add_group(basket: Basket, group: Group, members: list[Candidate]) -> None:
+    taken, spent = 0, basket.spent
+    towards = 1 if group is Group.FIRST else -1  # of equals the first request, but the last state
+    for candidate in sorted(members, key=lambda one: (-_importance(one), towards * one.order)):
+        line = candidate.line
+        if group in (Group.ASKED, Group.SAID):
+            line = replace(line, heading=Heading.STATE)
+        share = GROUP_SHARE * basket.budget - (basket.spent - spent)
+        limit = share if taken else ESSENTIAL_SHARE * basket.budget
+        if group is Group.SAID and candidate.line.heading is Heading.QUESTIONS:
+            continue  # it is listed as an open one
+        if new_worth(candidate, basket.covered) and basket.add(
+            candidate, line=line, limit=int(limit), rank=Rank.ESSENTIAL
+        ):
+            taken += 1
+            if taken == GROUP_LINES[group]:
+                return
+
+
+def _importance(candidate: Candidate) -> float:
+    return candidate.worth * min(MOST_WORTH, sum(candidate.terms.weights.values()))
+
+
+def _add_actions(basket: Basket, actions: tuple[Line, ...]) -> None:
+    limit = basket.spent + int(ACTIONS_SHARE * basket.budget)
+    commands = 0
+    # The latest matter most when not all fit.
+    for order, line in reversed(tuple(enumerate(actions))):
+        commands += line.label == "run"
+        if line.label == "run" and commands > MAX_COMMANDS_LISTED:
+            continue
+        if basket.spent + basket.price(line) > min(limit, basket.budget):
+            break
+        basket.add_line(line, order=order, rank=Rank.ACTION)
+
+
+def _add_shares(basket: Basket, candidates: Iterable[Candidate]) -> None:
+    """Fill each heading up to its share, so that none is left out for another's sake."""
+    whole = basket.budget
+    by_heading: dict[Heading, list[Candidate]] = {heading: [] for heading in SHARES}
+    for candidate in candidates:
+        if candidate.line.heading in by_heading and candidate.worth >= SHARED_WORTH:
+            by_heading[candidate.line.heading].append(candidate)
+    for heading, members in by_heading.items():
+        room = int(SHARES[heading] * whole) - basket.spent_on.get(heading, 0)
+        basket.budget = min(whole, basket.spent + room)
+        fill(basket, members, carried_limit=basket.carried_spent + int(CARRIED_SHARE * room))
+    basket.budget = whole
+
+
+def _identifier_reserve(basket: Basket, material: Material) -> int:
+    packed = _packed_identifiers(basket, material, last_tier=LAST_NEEDED_TIER)
+    return sum(basket.price(line) for line in packed)
+
+
+def _add_identifiers(basket: Basket, material: Material) -> None:
+    """List the identifiers that no chosen line has: the carried ones and the new on a line each."""
+    packed = _packed_identifiers(basket, material, last_tier=LAST_TIER)
+    for order, line in enumerate(packed):
+        basket.add_line(line, order=order, rank=Rank.IDENTIFIER)
+
+
+def _packed_identifiers(basket: Basket, material: Material, *, last_tier: int) -> list[Line]:
+    """At most two lines, carried and new, with as many identifiers as their share has room for."""
+    share = max(int(IDENTIFIERS_SHARE * basket.budget), SMALLEST_RESERVE_TOKENS)
+    room = min(share, basket.left) - basket.cost(Heading.IDENTIFIERS)
+    others = int(OTHER_CODES_SHARE * basket.budget)
+    packed: dict[bool, list[str]] = {}
+    for tier, line in _identifier_lines(basket, material)[: max(1, basket.budget // 6)]:
+        cost = basket.cost(replace(line, carried=False))  # the mark stands once a line
+        room -= cost if line.carried in packed else basket.cost(line)
+        others -= cost
+        if tier > last_tier or room < 0 or (tier > REFERENCE_TIER and others < 0):
+            break
+        packed.setdefault(line.carried, []).append(line.text)
+    return [
+        Line(text=SEPARATOR.join(texts), heading=Heading.IDENTIFIERS, carried=carried)
+        for carried, texts in packed.items()
+    ]
+
+
+def _identifier_lines(basket: Basket, material: Material) -> list[tuple[int, Line]]:
+    """(tier, line) of each identifier that no chosen line has, those to be kept first first.
+
+    Old and new ones take turns, so that neither can push the other out.
+    """
+    newest: dict[str, Line] = {}
+    tiers: dict[str, int] = {}
+    for tier, identifier, carried in _identifiers(material):
+        key = identifier.casefold()
+        if key not in basket.covered:
+            line = Line(text=identifier, heading=Heading.IDENTIFIERS, carried=carried)
+            if key not in newest or not carried:
+                newest[key] = line
+            tiers[key] = min(tier, tiers.get(key, tier))
+    ranked: dict[tuple[int, bool], list[Line]] = {}
+    for key, line in newest.items():
+        ranked.setdefault((tiers[key], line.carried), []).append(line)
+    lines: list[tuple[int, Line]] = []
+    for tier in range(LAST_TIER + 1):
+        turns = zip_longest(ranked.get((tier, False), ()), ranked.get((tier, True), ()))
+        lines.extend((tier, line) for pair in turns for line in pair if line)
+    return lines
+
+
+def _identifiers(material: Material) -> Iterator[tuple[int, str, bool]]:
+    """(tier, identifier, is it carried): those listed before in their order, then the newest."""
+    for candidate in (*material.identifiers, *reversed(material.candidates)):
+        spoken, line = candidate.spoken, candidate.line
+        for code in candidate.terms.codes:
+            if is_reference_number(code):
+                yield 0 if not line.label else 1 if spoken else 2, code, line.carried
+            else:
+                yield 3 if spoken else 5, code, line.carried
+        for identifier in candidate.terms.identifiers if spoken else ():
+            if not identifier.isdigit() or len(identifier) >= SHORTEST_DIGITS:
+                yield 4, identifier, line.carried
+
+
+def trimmed(basket: Basket, *, count: Callable[[str], int], chinese: bool) -> str:
+    """The text of the basket, less its last choices where the sum of parts fell short."""
+    choices = sorted(basket.choices, key=lambda one: one.rank)
+    while choices:
+        in_order = sorted(choices, key=lambda one: one.order)
+        text = render_summary((one.line for one in in_order), chinese=chinese)
+        excess = count(text) - basket.budget
+        if excess <= 0:
+            return text
+        while choices and excess > 0:
+            excess -= basket.cost(choices.pop(_least(choices)).line)
+    return ""
+
+
+def _least(choices: list[Choice]) -> int:
+    """Which choice to give up: one of the last, without a reference number if there is one."""
+    last = len(choices) - 1
+    for index in range(last, max(-1, last - LAST_CHOICES), -1):
+        sentence = choices[index].rank is Rank.SENTENCE
+        if sentence and not any(
+            map(is_reference_number, extract_terms(choices[index].line.text).codes)
+        ):
+            return index
+    return last

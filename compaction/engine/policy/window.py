@@ -1,0 +1,180 @@
+"""Document 001's sliding window: how many messages wait, how many go at once, where they end.
+
+`tail` messages stay verbatim; what is older and not summarised yet *waits* (the document's delta).
+The document's cooldown is a maximum age: it makes a run due, it never holds one back
+(spec/rs_window_augment.md 2.3, trap 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import legal_cuts, open_call
+from compaction.engine.types import Decision, Item, Plan
+
+# Reasons, as stored with runs and summaries.
+MESSAGE_WINDOW = "message_window"
+HARD_LIMIT = "hard_limit"
+MAXIMUM_AGE = "maximum_age"
+# "2", "yes, both", "the second one": what it answers must be read together with it (2.5: 4627).
+SHORT_REPLY_CHARS = 20
+# So many messages an archive may take, also where a profile's batches are smaller.
+LEAST_ARCHIVE_LIMIT = 60
+# How many messages further back the turn may begin that such a reply belongs to.
+REPLY_REACH = 6
+
+
+def waiting_messages(profile: Profile, messages: int) -> int:
+    """Return how many of the messages since the last summary have left the tail."""
+    return max(0, messages - profile.tail)
+
+
+def falls_out(profile: Profile, messages: int) -> bool:
+    """Whether a request would leave out messages that no summary has read (2.3, trap 3)."""
+    return profile.enabled and 0 < profile.context_size < messages
+
+
+def is_at_hard_limit(profile: Profile, messages: int) -> bool:
+    """Whether the next request has to wait until something is summarised."""
+    limit = profile.compression_hard_limit
+    return falls_out(profile, messages) or 0 < limit <= waiting_messages(profile, messages)
+
+
+def window_decision(
+    profile: Profile, *, messages: int, waiting_seconds: float | None
+) -> Decision | None:
+    """Return which of the window's rules is due in the background.
+
+    `waiting_seconds` is how long the first waiting message has waited; None: nobody looked.
+    """
+    waiting = waiting_messages(profile, messages)
+    if 0 < profile.compression_window_size <= waiting:
+        return Decision(reason=MESSAGE_WINDOW, mode="background")
+    if waiting_seconds is None or not ages(profile, messages):
+        return None
+    is_old = waiting_seconds >= profile.compression_cooldown_sec
+    return Decision(reason=MAXIMUM_AGE, mode="background") if is_old else None
+
+
+def ages(profile: Profile, messages: int) -> bool:
+    """Whether so many wait that the maximum age counts; less is not worth a run (2.2)."""
+    return (
+        profile.compression_cooldown_sec > 0
+        and waiting_messages(profile, messages) >= profile.minimum_batch
+    )
+
+
+def batch_size(profile: Profile, *, waiting: int, failures: int) -> int:
+    """Return how many of the waiting messages go at once.
+
+    After failures the batch gets smaller each time: what makes a summariser fail may be one
+    message, and the others should not wait for it. An archive of a few short messages may not be
+    smaller than they are: after each one that could not be stored, the next takes twice as many.
+    """
+    whole = min(waiting, profile.batch_messages or waiting)
+    if archives(profile, failures):
+        most = archive_limit(profile, waiting)
+        return archive_size(profile, failures=failures, whole=most)
+    first = profile.smaller_after_failures
+    if not first or failures < first:
+        return whole
+    return max(1, whole >> (failures - first + 1))
+
+
+def archive_limit(profile: Profile, waiting: int) -> int:
+    """Return how many of the waiting messages an archive may take.
+
+    A few short ones may make no smaller archive, however small a profile's batches are.
+    """
+    limit = max(profile.batch_messages, LEAST_ARCHIVE_LIMIT) if profile.batch_messages else waiting
+    return min(waiting, limit)
+
+
+def archive_size(profile: Profile, *, failures: int, whole: int) -> int:
+    """Return how many messages an archive takes, of `whole` that it may take."""
+    if not profile.smaller_after_failures:
+        return whole
+    # Whoever stored one left fewer failures than this: more of them are archives that failed.
+    failed = failures - profile.archive_after_failures
+    return min(whole, profile.minimum_batch << min(failed, 20))
+
+
+def is_last_resort(profile: Profile, *, waiting: int, failures: int) -> bool:
+    """Whether after one more failure the next attempt would be the same as this one.
+
+    Until then failures lead on: to smaller batches, to archives, to larger archives.
+    """
+    if profile.archive_after_failures and not archives(profile, failures):
+        return False
+    if profile.smaller_after_failures > failures:
+        return False
+    sizes = (batch_size(profile, waiting=waiting, failures=failures + n) for n in (0, 1))
+    return len(set(sizes)) == 1
+
+
+def archives(profile: Profile, failures: int) -> bool:
+    """Whether the next batch is stored as an archive, because its summariser keeps failing."""
+    return 0 < profile.archive_after_failures <= failures
+
+
+def keep_tail(items: Sequence[Item], tail: int) -> Plan:
+    """Keep the last `tail` items and summarise those before them.
+
+    The end lies between groups. One that would leave nothing, or less than half, goes forward to
+    the next legal place, as far as there are waiting items; where there is none, nothing more is
+    summarised yet (2.3, trap 5).
+    """
+    end = max(0, len(items) - max(1, tail))
+    cuts = [cut for cut in legal_cuts(items) if cut <= open_call(items)]
+    cut = _last_before(items, cuts, end)
+    if 2 * cut < end:
+        # Before a long group hardly anything may be left, which would never get smaller.
+        cut = _first_behind(cuts, end, 2 * end) or cut
+    return Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
+
+
+def first_batch(plan: Plan, size: int) -> Plan:
+    """Return the plan with the oldest `size` items to summarise, or a few less or more.
+
+    A batch ends between groups, too; a group that is larger goes whole.
+    """
+    items = plan.summarise
+    if len(items) <= size:
+        return plan
+    cuts = [*legal_cuts(items), len(items)]
+    cut = _last_before(items, cuts, size) or _first_behind(cuts, size, len(items))
+    return Plan(summarise=items[:cut], keep=(*items[cut:], *plan.keep))
+
+
+def _last_before(items: Sequence[Item], cuts: Sequence[int], goal: int) -> int:
+    """Return the last legal cut up to the goal, 0 for none.
+
+    Where it would part a short reply from what it answers, a turn that begins a little earlier is
+    kept with them. Where people always write that little, nothing is gained by going back.
+    """
+    last = max((cut for cut in cuts if cut <= goal), default=0)
+    if not last or not _is_short_reply(items, last):
+        return last
+    begins = [
+        cut
+        for cut in cuts
+        if last - REPLY_REACH <= cut < last
+        and items[cut].role == "user"
+        and not _is_short_reply(items, cut)
+    ]
+    return max(begins, default=last)
+
+
+def _first_behind(cuts: Sequence[int], goal: int, furthest: int) -> int:
+    return min((cut for cut in cuts if goal < cut <= furthest), default=0) if goal else 0
+
+
+def _is_short_reply(items: Sequence[Item], cut: int) -> bool:
+    reply = items[cut]
+    return (
+        reply.role == "user"
+        and items[cut - 1].role == "assistant"
+        and not reply.images
+        and len(reply.text.strip()) <= SHORT_REPLY_CHARS
+    )

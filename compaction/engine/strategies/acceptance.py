@@ -1,0 +1,138 @@
+"""Which answers of a summariser count: whole, plausible, and smaller than what they replace."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from compaction.engine.types import SummaryAnswer, SummaryRequest
+
+# Ends that mean: the text stops because something cut it off.
+CUT_OFF = frozenset({"length", "max_tokens", "model_length", "incomplete"})
+_REFUSED_ENDS = frozenset({"content_filter", "error", "failed", "aborted"})
+_ERROR_TEXT = re.compile(
+    r"^\s*(?:\{\s*\"error\"|error(?: code)?\s*[:：]|<!doctype html|<html|traceback \(most recent|"
+    r"internal server error|bad gateway|service unavailable|upstream connect error)",
+    re.IGNORECASE,
+)
+_ASKS_FOR_INPUT = re.compile(
+    r"^\W*(?:please|could you|sorry,? (?:but )?|i(?:'m| am) sorry)[^.\n]{0,60}"
+    r"(?:provide|share|paste|send|see)[^.\n]{0,40}(?:conversation|transcript|messages|text)",
+    re.IGNORECASE,
+)
+_SHORT = 400
+
+
+def problem_of(answer: SummaryAnswer) -> str:
+    """Return why an answer is no summary, as a sentence; empty when it counts.
+
+    An answer that was cut off is not judged here: see `is_cut_off`.
+    """
+    if answer.has_tool_calls:
+        return "The summariser asked for a tool instead of writing a summary."
+    if not answer.text.strip():
+        return "The summariser answered with an empty text."
+    if answer.finish_reason in _REFUSED_ENDS:
+        return f"The summariser stopped with {answer.finish_reason}."
+    if len(answer.text) < _SHORT and _ERROR_TEXT.search(answer.text):
+        return "The summariser answered with the text of an error."
+    if len(answer.text) < _SHORT and _ASKS_FOR_INPUT.search(answer.text):
+        return "The summariser asked for the conversation instead of summarising it."
+    return ""
+
+
+def is_cut_off(answer: SummaryAnswer) -> bool:
+    """Whether the answer ends because its room was used up (B17)."""
+    return answer.finish_reason in CUT_OFF
+
+
+def does_not_shrink(before: int, after: int) -> str:
+    """Return why a summary of `after` tokens may not replace `before` tokens; empty when it may."""
+    if after < before:
+        return ""
+    return f"The summary ({after} tokens) is not smaller than what it replaces ({before} tokens)."
+
+
+# A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
+_NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)
+_SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
+# A fence of ours with its mark (serialize.fenced): quoting one without it is nobody's fault (B53).
+_FENCE = re.compile(r"</?(?:conversation|previous-summary|part|instructions) id=[0-9a-f]{8}>")
+_SENTENCE_END = re.compile(r"[.!?。！？]+\s+|[。！？]+|\n+")
+# What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.
+_IDENTIFIER = re.compile(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
+
+SHARE_ECHOED = 0.5
+SHARE_REPEATED = 0.2
+SHORTEST_SENTENCE = 16
+FEWEST_SENTENCES = 4
+FEWEST_IDENTIFIERS = 3
+SHARE_INVENTED = 0.5
+# Prose shrinks to a third when it is packed, lists and tables to a tenth; a few words said over and
+# over, without a full stop, to a hundredth.
+SHARE_PACKED = 0.04
+# Looked at where no limit of the answer seems to have held: no summary is that long.
+FAR_TOO_LONG_CHARS = 20_000
+
+
+def implausible(text: str, request: SummaryRequest) -> str:
+    """Return why a text is hardly a summary of the request, as a sentence; empty when it may be."""
+    if _is_echo(text):
+        return "The summariser went on with the dialogue instead of summarising it."
+    if _repeated_share(text) > SHARE_REPEATED or _goes_round(text):
+        return "The summariser repeated itself: a fifth of its text and more stands there twice."
+    invented = _invented(text, request)
+    if invented:
+        return (
+            f"The summariser named things that nobody wrote, {invented[0]} for example "
+            f"({len(invented)} in all)."
+        )
+    return ""
+
+
+def _is_echo(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line.strip()]
+    tagged = [line for line in lines if _NUMBERED.match(line) or _SPEAKER.match(line)]
+    return bool(_FENCE.search(text)) or (
+        len(tagged) > 1 and len(tagged) >= SHARE_ECHOED * len(lines)
+    )
+
+
+def _repeated_share(text: str) -> float:
+    """Return the part of the text, in characters, whose sentences stood there before."""
+    sentences = [one.strip().lower() for one in _SENTENCE_END.split(text)]
+    sentences = [one for one in sentences if len(one) >= SHORTEST_SENTENCE]
+    if len(sentences) < FEWEST_SENTENCES:
+        return 0.0
+    seen: set[str] = set()
+    repeated = 0
+    for one in sentences:
+        repeated += len(one) if one in seen else 0
+        seen.add(one)
+    return repeated / sum(len(one) for one in sentences)
+
+
+def _goes_round(text: str) -> bool:
+    """Whether a text is far too long and says the same few words all along."""
+    if len(text) < FAR_TOO_LONG_CHARS:
+        return False
+    data = text.encode("utf-8", "replace")
+    return len(zlib.compress(data)) < SHARE_PACKED * len(data)
+
+
+def _invented(text: str, request: SummaryRequest) -> list[str]:
+    """Return the identifiers that nobody wrote, where they are most of those that are named."""
+    named = list(dict.fromkeys(_IDENTIFIER.findall(text)))
+    if len(named) < FEWEST_IDENTIFIERS:
+        return []
+    source = _source(request)
+    invented = [one for one in named if one.lower() not in source]
+    return invented if len(invented) > SHARE_INVENTED * len(named) else []
+
+
+def _source(request: SummaryRequest) -> str:
+    parts = [request.previous, request.instructions, *request.texts]
+    for item in request.items:
+        parts += [item.text, item.tool_name]
+        parts += [f"{call.name} {call.arguments}" for call in item.tool_calls]
+    return "\n".join(parts).lower()

@@ -1,0 +1,371 @@
+"""How many calls a summary will take, worked out without calling anybody.
+
+Halving: one call for everything; where that is too large, two halves and a merge of the two.
+
+Source: document 002, section 2 and spec/rs_window_augment.md 1.5, with its defects mended (1.12):
+no input is cut before anybody saw it, a merge is never halved, calls are capped, an answer that was
+cut off counts as too large (B17), and every call is a Step in a tree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import split_point
+from compaction.engine.strategies.acceptance import implausible, is_cut_off, problem_of
+from compaction.engine.types import (
+    Clock,
+    Item,
+    Outcome,
+    Step,
+    Summarizer,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
+    TokenCounter,
+)
+
+# How much larger than the summariser's room an input must be before its call is saved.
+CLEARLY_TOO_LARGE = 1.25
+
+
+def is_clearly_too_large(tokens: int, limit: int) -> bool:
+    """Whether a call is sure to be refused, by more than two ways of counting can differ."""
+    return tokens > limit * CLEARLY_TOO_LARGE
+
+
+def estimate_calls(
+    items: Sequence[Item],
+    limit: int | None,
+    profile: Profile,
+    *,
+    previous_tokens: int = 0,
+    depth: int = 0,
+) -> int:
+    """Return the number of calls for items when one call takes at most `limit` tokens.
+
+    It follows BisectSummary: a refused call, the two halves, their merge; `previous_tokens` is the
+    summary that the first part takes in. None means no limit. Merges are taken to fit.
+    """
+    tokens = previous_tokens + sum(item.tokens for item in items)
+    if limit is None or tokens <= limit:
+        return 1
+    saves = profile.planned_split and profile.bisect_enabled
+    refused = 0 if saves and is_clearly_too_large(tokens, limit) else 1
+    may_halve = (
+        profile.bisect_enabled
+        and depth < profile.bisect_max_depth
+        and len(items) > profile.bisect_min_messages
+    )
+    cut = split_point(items, profile.bisect_min_messages) if may_halve else None
+    if cut is None:
+        return refused
+    left = estimate_calls(
+        items[:cut], limit, profile, previous_tokens=previous_tokens, depth=depth + 1
+    )
+    return refused + left + estimate_calls(items[cut:], limit, profile, depth=depth + 1) + 1
+
+
+# The smallest budget of a text that is cut by force (spec 1.5, "forced truncation").
+FORCED_MINIMUM_TOKENS = 128
+
+
+class SummaryFailed(Exception):  # noqa: N818 - it is an outcome, told apart by `code`
+    """No summary came out. `code`: summariser_error, bad_answer, too_many_calls, nothing_to_do."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def on_step_nothing(step: Step) -> None:
+    """Do nothing with a finished step: the default listener."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """The summary of one part of the input, while the tree is being climbed."""
+
+    text: str
+    chunk_count: int
+    max_depth: int
+    truncated: bool
+    leaf_count: int
+    split_depth: int
+
+
+@dataclass(slots=True, kw_only=True)
+class BisectSummary:
+    """Summarises items within a profile's limits; one object serves one run.
+
+    `on_step` hears of every finished call before the next one starts, so that it can be stored; an
+    exception it raises ends the run. `counter` measures; `clock` gives monotonic seconds.
+    """
+
+    profile: Profile
+    summarizer: Summarizer
+    counter: TokenCounter
+    on_step: Callable[[Step], None] = on_step_nothing
+    clock: Clock = time.monotonic
+    _steps: list[Step] = field(default_factory=list)
+    _calls: int = 0
+
+    def run(self, items: Sequence[Item], *, previous: str = "", instructions: str = "") -> Outcome:
+        """Return the Outcome for the items, which are never cut before they were read.
+
+        `previous` is the summary that this one continues: the first part of the input takes it in.
+        Raises SummaryFailed.
+        """
+        if not items:
+            raise SummaryFailed("nothing_to_do", "There is nothing to summarise.")
+        request = SummaryRequest(
+            kind="chunk",
+            items=tuple(items),
+            previous=previous,
+            instructions=instructions,
+            target_tokens=self.profile.target_summary_tokens,
+        )
+        part = self._chunk(request, depth=0, parent=None)
+        return Outcome(
+            text=part.text,
+            items=tuple(items),
+            chunk_count=part.chunk_count,
+            max_depth=part.max_depth,
+            truncated=part.truncated,
+            leaf_count=part.leaf_count,
+            split_depth=part.split_depth,
+            input_tokens=self._size(request),
+            output_tokens=self.counter.count(part.text),
+            model_calls=self._calls,
+            cost=sum(step.cost for step in self._steps),
+            steps=tuple(self._steps),
+        )
+
+    def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
+        if not self._is_hopeless(request):
+            answer, step = self._ask(request, depth=depth, parent=parent)
+            if answer is not None:
+                return _leaf(answer.text, depth)
+            parent = step.key
+        profile = self.profile
+        cut = None
+        if (
+            profile.bisect_enabled
+            and depth < profile.bisect_max_depth
+            and len(request.items) > profile.bisect_min_messages
+        ):
+            cut = split_point(request.items, profile.bisect_min_messages)
+        if cut is None:
+            return self._forced(request, depth=depth, parent=parent)
+        left = self._chunk(
+            replace(request, items=request.items[:cut]), depth=depth + 1, parent=parent
+        )
+        right = self._chunk(
+            replace(request, items=request.items[cut:], previous=""), depth=depth + 1, parent=parent
+        )
+        return self._merge(request, left, right, depth=depth + 1, parent=parent)
+
+    def _is_hopeless(self, request: SummaryRequest) -> bool:
+        """Whether the call is sure to be refused, so that it can be saved (`planned_split`)."""
+        if not self.profile.planned_split or not self.profile.bisect_enabled:
+            return False
+        limit = self.summarizer.input_limit(request.target_tokens)
+        return limit is not None and is_clearly_too_large(self._size(request), limit)
+
+    def _merge(
+        self, source: SummaryRequest, left: _Part, right: _Part, *, depth: int, parent: int | None
+    ) -> _Part:
+        """Return the two halves' summaries as one. A merge is never halved (1.12 D18)."""
+        request = SummaryRequest(
+            kind="merge",
+            texts=(left.text, right.text),
+            instructions=source.instructions,
+            target_tokens=self.profile.merge_target,
+        )
+        answer, step = self._ask(request, depth=depth, parent=parent)
+        forced = answer is None
+        text = answer.text if answer else self._shortened(request, depth, step.key)
+        return _Part(
+            text=text,
+            # As the document counts (spec 1.5-8): a merge is a chunk, and each round adds a level.
+            chunk_count=left.chunk_count + right.chunk_count + 1,
+            max_depth=max(left.max_depth, right.max_depth, depth + 1),
+            truncated=left.truncated or right.truncated or forced,
+            leaf_count=left.leaf_count + right.leaf_count,
+            split_depth=max(left.split_depth, right.split_depth),
+        )
+
+    def _ask(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer | None, Step]:
+        """Return an answer that counts, or None when the request was too large, and its step.
+
+        An answer that does not count is asked for once more; then the run fails (rule 4).
+        """
+        problem = ""
+        for reinforced in (False, True):
+            answer, step = self._call(
+                replace(request, reinforced=reinforced), depth=depth, parent=parent
+            )
+            if answer is not None and step.outcome == "ok":
+                return answer, step
+            if step.outcome != "error":
+                return None, step
+            problem = step.error
+        raise SummaryFailed("bad_answer", problem)
+
+    def _call(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer | None, Step]:
+        if self._calls >= self.profile.max_model_calls:
+            raise SummaryFailed(
+                "too_many_calls",
+                f"The run reached its cap of {self.profile.max_model_calls} model calls "
+                "(max_model_calls). Raise it, or use a summariser with a larger window.",
+            )
+        self._calls += 1
+        started = self.clock()
+        answer, outcome, error, fatal = None, "ok", "", False
+        try:
+            answer = self.summarizer.summarize(request)
+            if is_cut_off(answer):
+                outcome, error = "truncated", "The answer was cut off at the output limit."
+            elif problem := problem_of(answer) or implausible(answer.text, request):
+                outcome, error = "error", problem
+        except SummarizerOverflow as overflow:
+            outcome, error = "overflow", str(overflow)
+        except SummarizerError as failure:
+            outcome, error, fatal = "error", str(failure), True
+        step = self._record(
+            request,
+            answer,
+            depth=depth,
+            parent=parent,
+            outcome=outcome,
+            error=error,
+            duration_ms=round((self.clock() - started) * 1000),
+        )
+        if fatal:
+            raise SummaryFailed("summariser_error", error)
+        return answer, step
+
+    def _record(
+        self,
+        request: SummaryRequest,
+        answer: SummaryAnswer | None,
+        *,
+        depth: int,
+        parent: int | None,
+        outcome: str,
+        is_call: bool = True,
+        error: str = "",
+        duration_ms: int = 0,
+    ) -> Step:
+        items = request.items
+        step = Step(
+            key=len(self._steps) + 1,
+            parent=parent,
+            kind=request.kind,
+            depth=depth,
+            order=len(self._steps) + 1,
+            first=items[0].id if items else None,
+            last=items[-1].id if items else None,
+            message_count=len(items) or len(request.texts),
+            input_tokens=answer.input_tokens if answer else self._size(request),
+            output_tokens=answer.output_tokens if answer else 0,
+            outcome=outcome,
+            is_call=is_call,
+            duration_ms=duration_ms,
+            error=error,
+            output=answer.text if answer else "",
+            model=answer.model if answer else "",
+            cost=answer.cost if answer else 0.0,
+            request=request,
+        )
+        self._steps.append(step)
+        self.on_step(step)
+        return step
+
+    def _size(self, request: SummaryRequest) -> int:
+        texts = (*request.texts, request.previous)
+        return sum(item.tokens for item in request.items) + sum(
+            self.counter.count(text) for text in texts if text
+        )
+
+    def _forced(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
+        part = _leaf(self._shortened(request, depth, parent), depth)
+        part.truncated = True
+        return part
+
+    def _shortened(self, request: SummaryRequest, depth: int, parent: int | None) -> str:
+        """Return a text made without the model: chosen sentences, or the head of everything.
+
+        Two texts that have the size asked for together are joined as they are: nothing is lost.
+        """
+        joined = "\n\n".join(request.texts)
+        if joined and self.counter.count(joined) <= request.target_tokens:
+            made = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
+            self._record_made(request, made, depth=depth, parent=parent)
+            return joined
+        if self.profile.fallback == "extractive":
+            chosen = ExtractiveSummarizer(counter=self.counter).summarize(request)
+            if chosen.text.strip():
+                self._record_made(request, chosen, depth=depth, parent=parent)
+                return chosen.text
+        text = forced_truncation(request, counter=self.counter, depth=depth)
+        answer = SummaryAnswer(
+            text=text, input_tokens=self._size(request), output_tokens=self.counter.count(text)
+        )
+        self._record_made(request, answer, depth=depth, parent=parent)
+        return text
+
+    def _record_made(
+        self, request: SummaryRequest, answer: SummaryAnswer, *, depth: int, parent: int | None
+    ) -> None:
+        """Record a text that was made here, without a call."""
+        self._record(
+            request, answer, depth=depth, parent=parent, outcome="truncated", is_call=False
+        )
+
+
+def _leaf(text: str, depth: int) -> _Part:
+    return _Part(
+        text=text,
+        chunk_count=1,
+        max_depth=depth,
+        truncated=False,
+        leaf_count=1,
+        split_depth=depth,
+    )
+
+
+def forced_truncation(request: SummaryRequest, *, counter: TokenCounter, depth: int) -> str:
+    """Return the head of the text, one line a message, within max(target, 128) tokens (spec 1.5).
+
+    The summary that came before stands first, so it is the last thing to be lost.
+    """
+    lines = [request.previous] if request.previous else []
+    lines += [f"{item.role}: {item.text}" for item in request.items]
+    lines += request.texts
+    notice = f"[Shortened by force at level {depth}; the messages themselves are stored.]\n"
+    budget = max(request.target_tokens, FORCED_MINIMUM_TOKENS)
+    return cut_to_tokens(notice + "\n".join(lines), budget, counter)
+
+
+def cut_to_tokens(text: str, tokens: int, counter: TokenCounter) -> str:
+    """Return the longest head of a text within `tokens`; never splits a character (1.12 D13)."""
+    if counter.count(text[: tokens * 16]) <= tokens and len(text) <= tokens * 16:
+        return text
+    low, high = 0, min(len(text), tokens * 16)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if counter.count(text[:middle]) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]

@@ -1,0 +1,140 @@
+"""What watches over many processes: circuit breakers, heartbeats, totals, figures by day."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+
+class ModelBreaker(models.Model):
+    """One row a model alias whose calls have failed (services/breaker.py).
+
+    Closed while `opened_at` is empty. Open, runs wait until `retry_at`; then one of them, `probe`,
+    makes a call, and its outcome closes the breaker or opens it for longer.
+    """
+
+    model = models.CharField(max_length=100, primary_key=True)
+    failures = models.PositiveIntegerField(default=0, help_text="Failed calls in a row.")
+    opened_at = models.DateTimeField(null=True, blank=True)
+    retry_at = models.DateTimeField(null=True, blank=True)
+    probe = models.UUIDField(
+        null=True, blank=True, editable=False, help_text="The worker whose call decides."
+    )
+    last_error = models.TextField(blank=True)
+    changed_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "compaction_breakers"
+        ordering = ["model"]
+
+    def __str__(self) -> str:
+        return f"{self.model} ({self.state})"
+
+    @property
+    def state(self) -> str:
+        """`closed`, `open`, or `probing` while one call tries again."""
+        if self.opened_at is None:
+            return "closed"
+        return "probing" if self.probe is not None else "open"
+
+
+class WorkerHeartbeat(models.Model):
+    """One process that compacts. It writes `beat_at` while it works (services/heartbeats.py).
+
+    A lease says who may write; a heartbeat says who lives, so that an operator sees which machine
+    fell silent, and `/readyz` whether a queue cluster runs at all.
+    """
+
+    class Kind(models.TextChoices):
+        """What kind of process it is."""
+
+        QUEUE = "queue", "Queue"
+        WEB = "web", "Web"
+        COMMAND = "command", "Command"
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    kind = models.CharField(max_length=7, choices=Kind.choices)
+    host = models.CharField(max_length=100)
+    pid = models.PositiveIntegerField()
+    run = models.ForeignKey(
+        "compaction.CompactionRun",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="What it works on; empty while it is idle.",
+    )
+    started_at = models.DateTimeField(default=timezone.now, editable=False)
+    beat_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "compaction_workers"
+        ordering = ["-beat_at"]
+        indexes = [
+            # /readyz: the newest sign of life of a kind. The sweep reads all of the few rows.
+            models.Index(fields=["kind", "-beat_at"], name="worker_beat"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} process {self.pid} on {self.host}"
+
+
+class RunTotals(models.Model):
+    """How many runs ended in one way for one reason, with their seconds and saved tokens.
+
+    Added to when a run ends (services/ending.py), so that a scrape reads a few rows however many
+    runs there are. The runs themselves stay the truth.
+    """
+
+    status = models.CharField(max_length=9)
+    reason = models.CharField(max_length=40)
+    mode = models.CharField(max_length=10)
+    runs = models.PositiveBigIntegerField(default=0)
+    seconds = models.FloatField(default=0.0)
+    tokens_saved = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "compaction_run_totals"
+        verbose_name_plural = "run totals"
+        constraints = [
+            # Two processes that end the first runs of a kind at once add to one row.
+            models.UniqueConstraint(fields=["status", "reason", "mode"], name="run_totals_kind"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.status}, {self.reason}, {self.mode}: {self.runs:,}"
+
+
+class DailyFigures(models.Model):
+    """One day of UTC, rolled up by services/figures.py; a row can always be worked out again.
+
+    Runs count on the day they were requested, under the status they have now; `unfinished` are
+    queued or running, so a day with such runs is rolled up again. `ratios` counts the day's
+    summaries by compression ratio in steps of ratios.RATIO_STEP. `sessions` to `tokens_sent` are
+    totals at `refreshed_at`: tokens of all sessions' active branches, and what the next request of
+    each would send of them.
+    """
+
+    day = models.DateField(primary_key=True)
+    succeeded = models.PositiveIntegerField(default=0)
+    skipped = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    cancelled = models.PositiveIntegerField(default=0)
+    unfinished = models.PositiveIntegerField(default=0)
+    tokens_saved = models.BigIntegerField(default=0)
+    model_calls = models.PositiveIntegerField(default=0)
+    cost = models.FloatField(default=0.0)
+    ratios = models.JSONField(default=list)
+    sessions = models.PositiveIntegerField(default=0)
+    messages = models.PositiveBigIntegerField(default=0)
+    tokens_stored = models.BigIntegerField(default=0)
+    tokens_sent = models.BigIntegerField(default=0)
+    refreshed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "compaction_daily_figures"
+        verbose_name_plural = "daily figures"
+        ordering = ["-day"]
+
+    def __str__(self) -> str:
+        return self.day.isoformat()

@@ -1,0 +1,144 @@
+"""Summaries and their links: the first two of the three layers (the placeholder message is the third)."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.utils import timezone
+
+FORMAT_VERSION = 1
+
+
+class SessionSummary(models.Model):
+    """Document 002's main record, and what it lacks: the exact reason, coverage, cost, status.
+
+    Linked messages are exactly those that the summariser received (DESIGN.md, rule 2). `previous`
+    is the summary whose text was an input of this one. Only `active` summaries are sent.
+    """
+
+    class Kind(models.TextChoices):
+        """What was summarised."""
+
+        COMPACTION = "compaction", "Compaction"
+        BRANCH = "branch", "Branch"
+
+    class Status(models.TextChoices):
+        """Whether it counts."""
+
+        DRAFT = "draft", "Draft"
+        ACTIVE = "active", "Active"
+        SUPERSEDED = "superseded", "Superseded"
+        RESTORED = "restored", "Restored"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="summaries"
+    )
+    branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="summaries")
+    kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.COMPACTION)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.ACTIVE)
+    format_version = models.PositiveSmallIntegerField(default=FORMAT_VERSION)
+    summary_text = models.TextField()
+    summary_prompt = models.TextField(blank=True)
+    prompt_version = models.CharField(max_length=40, blank=True)
+    model = models.CharField(max_length=100, blank=True)
+    temperature = models.FloatField(null=True, blank=True)
+    target_summary_tokens = models.PositiveIntegerField(default=0)
+    keep_last_n = models.PositiveIntegerField(default=0)
+    message_count = models.PositiveIntegerField(default=0)
+    approx_tokens = models.BigIntegerField(default=0)
+    summary_tokens = models.PositiveIntegerField(default=0)
+    first_message = models.ForeignKey(
+        "chatapp.Message", on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    last_message = models.ForeignKey(
+        "chatapp.Message", on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    first_message_created_at = models.DateTimeField(null=True, blank=True)
+    last_message_created_at = models.DateTimeField(null=True, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    trigger = models.CharField(max_length=14)
+    reason = models.CharField(max_length=40)
+    truncated = models.BooleanField(default=False)
+    # Made of the messages themselves because no summariser answered; it can be re-summarised.
+    archived = models.BooleanField(default=False, db_default=False)
+    compression_ratio = models.FloatField(default=0.0)
+    previous = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="updates"
+    )
+    supersedes = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="newer_versions"
+    )
+    covers_from = models.BigIntegerField()
+    covers_through = models.BigIntegerField()
+    tokens_before = models.BigIntegerField(default=0)
+    tokens_after = models.BigIntegerField(default=0)
+    cost = models.FloatField(default=0.0)
+    files_read = models.JSONField(default=list, blank=True)
+    files_modified = models.JSONField(default=list, blank=True)
+    abridged = models.TextField(blank=True)
+    instructions = models.TextField(blank=True)
+    run = models.ForeignKey(
+        "compaction.CompactionRun", on_delete=models.SET_NULL, null=True, related_name="summaries"
+    )
+    profile = models.ForeignKey(
+        "compaction.CompactionProfile", on_delete=models.PROTECT, null=True, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "session_summaries"
+        verbose_name_plural = "session summaries"
+        constraints = [
+            # Two workers can never store two active summaries of one stretch.
+            models.UniqueConstraint(
+                fields=["branch", "covers_through"],
+                condition=models.Q(status="active", kind="compaction"),
+                name="summary_covers_once",
+            ),
+        ]
+        indexes = [
+            # Before every request: the newest active summaries of a branch.
+            models.Index(
+                fields=["branch", "-covers_through"],
+                condition=models.Q(status="active"),
+                name="summary_active",
+            ),
+            # Before every request: whether a branch has an archive that no summary has taken in.
+            models.Index(
+                fields=["branch", "-covers_through"],
+                condition=models.Q(status="active", archived=True),
+                name="summary_archive",
+            ),
+            # GET sessions/{id}/summaries/, newest first.
+            models.Index(fields=["session", "-created_at", "-id"], name="summary_of_session"),
+            # The admin's list and its filters.
+            models.Index(fields=["-created_at", "-id"], name="summary_newest"),
+            models.Index(fields=["compression_ratio"], name="summary_ratio"),
+        ]
+
+    def __str__(self) -> str:
+        return f"Summary {str(self.id)[:8]} ({self.status})"
+
+
+class SessionSummaryMessage(models.Model):
+    """One message that the summariser received for one summary."""
+
+    summary = models.ForeignKey(
+        "compaction.SessionSummary", on_delete=models.CASCADE, related_name="links"
+    )
+    message = models.ForeignKey(
+        "chatapp.Message", on_delete=models.CASCADE, related_name="summary_links"
+    )
+
+    class Meta:
+        db_table = "session_summary_messages"
+        verbose_name = "summary source"
+        constraints = [
+            # A message is a source once; also the index that reads a summary's sources.
+            models.UniqueConstraint(fields=["summary", "message"], name="link_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} in {self.summary_id}"

@@ -1,0 +1,238 @@
+"""Figures for Prometheus, read from the database when it is asked."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import Error
+from django.db.models import Count, Max, Min, Q
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+from django.views.decorators.http import require_safe
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+
+from chatapp.api.exceptions import plain_problem
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    ModelBreaker,
+    RunTotals,
+    WorkerHeartbeat,
+)
+from compaction.monitoring.health import ALIVE_SECONDS
+from compaction.runs import queue
+from compaction.selectors import QUEUED_SINCE, ready_q
+
+logger = logging.getLogger(__name__)
+UNFINISHED = (CompactionRun.Status.QUEUED.value, CompactionRun.Status.RUNNING.value)
+BREAKER_STATES = {"closed": 0, "probing": 1, "open": 2}
+
+
+def exposition(accepted: str) -> tuple[bytes, str]:
+    """Return all figures as of now and their content type; `accepted` is an Accept header."""
+    registry = CollectorRegistry()
+    registry.register(DatabaseCollector())
+    encode, content_type = choose_encoder(accepted)
+    return encode(registry), content_type
+
+
+class DatabaseCollector:
+    """Reads every figure from the database, and the queue's length from its broker."""
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: to be registered must not cost a query."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures; each source is asked once, whatever is stored."""
+        now = timezone.now()
+        yield from _ended_runs()
+        yield from _unfinished_runs(now)
+        yield from _waiting_tasks()
+        yield from _leases()
+        yield from _breakers()
+        yield from _workers(now)
+
+
+def _ended_runs() -> Iterator[Metric]:
+    runs = CounterMetricFamily(
+        "palimpsest_runs", "Runs that have ended.", labels=["status", "reason", "mode"]
+    )
+    seconds = SummaryMetricFamily(
+        "palimpsest_run_seconds",
+        "Seconds from a run's start to its end; 0 for one that never started.",
+        labels=["status", "mode"],
+    )
+    saved = CounterMetricFamily(
+        "palimpsest_tokens_saved",
+        "Tokens by which runs made the next request smaller.",
+        labels=["reason"],
+    )
+    took: dict[tuple[str, str], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    saved_by: dict[str, int] = defaultdict(int)
+    for row in RunTotals.objects.order_by("status", "reason", "mode"):
+        runs.add_metric([row.status, row.reason, row.mode], row.runs)
+        count, total = took[row.status, row.mode]
+        took[row.status, row.mode] = count + row.runs, total + row.seconds
+        saved_by[row.reason] += row.tokens_saved
+    for labels, (count, total) in took.items():
+        seconds.add_metric(labels, count_value=count, sum_value=total)
+    for reason, tokens in saved_by.items():
+        saved.add_metric([reason], tokens)
+    yield from (runs, seconds, saved)
+
+
+def _unfinished_runs(now: datetime) -> Iterator[Metric]:
+    unfinished = GaugeMetricFamily(
+        "palimpsest_runs_unfinished", "Runs that wait or work now.", labels=["status"]
+    )
+    ready = Q(status=CompactionRun.Status.QUEUED) & ready_q(now)
+    queued_since = Min(QUEUED_SINCE, filter=ready)
+    rows = CompactionRun.objects.filter(status__in=UNFINISHED).order_by().values("status")
+    counts, oldest = dict.fromkeys(UNFINISHED, 0), None
+    for row in rows.annotate(runs=Count("id"), since=queued_since):
+        counts[row["status"]] = row["runs"]
+        oldest = row["since"] or oldest  # those that work are none of the queue
+    for status, count in counts.items():
+        unfinished.add_metric([status], count)
+    yield unfinished
+    yield GaugeMetricFamily(
+        "palimpsest_queue_age_seconds",
+        "How long the oldest queued run could have been worked on; 0 if there is none.",
+        value=_seconds(now - oldest) if oldest else 0.0,
+    )
+
+
+def _waiting_tasks() -> Iterator[Metric]:
+    """Yield nothing where the broker does not answer: no figure is better than a wrong one."""
+    try:
+        queue.ping()
+        waiting = queue.waiting_tasks()
+    except Exception:
+        logger.exception("The queue's broker does not answer")
+        return
+    yield GaugeMetricFamily(
+        "palimpsest_queue_tasks", "Tasks in the queue's broker that no worker has.", value=waiting
+    )
+
+
+def _leases() -> Iterator[Metric]:
+    held = Q(lease_expires_at__gt=Now())
+    leases = CompactionState.objects.filter(lease_owner__isnull=False).aggregate(
+        held=Count("pk", filter=held), expired=Count("pk", filter=~held)
+    )
+    yield GaugeMetricFamily(
+        "palimpsest_leases_held", "Branches that a worker compacts now.", value=leases["held"]
+    )
+    yield GaugeMetricFamily(
+        "palimpsest_leases_expired",
+        "Leases of workers that fell silent, which the sweep has not cleared yet.",
+        value=leases["expired"],
+    )
+
+
+def _breakers() -> Iterator[Metric]:
+    state = GaugeMetricFamily(
+        "palimpsest_breaker_state",
+        "Whether runs wait for a model: 0 closed, 1 probing, 2 open.",
+        labels=["model"],
+    )
+    failures = GaugeMetricFamily(
+        "palimpsest_breaker_failures", "Failed calls of a model in a row.", labels=["model"]
+    )
+    for breaker in ModelBreaker.objects.order_by("model"):
+        state.add_metric([breaker.model], BREAKER_STATES[breaker.state])
+        failures.add_metric([breaker.model], breaker.failures)
+    yield from (state, failures)
+
+
+def _workers(now: datetime) -> Iterator[Metric]:
+    alive = GaugeMetricFamily(
+        "palimpsest_workers",
+        f"Processes that gave a sign of life in the last {ALIVE_SECONDS} seconds.",
+        labels=["kind"],
+    )
+    age = GaugeMetricFamily(
+        "palimpsest_heartbeat_age_seconds", "Age of the newest sign of life.", labels=["kind"]
+    )
+    living = Q(beat_at__gt=now - timedelta(seconds=ALIVE_SECONDS))
+    rows = WorkerHeartbeat.objects.order_by().values("kind")
+    seen = rows.annotate(alive=Count("id", filter=living), newest=Max("beat_at"))
+    found = {row["kind"]: row for row in seen}
+    for kind in WorkerHeartbeat.Kind.values:
+        alive.add_metric([kind], found[kind]["alive"] if kind in found else 0)
+        if kind in found:
+            age.add_metric([kind], _seconds(now - found[kind]["newest"]))
+    yield from (alive, age)
+
+
+def _seconds(age: timedelta) -> float:
+    """Return an age in seconds; what a machine whose clock is ahead did just now has none."""
+    return max(0.0, age.total_seconds())
+
+
+logger = logging.getLogger(__name__)
+LIBRARY = "prometheus_client"
+BEARER = "bearer "
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Return all figures in the format that the scraper accepts; a problem document otherwise."""
+    if importlib.util.find_spec(LIBRARY) is None:
+        return plain_problem(
+            404,
+            "Metrics are not installed here. Install the extra: pip install palimpsest[metrics].",
+        )
+    refusal = _refusal(request)
+    if refusal is not None:
+        return refusal
+    # Whoever installs no metrics never loads the library.
+
+    try:
+        body, content_type = exposition(request.headers.get("Accept", ""))
+    except Error:
+        logger.exception("The figures cannot be read")
+        return plain_problem(
+            503, "The figures cannot be read from the database; the server's log has the error."
+        )
+    return HttpResponse(body, content_type=content_type, headers={"Cache-Control": "no-store"})
+
+
+def _refusal(request: HttpRequest) -> HttpResponse | None:
+    """Return why the caller may not see the figures; None for those who may."""
+    if _has_token(request):
+        return None
+    user = request.user
+    if user.is_active and user.is_staff:
+        return None
+    if user.is_authenticated:
+        return plain_problem(
+            403, "Metrics are for staff, which this user is not, and for the token METRICS_TOKEN."
+        )
+    refusal = plain_problem(
+        401,
+        "Metrics need the token that METRICS_TOKEN holds, as `Authorization: Bearer …`, or a staff "
+        "user who is logged in to the admin.",
+    )
+    refusal.headers["WWW-Authenticate"] = 'Bearer realm="metrics"'
+    return refusal
+
+
+def _has_token(request: HttpRequest) -> bool:
+    """Whether the request carries the token. Without METRICS_TOKEN none does."""
+    expected: str = settings.METRICS_TOKEN
+    given = request.headers.get("Authorization", "")
+    if not expected or given[: len(BEARER)].lower() != BEARER:
+        return False
+    return constant_time_compare(given[len(BEARER) :].strip(), expected)

@@ -1,0 +1,208 @@
+"""Profiles: which one counts, new versions, the default."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max, Q
+from django.utils import timezone
+
+from chatapp.models import Branch, Session
+from compaction.branches.leases import ensure_state
+from compaction.conf import compaction_settings
+from compaction.engine.parameters import Profile
+from compaction.engine.profile import PRESETS, ProfileError, build
+from compaction.errors import CompactionError, StaleProfileError
+from compaction.models import CompactionProfile, CompactionState
+
+logger = logging.getLogger(__name__)
+FALLBACK = "bisect"
+_DESCRIPTIONS = {
+    "bisect": "Engine of document 002: count and token limits, keep last N, halve and merge.",
+    "sliding_window": "Document 001: a tail of messages stays, what leaves it is summarised in "
+    "the background.",
+}
+
+
+def find_profile(name: str = "") -> CompactionProfile:
+    """Return the current version of a profile; without a name, the default one.
+
+    Raises CompactionError with the names that exist.
+    """
+    current = CompactionProfile.objects.filter(is_current=True)
+    if name:
+        row = current.filter(name=name).first()
+    else:
+        row = (
+            current.filter(is_default=True).first()
+            or current.filter(name=compaction_settings.default_profile).first()
+            # A name that nobody has (compaction.E007 says so) must cost nobody a turn (rule 6).
+            or current.filter(name=FALLBACK).first()
+        )
+    if row is None:
+        names = ", ".join(current.values_list("name", flat=True)) or "none; run manage.py migrate"
+        raise CompactionError(f"There is no profile {name or 'by default'!r}. Profiles: {names}.")
+    return row
+
+
+def parameters_of(row: CompactionProfile) -> Profile:
+    """Return a profile's parameters; where they cannot work, the nearest that can, and log it.
+
+    A wrong variable in the environment must cost nobody a turn (rule 6); compaction.E004 and E005
+    name it.
+    """
+    try:
+        return row.resolved()
+    except ProfileError as error:
+        logger.error("Profile %s cannot be used as it is: %s", row, error)
+    preset = PRESETS.get(row.base, PRESETS["bisect"])
+    try:
+        return build(preset, row.parameters if isinstance(row.parameters, dict) else {})
+    except ProfileError:
+        return preset
+
+
+def save_profile(
+    *,
+    name: str,
+    parameters: Mapping[str, Any],
+    base: str | None = None,
+    description: str | None = None,
+    make_default: bool = False,
+    opened: int | None = None,
+) -> CompactionProfile:
+    """Store a new version of a profile (version 1 for a new name) and return it.
+
+    Where nothing differs from the current version, that one is returned and nothing is stored.
+    `opened` is the version that was looked at before (0: there was none): another one is not
+    overwritten, StaleProfileError is raised. Raises django.core.exceptions.ValidationError with a
+    sentence for every wrong parameter.
+    """
+    with transaction.atomic():
+        _wait_for_other_writers()
+        old = CompactionProfile.objects.filter(name=name, is_current=True).first()
+        if opened is not None:
+            refuse_stale(old, opened)
+        newest = CompactionProfile.objects.filter(name=name).aggregate(n=Max("version"))["n"] or 0
+        row = CompactionProfile(
+            name=name,
+            version=newest + 1,
+            base=base or (old.base if old else "bisect"),
+            parameters=dict(parameters),
+            description=(old.description if old else "") if description is None else description,
+            is_default=make_default or bool(old and old.is_default),
+        )
+        row.full_clean(validate_unique=False, validate_constraints=False)
+        if old is not None and _says_the_same(old, row):
+            return old
+        CompactionProfile.objects.filter(name=name, is_current=True).update(is_current=False)
+        if row.is_default:
+            CompactionProfile.objects.filter(is_default=True).update(is_default=False)
+        row.save(force_insert=True)
+        _look_sooner(row)
+    return row
+
+
+def _look_sooner(row: CompactionProfile) -> None:
+    """Have the sweep look at the profile's branches that wait for a time: it may be another now."""
+    counts = Q(profile=row.name)
+    if find_profile().pk == row.pk:
+        named = CompactionProfile.objects.filter(is_current=True).values("name")
+        counts |= ~Q(profile__in=named)
+    now = timezone.now()
+    CompactionState.objects.filter(counts, look_again_at__gt=now).update(look_again_at=now)
+
+
+def refuse_stale(current: CompactionProfile | None, opened: int) -> None:
+    """Raise StaleProfileError where the current version is not the one that was looked at."""
+    if (current.version if current else 0) != opened:
+        raise StaleProfileError(
+            f"Version {current.version} was saved meanwhile: look at it first."
+            if current
+            else "The profile is gone: make it anew."
+        )
+
+
+def restore_version(row: CompactionProfile, *, opened: int | None = None) -> CompactionProfile:
+    """Store what an old version says as a new one; see save_profile."""
+    return save_profile(
+        name=row.name,
+        base=row.base,
+        parameters=row.parameters,
+        description=row.description,
+        opened=opened,
+    )
+
+
+def reset_profile(name: str, *, opened: int | None = None) -> CompactionProfile:
+    """Store a version without any parameter of its own; see save_profile."""
+    return save_profile(name=name, parameters={}, opened=opened)
+
+
+def make_default(name: str) -> CompactionProfile:
+    """Make a profile the one for sessions that name none."""
+    with transaction.atomic():
+        _wait_for_other_writers()
+        row = find_profile(name)
+        CompactionProfile.objects.filter(is_default=True).update(is_default=False)
+        CompactionProfile.objects.filter(pk=row.pk).update(is_default=True)
+        _look_sooner(row)
+    row.is_default = True
+    return row
+
+
+def _wait_for_other_writers() -> None:
+    """Hold the table's first row until the transaction ends: one writer of profiles at a time.
+
+    Not the current row: whoever waited for it would find that it is current no more, and miss the
+    version that took its place. Rows are never deleted, so the first one is there for everybody;
+    NO KEY lets runs that refer to it be stored meanwhile. SQLite has one writer anyway.
+    """
+    CompactionProfile.objects.select_for_update(no_key=True).order_by("pk").only("pk").first()
+
+
+def _says_the_same(old: CompactionProfile, new: CompactionProfile) -> bool:
+    return all(
+        getattr(old, name) == getattr(new, name)
+        for name in ("base", "parameters", "description", "is_default")
+    )
+
+
+def profile_of(state: CompactionState) -> CompactionProfile:
+    """Return the profile that counts for a branch; the default one where its own is gone."""
+    try:
+        return find_profile(state.profile)
+    except CompactionError as error:
+        if not state.profile:
+            raise
+        logger.warning("Branch %s uses the default profile. %s", state.pk, error)
+        return find_profile()
+
+
+def assign_profile(session: Session, name: str) -> None:
+    """Give a session a profile of its own by name; an empty name goes back to the default.
+
+    All of its branches get it; later ones take it from their parents.
+    """
+    if name:
+        find_profile(name)
+    for branch in Branch.objects.filter(session=session):
+        state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
+        state.update(profile=name, look_again_at=timezone.now())
+
+
+def install_presets() -> None:
+    """Store a row for every preset that has none; what operators changed stays."""
+    for name in PRESETS:
+        if not CompactionProfile.objects.filter(name=name).exists():
+            save_profile(
+                name=name,
+                base=name,
+                parameters={},
+                description=_DESCRIPTIONS.get(name, ""),
+                make_default=name == compaction_settings.default_profile
+                and not CompactionProfile.objects.filter(is_default=True).exists(),
+            )

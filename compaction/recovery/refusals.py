@@ -1,0 +1,79 @@
+"""What a refusal says: which limit holds, and the sentence that a user reads at the end."""
+
+from __future__ import annotations
+
+from chatapp.context.assembly import Context
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.learned_limits import SMALLEST_WINDOW_TOKENS
+from chatapp.models import Message
+from compaction.branches.context_builder import question_in
+from compaction.branches.snapshot import Situation
+
+# What happened, without the advice: that depends on what was tried.
+_HAPPENED = {
+    ErrorKind.CONTEXT_OVERFLOW: "The request is larger than the model's context window.",
+    ErrorKind.REQUEST_OVER_RATE: "The request holds more tokens than the model server allows in a "
+    "minute, so waiting does not help.",
+    ErrorKind.TOO_MANY_MESSAGES: "The conversation has more messages than the model server takes.",
+    ErrorKind.BODY_TOO_LARGE: "The request has more bytes than the model server takes.",
+}
+_IN_TOKENS = {ErrorKind.CONTEXT_OVERFLOW, ErrorKind.REQUEST_OVER_RATE}
+
+
+def window_of(error: ModelError) -> int | None:
+    """Return the tokens that the server allows, where the error names them.
+
+    A number that no window has was misread.
+    """
+    if error.kind not in _IN_TOKENS or (error.allowed or 0) < SMALLEST_WINDOW_TOKENS:
+        return None
+    return error.allowed
+
+
+def sentence_for(error: ModelError, situation: Situation, refused: Context, *, tried: str) -> str:
+    """Return what happened, what was tried, and what to do."""
+    allowed = window_of(error) or situation.model.context_window
+    happened = _HAPPENED.get(error.kind, error.sentence)
+    alone = _question_alone(error, situation, refused, allowed)
+    said = [happened, alone or tried, _advice(error, alone=bool(alone))]
+    return " ".join(text for text in said if text)
+
+
+def is_hopeless(error: ModelError, situation: Situation, refused: Context) -> bool:
+    """Whether the question alone is larger than the limit, so that no rung could help."""
+    allowed = window_of(error) or situation.model.context_window
+    question = question_in(situation.rows)
+    return question is not None and _least_tokens(question, situation, refused) > allowed > 0
+
+
+def _least_tokens(question: Message, situation: Situation, refused: Context) -> float:
+    """Return the tokens of a request with nothing but prompt, tools and question."""
+    account = refused.account
+    return (question.tokens + account.system + account.tools) * situation.model.scale
+
+
+def _question_alone(error: ModelError, situation: Situation, refused: Context, allowed: int) -> str:
+    """Return a sentence that names the message, where it alone is too large for the limit."""
+    question = question_in(situation.rows)
+    if question is None or error.kind not in _IN_TOKENS:
+        return ""
+    least = _least_tokens(question, situation, refused)
+    if least + refused.account.reserve <= allowed:
+        return ""
+    return (
+        f"Message {question.place} alone has about {question.tokens:,} tokens; the limit is "
+        f"{allowed:,}, with room for the answer."
+    )
+
+
+def _advice(error: ModelError, *, alone: bool) -> str:
+    if error.kind is ErrorKind.REQUEST_OVER_RATE:
+        return "Shorten the message, or have the limit per minute raised."
+    if error.kind is ErrorKind.TOO_MANY_MESSAGES:
+        return "Compact the session by hand, or start a new one."
+    if alone:
+        return "Shorten the message, send it in pieces, or use a model with a larger window."
+    return (
+        "Shorten the message or its attachments, compact the session by hand, or use a model with "
+        "a larger window."
+    )

@@ -1,0 +1,218 @@
+"""What is done before a request goes out: as little as can be, and nothing where nothing must be.
+
+A draft is published, a due compaction is done, and where messages would fall out of the request
+that no summary has read, they are summarised, or at the very last archived. Whatever fails costs
+the user nothing: the request goes out as it is (DESIGN.md, rule 6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from time import monotonic, sleep
+from typing import Any
+
+from django.db import Error
+from django.db.models.functions import Now
+
+from chatapp.context.assembly import Context
+from chatapp.context.backend import Emit
+from chatapp.database import release_connection
+from chatapp.models import Session
+from compaction.branches.context_builder import foreseen, sendable
+from compaction.branches.leases import ensure_state
+from compaction.branches.planning import decision_of, due_before_request, plan_of
+from compaction.branches.snapshot import Situation, situation_of
+from compaction.conf import compaction_settings
+from compaction.engine.policy.window import HARD_LIMIT, archives, is_last_resort
+from compaction.engine.types import Decision
+from compaction.events import event
+from compaction.models import CompactionRun, CompactionState
+from compaction.runs.lifecycle import ARCHIVE, BUSY
+from compaction.runs.scheduling import check
+from compaction.runs.status import run_summary
+from compaction.runs.worker import compact_branch
+from compaction.summaries.drafts import publish_draft
+from compaction.summaries.summarizer import NO_MODEL
+
+logger = logging.getLogger(__name__)
+POLL_SECONDS = 0.25
+# Codes of runs whose summariser gave nothing usable: a smaller batch may help.
+_OF_NO_USE = frozenset({"bad_answer", "summariser_error", "not_smaller", "too_many_calls"})
+# A summary can be restored between two reads of one request: it is then put together again.
+MOST_READS = 3
+# How often a request tries again when a worker took the branch just before it did.
+MOST_STEPS_ASIDE = 3
+# How many attempts of one request may fail: a profile may take long before it tries another way.
+MOST_FAILURES = 16
+
+
+@dataclass(kw_only=True)
+class Preparation:
+    """One request's preparation; `emit` tells whoever watches the turn what it waits for."""
+
+    session: Session
+    emit: Emit
+    _end: float = field(
+        init=False, default_factory=lambda: monotonic() + compaction_settings.inline_seconds
+    )
+    _run: CompactionRun | None = field(init=False, default=None)
+    _is_done: bool = field(init=False, default=False)
+    _archives: bool = field(init=False, default=False)
+    _stepped_aside: int = field(init=False, default=0)
+    _failed: int = field(init=False, default=0)
+
+    def context(self) -> Context:
+        """Return what the next request sends."""
+        situation = self._settled()
+        run_id = str(self._run.pk) if self._run else None
+        for _ in range(MOST_READS - 1):
+            context = sendable(situation, run_id=run_id)
+            if _is_still_so(situation):
+                return context
+            situation = situation_of(self.session)
+        return sendable(situation, run_id=run_id)
+
+    def _settled(self) -> Situation:
+        """Return the branch as it is when nothing more is to be done before the request."""
+        situation = self._read()
+        if _waits_for_a_worker(situation):
+            self._or_go_on(partial(check, situation))
+        while (decision := self._due(situation)) is not None:
+            if publish_draft(situation) is not None:
+                # That costs no time: perhaps nothing is due any more.
+                situation = self._read()
+                continue
+            helped = bool(self._or_go_on(partial(self._compact, decision, situation)))
+            situation = self._read()
+            goes_on = helped and not self._archives
+            if decision.reason != HARD_LIMIT or not (goes_on or situation.hides_messages):
+                # One compaction is what a user is asked to wait for.
+                break
+        self._tell_what_is_left_out(situation)
+        return situation
+
+    def _read(self) -> Situation:
+        """Return the branch as it is; wait for a worker that does just what this request needs."""
+        situation = situation_of(self.session, state=ensure_state(self.session.branch))
+        if situation.hides_messages and _has_live_holder(situation.state):
+            self._wait_for_holder(situation)
+            situation = situation_of(self.session)
+        return situation
+
+    def _due(self, situation: Situation) -> Decision | None:
+        if self._is_done or monotonic() > self._end:
+            return None
+        return due_before_request(situation) or foreseen(situation)
+
+    def _or_go_on(self, work: Callable[[], Any]) -> Any:
+        """Return what the work returns; None, and nothing more is tried, where the database fails.
+
+        A request that can be read and sent is not lost for it.
+        """
+        try:
+            return work()
+        except Error:
+            logger.exception("Nothing is compacted before this request.")
+            self._is_done = True
+            release_connection()
+            return None
+
+    def _compact(self, decision: Decision, situation: Situation) -> bool:
+        """Do what is due; return whether that helped.
+
+        Where messages would fall out, failing attempts go on as long as the next one would be
+        another: they make the batches smaller and end in an archive. Where no model may be called,
+        what would fall out is archived at once, and only that. Nor is the summariser asked again by
+        a request that it has made store an archive: a long backlog would cost a call every batch.
+        """
+        run = self._do(ARCHIVE if self._archives else decision.reason)
+        if run.error_code in NO_MODEL and situation.hides_messages:
+            run = self._do(ARCHIVE)
+            self._is_done = True
+        elif not run.is_finished or run.error_code == BUSY:
+            # A worker was quicker. It is waited for, and may leave something to do.
+            self._stepped_aside += 1
+            self._is_done = self._stepped_aside > MOST_STEPS_ASIDE
+        elif run.status != CompactionRun.Status.SUCCEEDED:
+            self._failed += 1
+            of_no_use = run.error_code in _OF_NO_USE and not self._archives
+            goes_on = of_no_use and not _was_last_resort(situation)
+            self._is_done = not goes_on or self._failed >= MOST_FAILURES
+        else:
+            self._archives |= archives(situation.profile, situation.state.failures)
+        return run.status == CompactionRun.Status.SUCCEEDED
+
+    def _tell_what_is_left_out(self, situation: Situation) -> None:
+        if situation.hides_messages:
+            event(
+                "messages_left_out",
+                session=self.session,
+                branch=situation.branch,
+                reason=HARD_LIMIT,
+                level=logging.WARNING,
+                messages=situation.facts.spoken - situation.profile.context_size,
+            )
+
+    def _do(self, reason: str) -> CompactionRun:
+        self.emit("compaction", {"phase": "started", "reason": reason})
+        try:
+            self._run = compact_branch(
+                session=self.session,
+                trigger=CompactionRun.Trigger.PROACTIVE,
+                reason=reason,
+                seconds=max(1.0, self._end - monotonic()),
+            )
+        except Error:
+            # Whoever watches the turn waits for an end.
+            self.emit("compaction", {"phase": "finished", "status": "failed", "reason": reason})
+            raise
+        self.emit("compaction", {"phase": "finished", **run_summary(self._run)})
+        return self._run
+
+    def _wait_for_holder(self, situation: Situation) -> None:
+        self.emit("compaction", {"phase": "waiting", "reason": HARD_LIMIT})
+        event("waiting_for_worker", session=self.session, branch=situation.branch)
+        while monotonic() < self._end and _has_live_holder(situation.state):
+            release_connection()
+            sleep(POLL_SECONDS)
+
+
+def _was_last_resort(situation: Situation) -> bool:
+    """Whether another attempt would be just the one that failed for this situation."""
+    return is_last_resort(
+        situation.profile,
+        waiting=len(plan_of(situation).summarise),
+        failures=situation.state.failures,
+    )
+
+
+def _waits_for_a_worker(situation: Situation) -> bool:
+    """Whether the message that just came makes a run due in the background."""
+    decision = decision_of(situation)
+    return decision is not None and decision.mode == "background" and not situation.backs_off
+
+
+def _has_live_holder(state: CompactionState) -> bool:
+    """Whether a worker holds the branch that has just renewed its lease.
+
+    A lease that missed its renewals belongs to a dead worker: it is not worth waiting for.
+    """
+    left = compaction_settings.lease_seconds - 2 * compaction_settings.heartbeat_seconds
+    return CompactionState.objects.filter(
+        pk=state.pk,
+        lease_owner__isnull=False,
+        lease_expires_at__gt=Now() + timedelta(seconds=left),
+    ).exists()
+
+
+def _is_still_so(situation: Situation) -> bool:
+    """Whether the cursor stands where it stood when the request was begun."""
+    state = situation.state
+    return (
+        state._state.adding
+        or CompactionState.objects.filter(pk=state.pk, cursor__gte=state.cursor).exists()
+    )

@@ -1,0 +1,343 @@
+"""What one worker does with one run: plan, summarise, check, store.
+
+Model calls run outside transactions; each one's row is written before the next starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+
+from django.db import transaction
+from django.utils import timezone
+
+from chatapp.database import again_if_cut
+from chatapp.llm.registry import UnknownModelError
+from chatapp.models import Message
+from chatapp.selectors import pinned_messages, without_rules
+from compaction.branches.context_builder import REASON, limits_of
+from compaction.branches.leases import lock_state
+from compaction.branches.planning import batch_of, decision_of, plan_of
+from compaction.branches.snapshot import Situation, situation_of
+from compaction.conf import compaction_settings
+from compaction.convert import read_items
+from compaction.engine.policy.triggers import AHEAD
+from compaction.engine.policy.window import archives
+from compaction.engine.strategies.acceptance import does_not_shrink
+from compaction.engine.strategies.bisect import BisectSummary, SummaryFailed
+from compaction.engine.strategies.digest import archive
+from compaction.engine.tool_results import limited_results
+from compaction.engine.types import Item, Outcome
+from compaction.errors import (
+    LostRaceError,
+    MustWaitError,
+    OutOfTimeError,
+    RunCancelledError,
+    StoppingError,
+)
+from compaction.events import event
+from compaction.limits.circuit_breaker import BREAKER_OPEN
+from compaction.models import CompactionRun, SessionSummary
+from compaction.runs import lifecycle
+from compaction.runs.lifecycle import ARCHIVE, OVERFLOW_AGAIN, hold_off, note_failure
+from compaction.runs.steps import AskingFirst, StepWriter, Work
+from compaction.selectors import continued_by, running_row
+from compaction.summaries.drafts import publish_draft, store_draft
+from compaction.summaries.storing import Sizes, store_new_version, store_summary
+from compaction.summaries.summarizer import (
+    WatchedSummarizer,
+    admitted,
+    summarising_model,
+    summarizer_for,
+)
+
+logger = logging.getLogger(__name__)
+Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
+
+
+def do_work(work: Work) -> None:
+    """Do a claimed run's work; every failure that is not the worker's own end becomes its row."""
+    run = work.run
+    try:
+        situation = situation_of(run.session, run.branch, profile=run.profile)
+        if run.replaces is not None:
+            _replace(work, situation, run.replaces)
+        else:
+            _extend(work, situation)
+    except RunCancelledError:
+        lifecycle.reload(run)
+    except StoppingError as stopping:
+        _hand_over(run, stopping)
+    except MustWaitError as wait:
+        _wait(run, wait)
+    except LostRaceError as lost:
+        lifecycle.finish(run, Status.FAILED, code="lost_race", sentence=str(lost))
+    except SummaryFailed as failure:
+        fail(run, failure.code, str(failure))
+    except OutOfTimeError as late:
+        fail(run, "out_of_time", str(late))
+    except UnknownModelError as unknown:
+        fail(run, "unknown_model", str(unknown))
+    except Exception as error:
+        # A fault of ours must not fail the user's turn (rule 6), and must be seen (rule 10).
+        logger.exception("Run %s failed", run.pk)
+        fail(
+            run,
+            "internal_error",
+            f"An unexpected error ended the run ({type(error).__name__}: {error}).",
+        )
+
+
+def fail(run: CompactionRun, code: str, sentence: str) -> None:
+    """End a run as failed; automatic runs of the branch then wait for a while.
+
+    Both or none: a run that ended, and nobody who looks again, would be forgotten.
+    """
+
+    def end() -> None:
+        with transaction.atomic():
+            lock_state(run.branch_id)
+            if lifecycle.finish(run, Status.FAILED, code=code, sentence=sentence):
+                note_failure(run)
+
+    again_if_cut(end)
+
+
+def _hand_over(run: CompactionRun, stopping: StoppingError) -> None:
+    """End a run whose worker is to stop, and queue another one that does the work.
+
+    Both or none: a worker that dies here leaves a running run, which the sweep takes up.
+    """
+    with transaction.atomic():
+        if lifecycle.finish(run, Status.FAILED, code="stopped", sentence=str(stopping)):
+            lifecycle.retry_run(run, requested_by=run.requested_by, restarts=run.restarts)
+
+
+def _wait(run: CompactionRun, wait: MustWaitError) -> None:
+    """Put off a run that may call no model now; no failure of the branch.
+
+    One that waits for a model goes on when that answers again. Nobody waits for an inline run, and
+    what is over its budget is skipped: a later trigger looks at the messages of then.
+    """
+    if run.mode == "background" and wait.code == BREAKER_OPEN:
+        lifecycle.put_back(run, until=wait.until, code=wait.code, sentence=str(wait))
+        return
+    until = wait.until
+    if wait.code == BREAKER_OPEN:
+        # The breaker may be closed long before: to ask again costs one query.
+        pause = timedelta(seconds=compaction_settings.breaker_seconds)
+        until = min(until, timezone.now() + pause)
+    with transaction.atomic():
+        lock_state(run.branch_id)
+        skipped = lifecycle.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))
+        if skipped and run.trigger == Trigger.PROACTIVE:
+            hold_off(run, until)
+
+
+def _extend(work: Work, situation: Situation) -> None:
+    """Summarise what came since the last summary."""
+    run = work.run
+    if publish_draft(situation, lease=work.lease) is not None:
+        situation = situation_of(run.session, run.branch, profile=run.profile)
+    foreseen = run.reason == REASON
+    if run.trigger == Trigger.PROACTIVE and decision_of(situation) is None and not foreseen:
+        lifecycle.finish(
+            run,
+            Status.SKIPPED,
+            code="not_due",
+            sentence="No trigger is due any more: another run has done the work.",
+        )
+        return
+    batch = None
+    if run.trigger == Trigger.PROACTIVE:
+        batch = batch_of(situation, only_what_falls_out=_is_last_way(run, situation))
+    plan = plan_of(
+        situation, keep_last_n=run.keep_last_n, whole=run.reason == OVERFLOW_AGAIN, at_most=batch
+    )
+    if not plan.summarise:
+        lifecycle.finish(
+            run,
+            Status.SKIPPED,
+            code="nothing_to_compact",
+            sentence="There is nothing to compact: all messages since the last summary are kept "
+            "verbatim (keep_last_n, an open question, or a tool call with its results).",
+        )
+        return
+    if _archives(run, situation):
+        outcome = _archive(work, situation, plan.summarise)
+    else:
+        outcome = _summarise(work, situation, plan.summarise, previous=situation.previous_text)
+    sizes = _sizes(situation, outcome)
+    _must_shrink(outcome, sizes)
+    store = store_draft if _keeps_draft(run, situation) else store_summary
+    store(
+        situation=situation,
+        run=run,
+        lease=work.lease,
+        outcome=outcome,
+        sizes=sizes,
+        end_run=partial(lifecycle.succeed, run),
+    )
+    lifecycle.reload(run)
+
+
+def _archives(run: CompactionRun, situation: Situation) -> bool:
+    """Whether the messages themselves are stored: because somebody waits, or all else failed."""
+    failures = situation.state.failures
+    is_automatic = run.trigger == Trigger.PROACTIVE
+    keeps_failing = is_automatic and archives(situation.profile, failures)
+    return keeps_failing or _is_last_way(run, situation)
+
+
+def _is_last_way(run: CompactionRun, situation: Situation) -> bool:
+    """Whether a request waits that would leave messages out, and no model may be called for it.
+
+    When such a run is done again, nobody waits: the model is asked.
+    """
+    return run.reason == ARCHIVE and run.mode == "inline" and situation.hides_messages
+
+
+def _keeps_draft(run: CompactionRun, situation: Situation) -> bool:
+    return run.reason == AHEAD and situation.profile.publish_when_needed
+
+
+def _archive(work: Work, situation: Situation, items: Sequence[Item]) -> Outcome:
+    event(
+        "archiving",
+        session=work.run.session_id,
+        branch=work.run.branch_id,
+        run=work.run,
+        reason=work.run.reason,
+        messages=len(items),
+        failures=situation.state.failures,
+    )
+    return archive(
+        items,
+        earlier=_archived_before(situation),
+        counter=situation.model.counter,
+        max_tokens=situation.profile.archive_tokens,
+        sent_again=frozenset(row.position for row in situation.rows if row.pinned),
+        on_step=StepWriter(work, None).write,
+    )
+
+
+def _archived_before(situation: Situation) -> str:
+    """Return the text whose place an archive takes: the archive's before it, or old placeholders'.
+
+    Those would not be sent any more beside a summary's row.
+    """
+    if not situation.summaries:
+        return situation.previous_text
+    return situation.archive.summary_text if situation.archive is not None else ""
+
+
+def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
+    """Summarise the messages of an older summary again (services/resummarize.py)."""
+    if old.status != SessionSummary.Status.ACTIVE:
+        lifecycle.finish(
+            work.run,
+            Status.SKIPPED,
+            code="not_active",
+            sentence=f"The summary is {old.status} by now; there is nothing to replace.",
+        )
+        return
+    items = read_items(Message.objects.filter(summary_links__summary=old).order_by("position"))
+    if not items:
+        lifecycle.finish(
+            work.run,
+            Status.SKIPPED,
+            code="nothing_to_compact",
+            sentence="The summary has no source messages any more.",
+        )
+        return
+    before = continued_by(old)
+    outcome = _summarise(
+        work,
+        situation,
+        items,
+        previous="\n\n".join(row.summary_text for row in before),
+    )
+    counter = situation.model.counter
+    tokens = counter.count(outcome.text)
+    sizes = Sizes(
+        before=old.tokens_before,
+        after=old.tokens_after - old.summary_tokens + tokens,
+        summary=tokens,
+    )
+    if problem := does_not_shrink(outcome.input_tokens, tokens):
+        raise SummaryFailed("not_smaller", problem)
+    store_new_version(
+        situation=situation,
+        run=work.run,
+        lease=work.lease,
+        outcome=outcome,
+        sizes=sizes,
+        end_run=partial(lifecycle.succeed, work.run),
+        old=old,
+        previous=before[-1] if before else None,
+    )
+    lifecycle.reload(work.run)
+
+
+def _summarise(
+    work: Work, situation: Situation, items: tuple[Item, ...] | list[Item], *, previous: str
+) -> Outcome:
+    inner = summarizer_for(
+        situation.session,
+        situation.profile,
+        deadline=work.deadline,
+        cancelled=work.must_stop,
+    )
+    summarizer = admitted(work.run, situation.profile, inner)
+    limit = _result_chars(situation)
+    running_row(work.run).update(result_chars=limit)
+    engine = BisectSummary(
+        profile=situation.profile,
+        summarizer=AskingFirst(summarizer, work),
+        counter=situation.model.counter,
+        on_step=StepWriter(work, inner).write,
+    )
+    read = list(limited_results(items, limit))
+    try:
+        return engine.run(read, previous=previous, instructions=work.run.instructions)
+    finally:
+        if isinstance(summarizer, WatchedSummarizer):
+            summarizer.leave()
+
+
+def _result_chars(situation: Situation) -> int | None:
+    """Return how many characters of a tool result the summariser reads; None for all."""
+    profile = situation.profile
+    model = summarising_model(situation.session, profile)
+    if not profile.limit_tool_results or model.context_window <= 0:
+        return None
+    return limits_of(profile).max_chars(model.context_window)
+
+
+def _sizes(situation: Situation, outcome: Outcome) -> Sizes:
+    """Return what the next request holds of summaries and history, before and after."""
+    tokens = situation.model.counter.count(outcome.text)
+    kept = situation.facts.tokens - sum(item.tokens for item in outcome.items)
+    before = situation.summary_tokens + situation.facts.tokens
+    staying = [row for row in situation.summaries if not row.archived]
+    if not outcome.is_archive:
+        # The new one takes the oldest one's place, and the archive's, if it has taken that in.
+        staying = staying[-others:] if (others := situation.profile.summary_limit - 1) else []
+        beside = situation.archive
+        staying += [beside] if beside is not None and beside not in situation.continued else []
+    last = outcome.items[-1].position
+    # A pinned message is sent verbatim although it was summarised too.
+    again = without_rules(pinned_messages(situation.branch, through=last))
+    again = again.filter(position__gt=situation.state.cursor)
+    pinned = sum(again.values_list("tokens", flat=True))
+    after = sum(row.summary_tokens for row in staying) + tokens + kept + pinned
+    return Sizes(before=before, after=after, summary=tokens)
+
+
+def _must_shrink(outcome: Outcome, sizes: Sizes) -> None:
+    """Refuse a text that is not smaller than what it was made of, or saves the request nothing."""
+    problem = does_not_shrink(outcome.input_tokens, sizes.summary)
+    if problem := problem or does_not_shrink(sizes.before, sizes.after):
+        raise SummaryFailed("not_smaller", problem)

@@ -1,0 +1,99 @@
+"""Signs of life: while a worker works it renews its lease and its row, also during a long call.
+
+A lease that is renewed every few seconds can be short, so that a killed worker's branch is free
+soon. Who may write is decided by the lease alone; a heartbeat only tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+from django.db import Error, connection
+from django.utils import timezone
+
+from chatapp.database import release_connection
+from compaction.branches.leases import Lease
+from compaction.conf import compaction_settings
+from compaction.errors import LostRaceError
+from compaction.models import CompactionRun, WorkerHeartbeat
+from compaction.runs import queue
+
+logger = logging.getLogger(__name__)
+Kind = WorkerHeartbeat.Kind
+HOST_CHARS = 100
+# Rows of processes that have been silent for so long are removed.
+FORGOTTEN_AFTER = timedelta(days=1)
+
+
+def beat(run: CompactionRun | None = None) -> None:
+    """Say that this process lives, and what it works on."""
+    now, pid, host = timezone.now(), os.getpid(), socket.gethostname()[:HOST_CHARS]
+    kind = _kind()
+    # A process that starts on the same machine with the same number goes on with the row.
+    key = uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}:{host}:{pid}")
+    told = {"beat_at": now, "run": run}
+    if WorkerHeartbeat.objects.filter(pk=key).update(**told):
+        return
+    row = WorkerHeartbeat(pk=key, kind=kind, host=host, pid=pid, started_at=now, **told)
+    WorkerHeartbeat.objects.bulk_create([row], ignore_conflicts=True)
+
+
+def forget_silent() -> int:
+    """Remove the rows of processes that fell silent long ago; return how many."""
+    silent = WorkerHeartbeat.objects.filter(beat_at__lt=timezone.now() - FORGOTTEN_AFTER)
+    return silent.delete()[0]
+
+
+def _kind() -> str:
+    if queue.is_worker():
+        return Kind.QUEUE.value
+    is_command = Path(sys.argv[0]).name in ("manage.py", "django-admin")
+    return (Kind.COMMAND if is_command else Kind.WEB).value
+
+
+@contextmanager
+def beating(lease: Lease, run: CompactionRun) -> Iterator[None]:
+    """Renew a run's lease and this process's row until the block ends.
+
+    A lease that is lost is not taken again: the worker's own next look finds it gone. Inside a
+    transaction (tests, callers with their own) nothing beats, as nobody else sees its rows.
+    """
+    if connection.in_atomic_block:
+        yield
+        return
+    beat(run)
+    done = threading.Event()
+    thread = threading.Thread(
+        target=_keep_beating, args=(lease, run, done), name="heartbeat", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        with suppress(Error):
+            beat()
+
+
+def _keep_beating(lease: Lease, run: CompactionRun, done: threading.Event) -> None:
+    while not done.wait(compaction_settings.heartbeat_seconds):
+        try:
+            lease.renew()
+            beat(run)
+        except LostRaceError:
+            return
+        except Error:
+            # The database may be back for the next beat; if not, the lease runs out, as it should.
+            logger.warning("Run %s could not give a sign of life.", run.pk, exc_info=True)
+        finally:
+            release_connection()

@@ -1,0 +1,357 @@
+"""The life of a run: requested, claimed, finished in one of four ways, cancelled, tried again.
+
+Every change of a run's status is in here. After failures, after a cancel and past a budget,
+automatic runs of a branch wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+
+from chatapp.database import again_if_cut
+from chatapp.models import Branch, Session
+from compaction.branches.leases import lock_state
+from compaction.conf import compaction_settings
+from compaction.engine.types import Outcome
+from compaction.errors import CompactionError, LostRaceError
+from compaction.events import event
+from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
+from compaction.runs import queue
+from compaction.selectors import ready_q, running_row
+from compaction.statistics.totals import ended
+from compaction.summaries.storing import Sizes
+
+logger = logging.getLogger(__name__)
+Status = CompactionRun.Status
+NO_ERROR = {"error_code": "", "error": ""}
+INSERT_ATTEMPTS = 3
+LONGEST_BACKOFF_SECONDS = 3600
+# Reasons of runs after a refusal: what was said so far; then tool results that were not seen, too.
+OVERFLOW, OVERFLOW_AGAIN = "overflow_retry", "overflow_again"
+# The reason of a run that stores the messages themselves: a request would leave them out.
+ARCHIVE = "archive"
+# The code of a run that found another one working on its branch.
+BUSY = "busy"
+
+
+def request_run(
+    *,
+    session: Session,
+    branch: Branch,
+    trigger: str,
+    reason: str,
+    profile: CompactionProfile,
+    background: bool,
+    instructions: str = "",
+    keep_last_n: int | None = None,
+    replaces: SessionSummary | None = None,
+    requested_by: Any = None,
+    restarts: int = 0,
+) -> CompactionRun:
+    """Return a queued run; a background one reaches the queue when the transaction commits.
+
+    A branch waits for one automatic run at most: where one is queued already, that one is returned.
+    """
+    run = _insert_or_find(
+        session=session,
+        branch=branch,
+        trigger=trigger,
+        reason=reason,
+        mode="background" if background else "inline",
+        profile=profile,
+        instructions=instructions,
+        keep_last_n=keep_last_n,
+        replaces=replaces,
+        requested_by=requested_by,
+        restarts=restarts,
+    )
+    if run.is_new:
+        row = run.row
+        event(
+            "run_requested",
+            session=session,
+            branch=branch,
+            run=row,
+            reason=reason,
+            trigger=str(trigger),
+            mode=row.mode,
+        )
+        if background:
+            queue.enqueue_run(row.pk)
+    return run.row
+
+
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    row: CompactionRun
+    is_new: bool
+
+
+def _insert_or_find(**columns: Any) -> _Requested:
+    """Insert a run, or find the automatic one that waits for the same branch.
+
+    The waiting one may be claimed between the two: then there is room for ours. An inline request
+    takes it over.
+    """
+    for _ in range(INSERT_ATTEMPTS - 1):
+        try:
+            return _insert(columns)
+        except IntegrityError:
+            waiting = waiting_run(columns["branch"])
+            if waiting is None or columns["trigger"] != waiting.trigger:
+                continue
+            if columns["mode"] == "background":
+                return _Requested(waiting, is_new=False)
+            if _take_over(waiting, columns):
+                return _Requested(waiting, is_new=True)
+    return _insert(columns)
+
+
+def _take_over(waiting: CompactionRun, columns: dict[str, Any]) -> bool:
+    """Have a request that cannot wait do what waits for the queue; whether nobody was quicker.
+
+    The run is then the request's own, with its reason, and waits for nothing any more.
+    """
+    own = {name: columns[name] for name in ("reason", "mode", "profile")}
+    changed = CompactionRun.objects.filter(pk=waiting.pk, status=Status.QUEUED).update(
+        **own, **NO_ERROR, waits_until=None
+    )
+    waiting.refresh_from_db()
+    return bool(changed)
+
+
+def waiting_run(branch: Branch) -> CompactionRun | None:
+    """Return the automatic run that waits for the branch, if there is one."""
+    return CompactionRun.objects.filter(
+        branch=branch, status=Status.QUEUED, trigger=CompactionRun.Trigger.PROACTIVE
+    ).first()
+
+
+def _insert(columns: dict[str, Any]) -> _Requested:
+    with transaction.atomic():
+        return _Requested(CompactionRun.objects.create(**columns), is_new=True)
+
+
+def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
+    """Return the run if this worker has it now.
+
+    None when it was claimed or cancelled before, or waits for something that has not come yet.
+    """
+    now = timezone.now()
+    claimed = CompactionRun.objects.filter(ready_q(now), pk=run_id, status=Status.QUEUED).update(
+        status=Status.RUNNING,
+        worker=worker,
+        started_at=now,
+        waits_until=None,
+        **NO_ERROR,
+    )
+    if not claimed:
+        return None
+    # A session may be deleted at this very moment, and its runs with it.
+    rows = CompactionRun.objects.select_related("session", "branch", "profile", "replaces")
+    return rows.filter(pk=run_id).first()
+
+
+def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "") -> bool:
+    """End a running run without a summary and return whether that was done.
+
+    One that ended meanwhile, or that another worker took over, stays as it is.
+    """
+    running = running_row(run)
+    columns = {"status": status, "error_code": code[:40], "error": sentence}
+    was_ours = again_if_cut(lambda: running.update(**columns, finished_at=timezone.now()))
+    reload(run)
+    if not was_ours:
+        return False
+    ended(run)
+    if status == Status.FAILED:
+        logger.warning("Run %s of session %s failed: %s", run.pk, run.session_id, code)
+    return True
+
+
+def reload(run: CompactionRun) -> None:
+    """Read the run again; one that was deleted with its session counts as cancelled."""
+    try:
+        run.refresh_from_db()
+    except CompactionRun.DoesNotExist:
+        run.status = Status.CANCELLED
+        run.error_code, run.error = "deleted", "The session was deleted while the run worked."
+
+
+def put_back(
+    run: CompactionRun, *, until: datetime | None = None, code: str = "", sentence: str = ""
+) -> None:
+    """Let a claimed run wait again.
+
+    Whoever holds its branch delivers it afterwards, or the sweep does when `until` has passed; code
+    and sentence tell operators what it waits for.
+    """
+    changes: dict[str, Any] = {"status": Status.QUEUED, "worker": None, "started_at": None}
+    changes |= {"waits_until": until, "error_code": code, "error": sentence}
+    rows = running_row(run)
+    try:
+        with transaction.atomic():
+            waits = rows.update(**changes)
+    except IntegrityError:
+        # Another automatic run was queued for the branch meanwhile: it does the same work.
+        finish(run, Status.SKIPPED, code=code or BUSY, sentence=sentence)
+        return
+    reload(run)
+    if waits:
+        event(
+            "run_waits",
+            session=run.session_id,
+            branch=run.branch_id,
+            run=run,
+            reason=run.reason,
+            code=code or BUSY,
+        )
+
+
+def interrupt_run_of(worker: uuid.UUID) -> bool:
+    """Mark a dead worker's running run as failed; return whether there was one."""
+    return interrupt_runs(CompactionRun.objects.filter(worker=worker))
+
+
+def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
+    """Mark those of the runs that say they work as failed; return whether there was one."""
+    found = False
+    for run in runs.filter(status=Status.RUNNING):
+        if running_row(run).update(
+            status=Status.FAILED,
+            error_code="interrupted",
+            error="The worker stopped in the middle of the run; nothing of it was stored. "
+            "A later run takes the same messages.",
+            finished_at=timezone.now(),
+        ):
+            found = True
+            # A session may be deleted at this very moment: then there is nothing to tell.
+            for stored in CompactionRun.objects.filter(pk=run.pk):
+                ended(stored)
+    return found
+
+
+def cancel_run(run: CompactionRun) -> CompactionRun:
+    """Cancel a run that has not finished; a working one stops before its next model call.
+
+    Automatic runs of the branch then wait for a while.
+
+    Raises CompactionError when it has finished.
+    """
+    unfinished = CompactionRun.objects.filter(pk=run.pk, status__in=[Status.QUEUED, Status.RUNNING])
+    with transaction.atomic():
+        lock_state(run.branch_id)
+        cancelled = unfinished.update(
+            status=Status.CANCELLED,
+            error_code="cancelled",
+            error="Somebody cancelled the run; nothing of it was stored.",
+            finished_at=timezone.now(),
+            waits_until=None,
+        )
+        reload(run)
+        if not cancelled:
+            status = run.get_status_display().lower()
+            raise CompactionError(f"The run has ended already ({status}).")
+        if run.trigger == CompactionRun.Trigger.PROACTIVE:
+            # The next message would start it again at once.
+            hold_off(run, timezone.now() + timedelta(seconds=compaction_settings.backoff_seconds))
+        ended(run)
+    return run
+
+
+def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0) -> CompactionRun:
+    """Return a new queued run for what a failed, skipped or cancelled one should have done.
+
+    It uses the profile as it is now: whoever mended it wants the mended one.
+    """
+    if not run.is_finished or run.status == Status.SUCCEEDED:
+        raise CompactionError("Only a run that failed, was skipped or cancelled can be run again.")
+    return request_run(
+        session=run.session,
+        branch=run.branch,
+        trigger=run.trigger,
+        reason=run.reason,
+        profile=_as_it_is_now(run.profile),
+        background=True,
+        instructions=run.instructions,
+        keep_last_n=run.keep_last_n,
+        replaces=run.replaces,
+        requested_by=requested_by,
+        restarts=restarts,
+    )
+
+
+def _as_it_is_now(profile: CompactionProfile) -> CompactionProfile:
+    """Return the current version of a profile; the old one where its name is gone."""
+    current = CompactionProfile.objects.filter(name=profile.name, is_current=True)
+    return current.first() or profile
+
+
+def succeed(
+    run: CompactionRun, outcome: Outcome, sizes: Sizes, *, saved: int | None = None
+) -> None:
+    """Mark the run as succeeded; raise LostRaceError where it is no longer this worker's.
+
+    `saved` tells the next request's gain where the sizes do not (statistics.totals.ended).
+    """
+    finished = running_row(run).update(
+        status=Status.SUCCEEDED,
+        finished_at=timezone.now(),
+        tokens_before=sizes.before,
+        tokens_after=sizes.after,
+        input_tokens=outcome.input_tokens,
+        output_tokens=outcome.output_tokens,
+        chunk_count=outcome.chunk_count,
+        max_depth=outcome.max_depth,
+        truncated=outcome.truncated,
+        cost=outcome.cost,
+    )
+    if not finished:
+        raise LostRaceError("The run was cancelled or taken over; nothing was stored.")
+    run.refresh_from_db()
+    ended(run, saved=saved)
+
+
+def note_failure(run: CompactionRun) -> None:
+    """Make automatic runs of the branch wait, twice as long after every failed automatic run.
+
+    What somebody tried by hand, perhaps with another profile, says nothing about the next trigger.
+    """
+    if run.trigger not in (CompactionRun.Trigger.PROACTIVE, CompactionRun.Trigger.OVERFLOW_RETRY):
+        return
+    states = CompactionState.objects.filter(pk=run.branch_id)
+    states.update(failures=F("failures") + 1)
+    failures = states.values_list("failures", flat=True).first() or 1
+    seconds = min(
+        LONGEST_BACKOFF_SECONDS, compaction_settings.backoff_seconds * 2 ** min(failures - 1, 12)
+    )
+    hold_off(run, timezone.now() + timedelta(seconds=seconds), failures=failures)
+
+
+def hold_off(run: CompactionRun, until: datetime, *, failures: int | None = None) -> None:
+    """Make automatic runs of the branch wait; the sweep looks again then, if nobody else does.
+
+    A longer pause is not made shorter.
+    """
+    shorter = Q(backoff_until__isnull=True) | Q(backoff_until__lt=until)
+    if CompactionState.objects.filter(shorter, pk=run.branch_id).update(
+        backoff_until=until, look_again_at=until
+    ):
+        event(
+            "held_off",
+            session=run.session_id,
+            branch=run.branch_id,
+            run=run,
+            reason=run.reason,
+            code=run.error_code,
+            seconds=(until - timezone.now()).total_seconds(),
+            failures=failures,
+        )

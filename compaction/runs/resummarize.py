@@ -1,0 +1,147 @@
+"""Re-summarising: a new summary over the same messages supersedes the old one, which stays."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from chatapp.context.assembly import text_tokens
+from chatapp.llm.registry import ModelConfig
+from chatapp.models import Session
+from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.snapshot import Situation, situation_of
+from compaction.conf import compaction_settings
+from compaction.convert import to_item
+from compaction.engine.strategies.bisect import estimate_calls
+from compaction.engine.strategies.prompts import PROMPT_VERSION
+from compaction.engine.types import Item
+from compaction.errors import CompactionError
+from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.runs import lifecycle
+from compaction.runs.worker import compact_branch
+from compaction.selectors import chain_of, continued_by
+from compaction.summaries.summarizer import summariser_name, summarising_model, summarizer_for
+
+Trigger = CompactionRun.Trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a run would do: nothing was called and nothing was written."""
+
+    messages: int
+    tokens: int
+    calls: int
+    cost: float
+    keep: int = 0
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the estimate by name."""
+        return asdict(self)
+
+
+def resummarize(
+    summary: SessionSummary,
+    *,
+    profile: CompactionProfile | None = None,
+    instructions: str = "",
+    background: bool = False,
+    requested_by: Any = None,
+) -> CompactionRun:
+    """Make a new version of an active summary; return the run, queued or finished.
+
+    Raises CompactionError for a summary that is not active.
+    """
+    if summary.status != SessionSummary.Status.ACTIVE:
+        raise CompactionError(
+            f"Only an active summary can be made again; this one is {summary.status}."
+        )
+    if not background:
+        return compact_branch(
+            session=summary.session,
+            branch=summary.branch,
+            trigger=Trigger.RESUMMARIZE,
+            reason="resummarize",
+            profile=profile,
+            instructions=instructions,
+            replaces=summary,
+            requested_by=requested_by,
+            seconds=compaction_settings.run_seconds,
+        )
+    situation = situation_of(summary.session, summary.branch, profile=profile)
+    return lifecycle.request_run(
+        session=summary.session,
+        branch=summary.branch,
+        trigger=Trigger.RESUMMARIZE,
+        reason="resummarize",
+        profile=situation.profile_row,
+        background=True,
+        instructions=instructions,
+        replaces=summary,
+        requested_by=requested_by,
+    )
+
+
+def summaries_to_redo(
+    session: Session, *, profile: CompactionProfile | None = None, force: bool = False
+) -> list[SessionSummary]:
+    """Return the active summaries of a session to make again, oldest first.
+
+    Those that a re-summarising made already with the same profile version, model, size,
+    temperature and prompts are left out, unless `force`: so a night's work that was broken off goes
+    on where it stopped.
+    """
+    situation = situation_of(session, profile=profile)
+    rows = reversed(chain_of(situation.branch))
+    return [row for row in rows if force or not _is_up_to_date(row, situation)]
+
+
+def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
+    profile = situation.profile
+    return (
+        row.trigger == Trigger.RESUMMARIZE
+        and row.profile_id == situation.profile_row.pk
+        and row.prompt_version == PROMPT_VERSION
+        and row.model == summariser_name(situation.session, profile)
+        and row.target_summary_tokens == profile.target_summary_tokens
+        and row.temperature == profile.temperature
+    )
+
+
+def estimate_redo(summary: SessionSummary, situation: Situation) -> Estimate:
+    """Return what making one summary again would read, call and cost."""
+    items = [to_item(link.message) for link in summary.links.select_related("message")]
+    items.sort(key=lambda item: item.position)
+    previous = "\n\n".join(row.summary_text for row in continued_by(summary))
+    return _estimate(situation, items, previous=previous)
+
+
+def estimate_compaction(situation: Situation) -> Estimate:
+    """Return what compacting a branch by hand would read, keep, call and cost."""
+    plan = plan_of(situation)
+    decision = decision_of(situation)
+    found = _estimate(situation, list(plan.summarise), previous=situation.previous_text)
+    return Estimate(
+        messages=found.messages,
+        tokens=found.tokens,
+        calls=found.calls,
+        cost=found.cost,
+        keep=len(plan.keep),
+        reason=decision.reason if decision else "",
+    )
+
+
+def _estimate(situation: Situation, items: list[Item], *, previous: str) -> Estimate:
+    model: ModelConfig = summarising_model(situation.session, situation.profile)
+    tokens = sum(item.tokens for item in items)
+    limit = summarizer_for(situation.session, situation.profile).input_limit(
+        situation.profile.target_summary_tokens
+    )
+    before = text_tokens(model, previous)
+    calls = estimate_calls(items, limit, situation.profile, previous_tokens=before) if items else 0
+    usage = {
+        "prompt_tokens": tokens + before,
+        "completion_tokens": calls * situation.profile.target_summary_tokens,
+    }
+    return Estimate(messages=len(items), tokens=tokens, calls=calls, cost=model.cost(usage))

@@ -1,0 +1,114 @@
+"""A branch's and a run's state in plain words and numbers, for API, pages and stream events."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from chatapp.llm.tokens import context_tokens, describe_counter
+from chatapp.models import POSITION_STEP, Message
+from chatapp.selectors import path_messages, path_q
+from compaction.branches.planning import decision_of, due_before_next_turn
+from compaction.branches.snapshot import Situation
+from compaction.engine.policy.triggers import distances
+from compaction.models import CompactionRun
+from compaction.runs.scheduling import is_worth_a_run
+from compaction.summaries.drafts import draft_id_of
+
+
+def run_summary(run: CompactionRun) -> dict[str, Any]:
+    """Return the few facts of a run that a waiting client wants to see."""
+    return {
+        "run": str(run.pk),
+        "status": run.status,
+        "reason": run.reason,
+        "tokens_before": run.tokens_before,
+        "tokens_after": run.tokens_after,
+        "error": run.error,
+    }
+
+
+def branch_facts(situation: Situation) -> dict[str, Any]:
+    """Return cursor, lease, pending, and which trigger comes next and how far away it is."""
+    state = situation.state
+    rules = sorted(distances(situation.profile, situation.whole_facts), key=_how_far)
+    return {
+        "branch": str(state.pk),
+        "profile": situation.profile_row.name,
+        "profile_version": situation.profile_row.version,
+        "cursor": state.cursor,
+        "last_consolidated_at": state.last_consolidated_at,
+        "is_consolidating": state.is_consolidating,
+        "lease_expires_at": state.lease_expires_at if state.is_consolidating else None,
+        "pending": state.pending,
+        "failures": state.failures,
+        "backoff_until": state.backoff_until if situation.backs_off else None,
+        "look_again_at": state.look_again_at,
+        "waiting": situation.waiting,
+        "draft": draft_id_of(situation) if situation.profile.publish_when_needed else None,
+        "due": _due(situation),
+        "triggers": rules,
+    }
+
+
+def _due(situation: Situation) -> str | None:
+    """Return the rule that is due; in the background, only one that leads to a run."""
+    decision = decision_of(situation)
+    if decision is None:
+        return None
+    waits = decision.mode == "background" and not is_worth_a_run(situation, decision)
+    return None if waits else decision.reason
+
+
+def last_consolidated(situation: Situation) -> dict[str, Any] | None:
+    """Return document 001's `last_consolidated`: kept as a place, told as id, index and place.
+
+    The index is the number of messages up to it. None before the first summary.
+    """
+    state = situation.state
+    if not state.cursor:
+        return None
+    last = path_messages(situation.branch, after=state.cursor - 1, through=state.cursor)
+    return {
+        "message": last.values_list("pk", flat=True).first(),
+        "index": state.covered_messages,
+        "sequence_id": Decimal(state.cursor) / POSITION_STEP,
+    }
+
+
+def _how_far(rule: dict[str, Any]) -> float:
+    """Return the part of the way that a rule has still to go, in whatever it counts."""
+    return float(rule["left"] / rule["limit"])
+
+
+def context_facts(situation: Situation) -> dict[str, Any]:
+    """Return what GET context/ adds to the account: how it is counted, what was reported, news."""
+    decision = due_before_next_turn(situation)
+    return {
+        "counted": describe_counter(situation.model.counter),
+        "reported_tokens": reported_tokens(situation),
+        "compacts_first": decision.reason if decision else None,
+        "branch": branch_facts(situation),
+    }
+
+
+def reported_tokens(situation: Situation) -> int | None:
+    """Return the context's size as the server last reported it; None after a newer compaction.
+
+    A report from before the newest compaction describes a request that is no longer sent (B13).
+    """
+    answer = (
+        Message.objects.filter(
+            path_q(situation.branch),
+            position__gt=situation.state.cursor,
+            role=Message.Role.ASSISTANT,
+            kind=Message.Kind.MESSAGE,
+            usage__isnull=False,
+        )
+        .order_by("-position")
+        .first()
+    )
+    since = situation.state.last_consolidated_at
+    if answer is None or (since is not None and answer.created_at < since):
+        return None
+    return context_tokens(answer.usage)

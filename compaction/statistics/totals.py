@@ -1,0 +1,88 @@
+"""Totals over all runs that ended: what monitoring reads, and the line that the log gets."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from compaction.events import event
+from compaction.models import CompactionRun, RunTotals
+
+
+def ended(run: CompactionRun, *, saved: int | None = None) -> None:
+    """Count a run that has just reached its final status, and log it, once that is committed.
+
+    To be called once a run, with the row as it is stored now, by whoever's conditional UPDATE ended
+    it. `saved` are the tokens by which the next request became smaller; without it the run's sizes
+    tell. What goes wrong here is logged and fails nobody: the runs themselves stay the truth.
+    Raises ValueError for a run that has not ended.
+    """
+    if not run.is_finished:
+        raise ValueError(f"Run {run.pk} is {run.status}: only what has ended is counted.")
+    seconds, tokens = _seconds(run), _tokens_saved(run) if saved is None else saved
+    kind = _kind(run)
+    # Read now: the caller may go on with the row.
+    told: dict[str, Any] = {
+        "session": run.session_id,
+        "branch": run.branch_id,
+        "run": run.pk,
+        **kind,
+        "trigger": str(run.trigger),
+        "seconds": seconds,
+        "model_calls": run.model_calls,
+        "tokens_before": run.tokens_before,
+        "tokens_after": run.tokens_after,
+        "input_tokens": run.input_tokens,
+        "output_tokens": run.output_tokens,
+        "code": run.error_code or None,
+    }
+
+    def tell() -> None:
+        event("run_ended", **told)
+        _add(kind, runs=1, seconds=seconds, tokens_saved=tokens)
+
+    transaction.on_commit(tell, robust=True)
+
+
+def published(run: CompactionRun) -> None:
+    """Count, once that is committed, what the draft of a finished run saves from now on."""
+    kind, tokens = _kind(run), _tokens_saved(run)
+    add = partial(_add, kind, runs=0, seconds=0.0, tokens_saved=tokens)
+    transaction.on_commit(add, robust=True)
+
+
+def _kind(run: CompactionRun) -> dict[str, str]:
+    return {"status": str(run.status), "reason": run.reason, "mode": run.mode}
+
+
+def _seconds(run: CompactionRun) -> float:
+    """Return how long the run worked; 0 for one that never started."""
+    if run.started_at is None or run.finished_at is None:
+        return 0.0
+    # Start and end may come from the clocks of two machines.
+    return max(0.0, (run.finished_at - run.started_at).total_seconds())
+
+
+def _tokens_saved(run: CompactionRun) -> int:
+    """Return by how much the next request became smaller."""
+    if run.status != CompactionRun.Status.SUCCEEDED:
+        return 0
+    if run.tokens_before is None or run.tokens_after is None:
+        return 0
+    return max(0, run.tokens_before - run.tokens_after)
+
+
+def _add(kind: dict[str, str], **amounts: float) -> None:
+    """Add to the totals of a kind; of two processes that add the first ones, both count."""
+    rows = RunTotals.objects.filter(**kind)
+    grown = {column: F(column) + amount for column, amount in amounts.items()}
+    if rows.update(**grown):
+        return
+    try:
+        with transaction.atomic():
+            RunTotals.objects.create(**kind, **amounts)
+    except IntegrityError:
+        rows.update(**grown)

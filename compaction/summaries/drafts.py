@@ -1,0 +1,158 @@
+"""Summaries that were made ahead of need: stored as drafts, published when a rule asks for them.
+
+A draft costs a model call when nobody waits, and publishing it none. It may be published as long as
+the messages that it was made from are exactly those that would be passed (DESIGN.md, rule 2).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+
+from chatapp.models import Message
+from chatapp.selectors import path_messages, without_rules
+from chatapp.transcript import lock_branches
+from compaction.branches.leases import Lease, held, soon
+from compaction.branches.snapshot import Situation
+from compaction.engine.types import Outcome
+from compaction.errors import BranchBusyError, LostRaceError
+from compaction.events import event
+from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.selectors import summaries_of
+from compaction.statistics.totals import published
+from compaction.summaries.storing import (
+    EndRun,
+    Sizes,
+    claim_state,
+    hold_positions,
+    moved_cursor,
+    previous_of,
+    write_placeholder,
+    write_summary,
+)
+
+Status = SessionSummary.Status
+
+
+def store_draft(
+    *,
+    situation: Situation,
+    run: CompactionRun,
+    lease: Lease,
+    outcome: Outcome,
+    sizes: Sizes,
+    end_run: EndRun,
+) -> SessionSummary:
+    """Store a summary that is not sent yet; the cursor stays.
+
+    Raises LostRaceError as store_summary does.
+    """
+    state = situation.state
+    with transaction.atomic():
+        ends = hold_positions(run, outcome)
+        claim_state(
+            lease,
+            cursor=state.cursor,
+            changes={"failures": 0, "backoff_until": None, "look_again_at": soon()},
+        )
+        _drafts(situation).update(status=Status.SUPERSEDED)
+        passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
+        draft = write_summary(
+            situation,
+            run,
+            outcome,
+            sizes,
+            ends=ends,
+            sources=without_rules(passed),
+            previous=previous_of(situation, outcome),
+            is_draft=True,
+        )
+        # A draft saves nothing before it is published.
+        end_run(outcome, sizes, saved=0)
+    return draft
+
+
+def has_draft(situation: Situation) -> bool:
+    """Whether a draft waits for the branch."""
+    return draft_id_of(situation) is not None
+
+
+def draft_id_of(situation: Situation) -> uuid.UUID | None:
+    """Return the id of the draft that waits for the branch."""
+    newest = _drafts(situation).order_by("-created_at")
+    return newest.values_list("pk", flat=True).first()
+
+
+def publish_draft(situation: Situation, *, lease: Lease | None = None) -> SessionSummary | None:
+    """Let the branch's draft count, without a model call; return it, or None.
+
+    One that no longer fits is superseded. Without a lease of the caller's own it is taken for the
+    moment; while a run works on the branch nothing happens.
+    """
+    if not has_draft(situation):
+        return None
+    try:
+        if lease is not None:
+            return _publish(situation, lease)
+        with held(situation.branch.pk) as own:
+            return _publish(situation, own)
+    except (BranchBusyError, LostRaceError):
+        return None
+
+
+def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
+    branch = situation.branch
+    with transaction.atomic():
+        lock_branches(branch.session_id)
+        state = CompactionState.objects.get(pk=branch.pk)
+        draft = _drafts(situation).order_by("-created_at").first()
+        if draft is None:
+            return None
+        passed = path_messages(branch, after=state.cursor, through=draft.covers_through)
+        last = _last_if_it_fits(situation, draft, state)
+        if last is None:
+            # Nothing of the state changes; whoever has lost the lease may write nothing.
+            claim_state(lease, cursor=state.cursor, changes={"pending": F("pending")})
+            _drafts(situation).update(status=Status.SUPERSEDED)
+            event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
+            return None
+        changes = moved_cursor(passed, last, messages=draft.message_count)
+        claim_state(lease, cursor=state.cursor, changes=changes)
+        _drafts(situation).filter(pk=draft.pk).update(status=Status.ACTIVE)
+        draft.status = Status.ACTIVE
+        write_placeholder(branch, draft)
+        if draft.run is not None:
+            published(draft.run)
+    event(
+        "draft_published",
+        session=branch.session_id,
+        branch=branch,
+        run=draft.run_id,
+        reason=draft.reason,
+        messages=draft.message_count,
+    )
+    return draft
+
+
+def _last_if_it_fits(
+    situation: Situation, draft: SessionSummary, state: CompactionState
+) -> Message | None:
+    """Return the last message that the draft covers, if it was made from exactly what stands there.
+
+    No summary may have been stored since, either: the draft would not continue it.
+    """
+    known = summaries_of(situation.branch).filter(covers_through__lte=state.cursor)
+    if known.filter(created_at__gt=draft.created_at).exists():
+        return None
+    rows = path_messages(situation.branch, after=state.cursor, through=draft.covers_through)
+    passed = list(without_rules(rows).values_list("pk", flat=True))
+    read = SessionSummaryMessage.objects.filter(summary=draft).values_list("message", flat=True)
+    if not passed or set(passed) != set(read):
+        return None
+    return Message.objects.only("position", "tokens_through").get(pk=passed[-1])
+
+
+def _drafts(situation: Situation) -> QuerySet[SessionSummary]:
+    return SessionSummary.objects.filter(branch=situation.branch, status=Status.DRAFT)

@@ -1,0 +1,132 @@
+"""Tool results cut in a replayed branch, and everything of ours that follows a replay."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from chatapp.models import Branch, Message
+from chatapp.selectors import path_messages
+from chatapp.transcript import Replay, point_placeholder, replay
+from compaction.branches.context_builder import Cut, cut_results, kept_of, limits_of, sizes_as_sent
+from compaction.branches.leases import ensure_state, held
+from compaction.branches.snapshot import Situation
+from compaction.engine.tool_results import is_oversized
+from compaction.models import CompactionState, SessionSummaryMessage
+from compaction.selectors import branch_summaries_of, chain_of
+
+LINK_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutResults:
+    """How many tool results were cut by how many characters; `branch` holds them, if any."""
+
+    results: int = 0
+    characters: int = 0
+    branch: Branch | None = None
+
+
+def is_oversized_now(situation: Situation, window: int | None) -> bool:
+    """Whether the tool results, as they were sent, are too large alone or together (B15.1)."""
+    _, kept = kept_of(situation)
+    single = limits_of(situation.profile).max_chars(window or situation.model.context_window)
+    sizes = list(sizes_as_sent(situation, kept).values())
+    return is_oversized(sizes, single=single, together=single)
+
+
+def cut_tool_results(situation: Situation, window: int | None) -> CutResults:
+    """Replay the active branch with its oversized tool results cut, and return what that saved.
+
+    Raises BranchBusyError while a run works on the branch, chatapp.transcript.writing.TranscriptError when the
+    conversation went on elsewhere.
+    """
+    contents, characters = _contents(situation, window)
+    if not contents:
+        return CutResults()
+    state = ensure_state(situation.branch)
+    with held(state.pk):
+        done = replay(situation.session, contents=contents)
+    return CutResults(results=len(contents), characters=characters, branch=done.new)
+
+
+def _contents(situation: Situation, window: int | None) -> tuple[dict[UUID, Any], int]:
+    """Return the new contents of the results that shrink, and the characters they lose."""
+    _, kept = kept_of(situation)
+    cuts = list(cut_results(situation, kept, Cut(results_together=True, window=window)))
+    lost = sum(one.before - one.after for one in cuts)
+    return {one.row.pk: one.content for one in cuts}, lost
+
+
+def follow_replay(replayed: Replay) -> None:
+    """Give the new branch a state, and copies of the summaries that cover replayed messages.
+
+    Positions stay, so cursors and coverage do; a summary that ends before the fork holds for the
+    new branch as it is.
+    """
+    old, new = replayed.old, replayed.new
+    old_state = ensure_state(old)
+    copies = _copy_summaries(replayed, through=old_state.cursor)
+    _point_placeholders(replayed, copies)
+    last = path_messages(new, through=old_state.cursor).order_by("-position").first()
+    CompactionState.objects.create(
+        branch=new,
+        profile=old_state.profile,
+        cursor=old_state.cursor,
+        covered_messages=old_state.covered_messages,
+        covered_tokens=last.tokens_through if last else 0,
+        last_consolidated_at=old_state.last_consolidated_at,
+        failures=old_state.failures,
+        backoff_until=old_state.backoff_until,
+    )
+
+
+def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
+    """Copy the summaries up to the cursor that the new branch does not share; {old id: new id}.
+
+    A fork and its parent may both have summarised a stretch: only what counts is copied. Summaries
+    of branches that were left stand anywhere.
+    """
+    shared = {summary.pk for summary in chain_of(replayed.new, through=through)}
+    shared |= set(branch_summaries_of(replayed.new).values_list("pk", flat=True))
+    counting = [*reversed(chain_of(replayed.old, through=through))]
+    copies: dict[UUID, UUID] = {}
+    for summary in [*counting, *branch_summaries_of(replayed.old)]:
+        if summary.pk in shared:
+            continue
+        old_id = summary.pk
+        summary.pk = copies[old_id] = uuid.uuid4()
+        summary._state.adding = True
+        summary.branch = replayed.new
+        summary.first_message_id = _mapped(replayed.ids, summary.first_message_id)
+        summary.last_message_id = _mapped(replayed.ids, summary.last_message_id)
+        summary.previous_id = _mapped(copies, summary.previous_id)
+        summary.save(force_insert=True)
+        _copy_links(old_id, summary.pk, replayed.ids)
+    return copies
+
+
+def _mapped(ids: Mapping[UUID, UUID], old: UUID | None) -> UUID | None:
+    return None if old is None else ids.get(old, old)
+
+
+def _copy_links(old: UUID, new: UUID, ids: Mapping[UUID, UUID]) -> None:
+    linked = SessionSummaryMessage.objects.filter(summary=old).values_list("message", flat=True)
+    links = [
+        SessionSummaryMessage(summary_id=new, message_id=ids.get(message, message))
+        for message in linked
+    ]
+    SessionSummaryMessage.objects.bulk_create(links, batch_size=LINK_BATCH)
+
+
+def _point_placeholders(replayed: Replay, copies: Mapping[UUID, UUID]) -> None:
+    """Have the replayed placeholders name the summaries of their own branch."""
+    rows = Message.objects.filter(branch=replayed.new, kind=Message.Kind.PLACEHOLDER)
+    by_name = {str(old): str(new) for old, new in copies.items()}
+    for row in rows:
+        new = by_name.get(row.metadata.get("summary_id", ""))
+        if new is not None:
+            point_placeholder(row, new)

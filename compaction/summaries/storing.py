@@ -1,0 +1,379 @@
+"""Three layers in one transaction: summary, links, placeholder; with them cursor, state and run.
+
+Everything is checked again inside it by compare and set: who holds the lease, where the cursor
+stands, whether the run still runs. A lost race writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.db import connection, transaction
+from django.db.models import F, QuerySet, UUIDField, Value
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from chatapp.models import Branch, Message
+from chatapp.selectors import path_messages, without_rules
+from chatapp.transcript import insert_between, lock_branches
+from chatapp.transcript.writing import Draft
+from compaction.branches.leases import Lease, soon
+from compaction.branches.snapshot import Situation
+from compaction.engine.parameters import Profile
+from compaction.engine.strategies.actions import collect_actions
+from compaction.engine.strategies.prompts import (
+    PROMPT_VERSION,
+    main_language,
+    spoken_text,
+    system_prompt,
+)
+from compaction.engine.types import Outcome, SummaryRequest
+from compaction.errors import LostRaceError
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.summaries.summarizer import summariser_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Tokens of summaries and history in the next request, before and after; of the new text."""
+
+    before: int
+    after: int
+    summary: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The rows of the first and the last message that the summariser received."""
+
+    first: Message
+    last: Message
+
+
+def hold_positions(run: CompactionRun, outcome: Outcome) -> Ends:
+    """Keep the session's positions where they are until the transaction ends.
+
+    Another branch's summary may have renumbered them while this one was being written. Branches are
+    locked before states, here and in the transcript, so that two workers never wait for each other.
+    """
+    lock_branches(run.session_id)
+    ends = outcome.items[0].id, outcome.items[-1].id
+    first, last = (Message._meta.pk.to_python(end) for end in ends)
+    found = Message.objects.only("position", "tokens_through", "created_at")
+    rows = found.in_bulk([first, last])
+    if not {first, last} <= rows.keys() or rows[last].position != outcome.items[-1].position:
+        raise LostRaceError(
+            "The session's positions were renumbered while the summary was being written; "
+            "nothing was stored."
+        )
+    return Ends(first=rows[first], last=rows[last])
+
+
+def claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
+    """Change the branch's state, if the lease holds it and the cursor stands where it stood."""
+    held = CompactionState.objects.filter(
+        pk=lease.branch_id,
+        lease_owner=lease.owner,
+        lease_expires_at__gt=Now(),
+        cursor=cursor,
+    ).update(**changes)
+    if not held:
+        raise LostRaceError(
+            "The branch changed hands or its cursor moved while the summary was being written; "
+            "nothing was stored."
+        )
+
+
+def link_sources(
+    summary: SessionSummary, sources: QuerySet[Message], *, received: Iterable[Any]
+) -> None:
+    """Link a summary to the messages of a query: exactly those that the summariser received.
+
+    One INSERT … SELECT, so that no row travels through Python. Then the links themselves are held
+    against `received`, the ids of what was read as the database gave them (convert.read_items): a
+    message that came in meanwhile, or that was pinned or unpinned into or out of the stretch, means
+    LostRaceError, and nothing is stored (DESIGN.md, rule 2). Call it in the transaction that holds
+    the session's positions.
+
+    In the order of the ids, the indexes of the links and the look-ups of the messages go from page
+    to page and do not jump: ten thousand take a third of the time.
+    """
+    pairs = sources.order_by("pk").values_list(Value(summary.pk, output_field=UUIDField()), "pk")
+    select, parameters = pairs.query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO session_summary_messages (summary_id, message_id) " + select, parameters
+        )
+        cursor.execute(
+            "SELECT message_id FROM session_summary_messages WHERE summary_id = %s",
+            [SessionSummary._meta.pk.get_db_prep_value(summary.pk, connection)],
+        )
+        linked = {message_id for (message_id,) in cursor}
+    if linked != set(received):
+        raise LostRaceError(
+            "The messages that the summariser received are not those that stand there now: "
+            "something came in, or was pinned or unpinned, while the summary was being written; "
+            "nothing was stored."
+        )
+
+
+ALGORITHM, ARCHIVE_ALGORITHM = "bisect_v1", "archive_v1"
+# What stands in the place of a model's name where none was asked.
+ARCHIVE_WRITER = "archive"
+Status = SessionSummary.Status
+PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
+
+
+class EndRun(Protocol):
+    """Marks the run as succeeded in the transaction that stores; raises LostRaceError.
+
+    `saved` is by how much the next request gets smaller, where the sizes do not tell.
+    """
+
+    def __call__(self, outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None: ...
+
+
+def store_summary(
+    *,
+    situation: Situation,
+    run: CompactionRun,
+    lease: Lease,
+    outcome: Outcome,
+    sizes: Sizes,
+    end_run: EndRun,
+) -> SessionSummary:
+    """Write a new summary over the outcome's items and move the cursor behind them.
+
+    Raises LostRaceError when lease, cursor or run changed meanwhile; then nothing is written.
+    """
+    state = situation.state
+    with transaction.atomic():
+        ends = hold_positions(run, outcome)
+        passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
+        # Links are checked below: what was passed is what was received, and the rules between.
+        claim_state(
+            lease,
+            cursor=state.cursor,
+            changes=moved_cursor(passed, ends.last, messages=len(outcome.items))
+            | _failures_left(situation, outcome),
+        )
+        summary = write_summary(
+            situation,
+            run,
+            outcome,
+            sizes,
+            ends=ends,
+            sources=without_rules(passed),
+            previous=previous_of(situation, outcome),
+        )
+        end_run(outcome, sizes)
+    return summary
+
+
+def store_new_version(
+    *,
+    situation: Situation,
+    run: CompactionRun,
+    lease: Lease,
+    outcome: Outcome,
+    sizes: Sizes,
+    end_run: EndRun,
+    old: SessionSummary,
+    previous: SessionSummary | None,
+) -> SessionSummary:
+    """Write a new summary over the old one's messages and supersede it; the cursor stays."""
+    with transaction.atomic():
+        ends = hold_positions(run, outcome)
+        claim_state(lease, cursor=situation.state.cursor, changes={"pending": F("pending")})
+        replaced = SessionSummary.objects.filter(
+            pk=old.pk, status=SessionSummary.Status.ACTIVE
+        ).update(status=SessionSummary.Status.SUPERSEDED)
+        if not replaced:
+            raise LostRaceError("The summary is no longer active; somebody else replaced it.")
+        # A draft continues what was in force when it was made.
+        drafts = SessionSummary.objects.filter(branch=old.branch_id, status=Status.DRAFT)
+        drafts.update(status=Status.SUPERSEDED)
+        summary = write_summary(
+            situation,
+            run,
+            outcome,
+            sizes,
+            ends=ends,
+            sources=Message.objects.filter(summary_links__summary=old),
+            previous=previous,
+            old=old,
+        )
+        end_run(outcome, sizes, saved=max(0, old.summary_tokens - summary.summary_tokens))
+    return summary
+
+
+def write_summary(
+    situation: Situation,
+    run: CompactionRun,
+    outcome: Outcome,
+    sizes: Sizes,
+    *,
+    ends: Ends,
+    sources: QuerySet[Message],
+    previous: SessionSummary | None,
+    old: SessionSummary | None = None,
+    is_draft: bool = False,
+) -> SessionSummary:
+    """Write summary, links and placeholder; `old` is the version that the new one supersedes.
+
+    A draft has no placeholder yet and is not sent.
+
+    `sources` finds the outcome's messages again, so that the database can link them by itself.
+    """
+    actions = collect_actions(outcome.items)
+    summary = SessionSummary.objects.create(
+        session_id=run.session_id,
+        branch_id=run.branch_id,
+        summary_text=outcome.text,
+        message_count=len(outcome.items),
+        approx_tokens=outcome.input_tokens,
+        metadata=_metadata(run, outcome),
+        status=Status.DRAFT if is_draft else Status.ACTIVE,
+        trigger=run.trigger,
+        reason=run.reason,
+        truncated=outcome.truncated,
+        archived=outcome.is_archive,
+        compression_ratio=outcome.compression_ratio,
+        previous=previous,
+        supersedes=old,
+        summary_tokens=sizes.summary,
+        tokens_before=sizes.before,
+        tokens_after=sizes.after,
+        cost=outcome.cost,
+        files_read=list(actions.files_read),
+        files_modified=list(actions.files_modified),
+        instructions=run.instructions,
+        run=run,
+        profile=run.profile,
+        **_covered(ends, old),
+        **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
+    )
+    link_sources(summary, sources, received=(item.id for item in outcome.items))
+    if not is_draft:
+        write_placeholder(situation.branch, summary)
+    return summary
+
+
+def _failures_left(situation: Situation, outcome: Outcome) -> dict[str, int]:
+    """Return how many failures still count: after an archive one more leads to the next archive.
+
+    So the summariser is tried again once, with a small batch, and its success clears them.
+    """
+    if not outcome.is_archive or not situation.profile.archive_after_failures:
+        return {}
+    most = situation.profile.archive_after_failures - 1
+    return {"failures": min(most, situation.state.failures)}
+
+
+def _covered(ends: Ends, old: SessionSummary | None) -> dict[str, Any]:
+    """Return the columns that say what is covered: a new version covers what the old one did."""
+    first, last = ends.first, ends.last
+    return {
+        "first_message": first,
+        "last_message": last,
+        "first_message_created_at": first.created_at,
+        "last_message_created_at": last.created_at,
+        "covers_from": old.covers_from if old else first.position,
+        "covers_through": old.covers_through if old else last.position,
+    }
+
+
+def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> dict[str, Any]:
+    """Return the state's columns when the cursor moves over `messages` and the rules between.
+
+    They are added to what is counted by then: a message may have been put before the cursor while
+    the summary was being written.
+    """
+    rules = passed.filter(pinned=True, role=Message.Role.SYSTEM).count()
+    return {
+        "cursor": last.position,
+        "covered_messages": F("covered_messages") + messages + rules,
+        "covered_tokens": last.tokens_through,
+        "last_consolidated_at": timezone.now(),
+        "failures": 0,
+        "backoff_until": None,
+        # Should this worker die before it looks for what is left, the sweep does.
+        "look_again_at": soon(),
+    }
+
+
+def previous_of(situation: Situation, outcome: Outcome) -> SessionSummary | None:
+    """Return the row that a new one continues: what it names is not sent beside it (an archive)."""
+    found = situation.newest if outcome.is_archive else situation.continued
+    return found[-1] if found else None
+
+
+def _continues(situation: Situation, old: SessionSummary | None) -> bool:
+    """Whether a first summary row carries an old placeholder's text on."""
+    return old is None and bool(situation.previous_text)
+
+
+def _asked(
+    situation: Situation, run: CompactionRun, outcome: Outcome, *, continues: bool
+) -> dict[str, Any]:
+    """Return the columns that say who was asked for the summary, and how."""
+    profile = situation.profile
+    if outcome.is_archive:
+        return {"model": ARCHIVE_WRITER, "keep_last_n": _kept_by_count(profile, run)}
+    spoken = spoken_text(SummaryRequest(kind="chunk", items=outcome.items))
+    return {
+        "summary_prompt": system_prompt(
+            "chunk",
+            target_tokens=profile.target_summary_tokens,
+            language=main_language(spoken),
+            previous=continues,
+        ),
+        "prompt_version": PROMPT_VERSION,
+        "model": summariser_name(situation.session, profile),
+        "temperature": profile.temperature,
+        "target_summary_tokens": profile.target_summary_tokens,
+        "keep_last_n": _kept_by_count(profile, run),
+    }
+
+
+def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
+    """Return how many messages were to be kept; the setting where the cut counted tokens."""
+    return (profile.tail or profile.keep_last_n) if run.keep_last_n is None else run.keep_last_n
+
+
+def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+    """Return the document's metadata (3.1), and the leaves and halvings apart from the merges."""
+    return {
+        "algorithm": ARCHIVE_ALGORITHM if outcome.is_archive else ALGORITHM,
+        "trigger": run.trigger,
+        "chunk_count": outcome.chunk_count,
+        "max_depth": outcome.max_depth,
+        "truncated": outcome.truncated,
+        "compression_ratio": round(outcome.compression_ratio, 4),
+        "input_tokens": outcome.input_tokens,
+        "output_tokens": outcome.output_tokens,
+        "leaf_count": outcome.leaf_count,
+        "split_depth": outcome.split_depth,
+    }
+
+
+def write_placeholder(branch: Branch, summary: SessionSummary) -> None:
+    """Write the row that marks where the summary stands: behind the last message it covers."""
+    insert_between(
+        branch,
+        after=summary.covers_through,
+        draft=Draft(
+            wire={"role": "assistant", "content": PLACEHOLDER_NOTICE},
+            kind=Message.Kind.PLACEHOLDER,
+            summary=summary.summary_text,
+            metadata=summary.metadata
+            | {
+                "type": "session_summary",
+                "summary_id": str(summary.pk),
+                "keepLastN": summary.keep_last_n,
+                "summary_timestamp": round(summary.created_at.timestamp() * 1000),
+            },
+        ),
+    )
