@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from rest_framework.throttling import SimpleRateThrottle
 
-from chatapp.conf import chatapp_settings
+from chatapp.conf import ChatappSettings, chatapp_settings
 from chatapp.context.backend import context_backend
 from chatapp.health import unknown_part
 from chatapp.llm.registry import ModelConfig, all_models
@@ -115,17 +115,6 @@ def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
 
 
 LEAST_WORDING_CHARS = 6
-_AT_LEAST_ONE = (
-    "TURN_SECONDS",
-    "MODEL_TIMEOUT_SECONDS",
-    "REQUEST_THREADS",
-    "STREAM_THREADS",
-    "HEARTBEAT_SECONDS",
-    "MAX_MESSAGE_CHARS",
-    "MAX_MESSAGES_PER_REQUEST",
-    "MAX_BODY_BYTES",
-    "MAX_IMPORT_BYTES",
-)
 
 
 @register(Tags.compatibility)
@@ -134,7 +123,11 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
     models = _models()
     if isinstance(models, Exception):
         return []  # check_models says what is wrong
-    numbers = {name: getattr(chatapp_settings, name.lower()) for name in _AT_LEAST_ONE}
+    numbers = {
+        declared.name.upper(): getattr(chatapp_settings, declared.name)
+        for declared in ChatappSettings.declarations()
+        if declared.minimum is not None
+    }
     for model in models.values():
         numbers[f"CONTEXT_WINDOW of model {model.alias!r}"] = model.context_window
         numbers[f"MAX_OUTPUT of model {model.alias!r}"] = model.max_output

@@ -1,39 +1,39 @@
 """All settings, read from the environment; every default works on a laptop without a network.
 
-README.md has the table of variables. A variable NAME may also be given as NAME_FILE: the path of a
-file that holds the value, as container platforms mount secrets.
+`chatapp/conf.py` declares them with their defaults; docs/settings.md has the table of variables.
 """
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from csp.constants import NONE, SELF
+from django.utils.module_loading import import_string
 
-from chatapp.environment import Environment
-from chatapp.log_settings import logging_settings
+from chatapp.conf import (
+    BASE_DIR,
+    ChatappSettings,
+    ModelSettings,
+    ServerSettings,
+    local_secret_key,
+    logging_settings,
+    on_sqlite,
+)
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-env = Environment()  # type: ignore[no-untyped-call]
+server = ServerSettings.from_environment()
+model_server = ModelSettings.from_environment()
 
 # Where everything that is not code lives: database, static files, encodings, sockets.
-DATA_DIR = env.folder("PALIMPSEST_DATA_DIR", default=BASE_DIR / "var")
+DATA_DIR = server.data_dir
 
-DEBUG = env.bool("DEBUG", default=False)
+DEBUG = server.debug
 
 # Commands of a laptop or of a build get a key of their own for as long as they run or from the data
 # folder; a server that users reach must be given one (chatapp.E001 says so).
-SECRET_KEY = env.str("SECRET_KEY", default="")
-SECRET_KEY_IS_GENERATED = not SECRET_KEY
-if SECRET_KEY_IS_GENERATED:
-    from chatapp.secret import local_secret_key
+SECRET_KEY_IS_GENERATED = not server.secret_key
+SECRET_KEY = server.secret_key or local_secret_key(DATA_DIR)
+SECRET_KEY_FALLBACKS = list(server.secret_key_fallbacks)
 
-    SECRET_KEY = local_secret_key(DATA_DIR)
-SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
-
-ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
-CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+ALLOWED_HOSTS = list(server.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(server.csrf_trusted_origins)
 
 INSTALLED_APPS = [
     "chatapp.site.OperatorsAdminConfig",
@@ -87,10 +87,8 @@ TEMPLATES = [
 
 # --- database -------------------------------------------------------------------------------------
 
-DATABASES = {
-    "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'palimpsest.sqlite3'}")
-}
-_on_sqlite = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
+DATABASES = {"default": server.database}
+_on_sqlite = on_sqlite(server.database)
 if _on_sqlite:
     # Two processes that read and then write need IMMEDIATE, or one of them fails at once.
     DATABASES["default"]["OPTIONS"] = {
@@ -103,13 +101,13 @@ elif DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
 # Requests are answered by threads that come back (chatapp/handler.py), so a connection can be kept.
 # Opening one takes longer than a request's queries. A server's connections are few: not by default.
-DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60 if _on_sqlite else 0)
+DATABASES["default"]["CONN_MAX_AGE"] = server.conn_max_age
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = not _on_sqlite
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- cache and queue ------------------------------------------------------------------------------
 
-REDIS_URL = env.str("REDIS_URL", default="")
+REDIS_URL = server.redis_url
 if REDIS_URL:
     CACHES = {
         "default": {
@@ -127,14 +125,13 @@ else:
         }
     }
 
-QUEUE_TIMEOUT_SECONDS = env.int("QUEUE_TIMEOUT_SECONDS", default=600)
 Q_CLUSTER = {
-    "name": env.str("QUEUE_NAME", default="palimpsest"),
-    "workers": env.int("QUEUE_WORKERS", default=2),
-    "timeout": QUEUE_TIMEOUT_SECONDS,
+    "name": server.queue_name,
+    "workers": server.queue_workers,
+    "timeout": server.queue_timeout_seconds,
     # The retry clock starts when a task enters the cluster's own queue, so it must be long enough
     # that no task runs twice; queue_limit and bulk keep that queue as short as it can be.
-    "retry": env.int("QUEUE_RETRY_SECONDS", default=3 * QUEUE_TIMEOUT_SECONDS),
+    "retry": server.queue_retry_seconds,
     "queue_limit": 1,
     "bulk": 1,
     # Our run rows hold state and retries; the queue delivers once and forgets.
@@ -150,7 +147,7 @@ Q_CLUSTER = {
 # --- web ------------------------------------------------------------------------------------------
 
 LANGUAGE_CODE = "en-us"
-TIME_ZONE = env.str("TIME_ZONE", default="UTC")
+TIME_ZONE = server.time_zone
 USE_I18N = True
 USE_TZ = True
 
@@ -174,16 +171,16 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-HTTPS = env.bool("HTTPS", default=False)
-SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=HTTPS)
+HTTPS = server.https
+SECURE_SSL_REDIRECT = server.secure_ssl_redirect
 # A load balancer asks over plain HTTP.
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^health/$"]
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
-SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if HTTPS else 0)
+SECURE_HSTS_SECONDS = server.secure_hsts_seconds
 SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS
 SECURE_HSTS_PRELOAD = HTTPS
-if env.bool("BEHIND_PROXY", default=False):
+if server.behind_proxy:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 X_FRAME_OPTIONS = "DENY"
 
@@ -211,7 +208,7 @@ REST_FRAMEWORK = {
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "chatapp.api.exceptions.problem_response",
-    "DEFAULT_THROTTLE_RATES": {"turns": env.str("TURN_RATE", default="") or None},
+    "DEFAULT_THROTTLE_RATES": {"turns": server.turn_rate or None},
     "PAGE_SIZE": 50,
 }
 
@@ -236,100 +233,43 @@ SPECTACULAR_SETTINGS = {
 
 # --- the product ----------------------------------------------------------------------------------
 
-_openai_wanted = bool(
-    env.str("OPENAI_API_KEY", default="") or env.str("OPENAI_BASE_URL", default="")
-)
+_openai_wanted = bool(model_server.openai_api_key or model_server.openai_base_url)
 _embedded = {
     "BACKEND": "chatapp.llm.embedded.EmbeddedModel",
     "NAME": "embedded",
-    "CONTEXT_WINDOW": env.int("EMBEDDED_CONTEXT_WINDOW", default=8192),
+    "CONTEXT_WINDOW": model_server.embedded_context_window,
     "MAX_OUTPUT": 1024,
     "ENCODING": "o200k_base",
 }
 _openai = {
     "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
-    "NAME": env.str("OPENAI_MODEL", default="gpt-4o-mini"),
-    "CONTEXT_WINDOW": env.int("OPENAI_CONTEXT_WINDOW", default=128_000),
-    "MAX_OUTPUT": env.int("OPENAI_MAX_OUTPUT", default=4096),
-    "ENCODING": env.str("OPENAI_ENCODING", default=""),
-    "API_KEY": env.str("OPENAI_API_KEY", default=""),
-    "BASE_URL": env.str("OPENAI_BASE_URL", default=""),
-    "SINGLE_LEADING_SYSTEM": env.bool("OPENAI_SINGLE_LEADING_SYSTEM", default=False),
-    "KEEPS_RESPONSES": env.bool("OPENAI_KEEPS_RESPONSES", default=False),
+    "NAME": model_server.openai_model,
+    "CONTEXT_WINDOW": model_server.openai_context_window,
+    "MAX_OUTPUT": model_server.openai_max_output,
+    "ENCODING": model_server.openai_encoding,
+    "API_KEY": model_server.openai_api_key,
+    "BASE_URL": model_server.openai_base_url,
+    "SINGLE_LEADING_SYSTEM": model_server.openai_single_leading_system,
+    "KEEPS_RESPONSES": model_server.openai_keeps_responses,
     "PRICES": {
-        "INPUT": env.float("OPENAI_PRICE_INPUT", default=0.0),
-        "CACHED": env.float("OPENAI_PRICE_CACHED", default=0.0),
-        "OUTPUT": env.float("OPENAI_PRICE_OUTPUT", default=0.0),
+        "INPUT": model_server.openai_price_input,
+        "CACHED": model_server.openai_price_cached,
+        "OUTPUT": model_server.openai_price_output,
     },
 }
 
-MAX_IMPORT_BYTES = env.int("MAX_IMPORT_BYTES", default=50_000_000)
-MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", default=20_000_000)
-
-CHATAPP = {
+CHATAPP = ChatappSettings.from_environment().as_mapping() | {
     "MODELS": {"default": _openai if _openai_wanted else _embedded, "embedded": _embedded},
     "CONTEXT": {"BACKEND": "compaction.backend.CompactionBackend", "OPTIONS": {}},
-    "TOKEN_COUNTER": env.str("TOKEN_COUNTER", default="auto"),
     "ENCODINGS_DIR": DATA_DIR / "encodings",
-    "MAX_MESSAGE_CHARS": env.int("MAX_MESSAGE_CHARS", default=2_000_000),
-    "MAX_MESSAGES_PER_REQUEST": env.int("MAX_MESSAGES_PER_REQUEST", default=500),
-    "MAX_IMPORT_BYTES": MAX_IMPORT_BYTES,
-    "MAX_BODY_BYTES": MAX_BODY_BYTES,
-    "TURN_SECONDS": env.int("TURN_SECONDS", default=300),
-    "MODEL_TIMEOUT_SECONDS": env.int("MODEL_TIMEOUT_SECONDS", default=120),
-    "REQUEST_THREADS": env.int("REQUEST_THREADS", default=64),
-    "STREAM_THREADS": env.int("STREAM_THREADS", default=32),
-    "HEARTBEAT_SECONDS": env.int("HEARTBEAT_SECONDS", default=15),
-    "OVERFLOW_WORDINGS": tuple(env.list("OVERFLOW_WORDINGS", default=[])),
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = max(MAX_BODY_BYTES, MAX_IMPORT_BYTES)
+DATA_UPLOAD_MAX_MEMORY_SIZE = max(CHATAPP["MAX_BODY_BYTES"], CHATAPP["MAX_IMPORT_BYTES"])
 
 # The model's file for `manage.py local_model`.
-LOCAL_MODEL_GGUF = env.str("LOCAL_MODEL_GGUF", default="")
+LOCAL_MODEL_GGUF = model_server.local_model_gguf
 
-COMPACTION = {
-    "DEFAULT_PROFILE": env.str("COMPACTION_PROFILE", default="bisect"),
-    "LEASE_SECONDS": env.int("COMPACTION_LEASE_SECONDS", default=90),
-    "RUN_SECONDS": env.int("COMPACTION_RUN_SECONDS", default=480),
-    "INLINE_SECONDS": env.int("COMPACTION_INLINE_SECONDS", default=120),
-    "QUEUED_RUN_SECONDS": env.int("COMPACTION_QUEUED_RUN_SECONDS", default=120),
-    "BACKOFF_SECONDS": env.int("COMPACTION_BACKOFF_SECONDS", default=60),
-    "MAX_RUN_ATTEMPTS": env.int("COMPACTION_MAX_RUN_ATTEMPTS", default=3),
-    "STORED_RESULT_CHARS": env.int("COMPACTION_STORED_RESULT_CHARS", default=400_000),
-    "HEARTBEAT_SECONDS": env.int("COMPACTION_HEARTBEAT_SECONDS", default=15),
-    "SESSION_CALLS_PER_HOUR": env.int("COMPACTION_SESSION_CALLS_PER_HOUR", default=400),
-    "SESSION_TOKENS_PER_HOUR": env.int("COMPACTION_SESSION_TOKENS_PER_HOUR", default=4_000_000),
-    "OWNER_CALLS_PER_HOUR": env.int("COMPACTION_OWNER_CALLS_PER_HOUR", default=2_000),
-    "OWNER_TOKENS_PER_HOUR": env.int("COMPACTION_OWNER_TOKENS_PER_HOUR", default=20_000_000),
-    "BREAKER_FAILURES": env.int("COMPACTION_BREAKER_FAILURES", default=5),
-    "BREAKER_SECONDS": env.int("COMPACTION_BREAKER_SECONDS", default=60),
-    # Variables of the documents keep their names; what is set overrides the preset `bisect` (002)
-    # or `sliding_window` (001).
-    "ENVIRONMENT": {
-        name: env.str(name)
-        for name in (
-            "DYNAMIC_SUMMARY_ENABLED",
-            "SUMMARY_MESSAGE_LIMIT",
-            "SUMMARY_MAX_CONTEXT_TOKENS",
-            "SUMMARY_KEEP_LAST_N",
-            "SUMMARY_TARGET_TOKENS",
-            "SUMMARY_MERGE_TARGET_TOKENS",
-            "SUMMARY_TEMPERATURE",
-            "SUMMARY_COOLDOWN_SECONDS",
-            "SUMMARY_BISECT_ENABLED",
-            "SUMMARY_BISECT_MAX_DEPTH",
-            "SUMMARY_BISECT_MIN_MESSAGES",
-            "SUMMARY_RETRY_ON_CONTEXT_OVERFLOW",
-            "HISTORY_LIMIT",
-            "CONTEXT_SIZE",
-            "TAIL_KEEP_SIZE",
-            "COMPRESSION_WINDOW_SIZE",
-            "COMPRESSION_COOLDOWN_SEC",
-            "COMPRESSION_HARD_LIMIT",
-        )
-        if name in os.environ or f"{name}_FILE" in os.environ
-    },
-}
+# By its path, as everything of the other app here: this one imports nothing of it.
+COMPACTION = import_string("compaction.conf.compaction_from_environment")()
 
 # --- watching -------------------------------------------------------------------------------------
 
@@ -339,10 +279,10 @@ READINESS_PARTS = {
     "broker": "compaction.monitoring.health.broker",
     "queue": "compaction.monitoring.health.queue",
 }
-READYZ_PARTS = [name.strip() for name in env.list("READYZ_PARTS", default=list(READINESS_PARTS))]
+READYZ_PARTS = list(READINESS_PARTS if server.readyz_parts is None else server.readyz_parts)
 
 # Who may read /metrics without being logged in; empty: nobody.
-METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+METRICS_TOKEN = server.metrics_token
 
-LOG_FORMAT = env.str("LOG_FORMAT", default="line").strip().lower()
-LOGGING = logging_settings(line_format=LOG_FORMAT, level=env.level("LOG_LEVEL", default="INFO"))
+LOG_FORMAT = server.log_format
+LOGGING = logging_settings(line_format=LOG_FORMAT, level=server.log_level)

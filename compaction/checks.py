@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connection
 
-from compaction.conf import compaction_settings
+from compaction.conf import CompactionSettings, compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 from compaction.models import CompactionProfile
 from compaction.profiles import FALLBACK
@@ -18,23 +18,6 @@ from compaction.profiles import FALLBACK
 BEATS_IN_A_LEASE = 3
 # A year; and more than anybody counts in an hour.
 MOST_SECONDS, MOST = 31_536_000, 10**12
-
-MINIMUMS = {
-    "LEASE_SECONDS": 1,
-    "RUN_SECONDS": 1,
-    "INLINE_SECONDS": 1,
-    "QUEUED_RUN_SECONDS": 1,
-    "BACKOFF_SECONDS": 0,
-    "MAX_RUN_ATTEMPTS": 1,
-    "STORED_RESULT_CHARS": 0,
-    "HEARTBEAT_SECONDS": 1,
-    "SESSION_CALLS_PER_HOUR": 0,
-    "SESSION_TOKENS_PER_HOUR": 0,
-    "OWNER_CALLS_PER_HOUR": 0,
-    "OWNER_TOKENS_PER_HOUR": 0,
-    "BREAKER_FAILURES": 1,
-    "BREAKER_SECONDS": 1,
-}
 
 
 @register(Tags.compatibility)
@@ -103,16 +86,16 @@ def check_times(**kwargs: Any) -> list[CheckMessage]:
 def check_limits(**kwargs: Any) -> list[CheckMessage]:
     """Times and counts outside their limits would stop all work, never end it, or be no time."""
     found: list[CheckMessage] = []
-    for name, least in MINIMUMS.items():
-        value = getattr(compaction_settings, name.lower())
-        most = MOST_SECONDS if name.endswith("_SECONDS") else MOST
-        if least <= value <= most:
+    for declared in CompactionSettings.declarations():
+        value, least = getattr(compaction_settings, declared.name), declared.minimum
+        most = MOST_SECONDS if declared.unit == "seconds" else MOST
+        if least is None or least <= value <= most:
             continue
         limit = f"the least that works is {least}" if value < least else f"the most is {most}"
         found.append(
             Error(
-                f"COMPACTION['{name}'] is {value}; {limit}.",
-                hint=f"Set COMPACTION_{name} to a value from {least} to {most}, or leave it out.",
+                f"COMPACTION['{declared.name.upper()}'] is {value}; {limit}.",
+                hint=f"Set {declared.variable} to a value from {least} to {most}, or leave it out.",
                 id="compaction.E006",
             )
         )

@@ -1,54 +1,126 @@
-"""`compaction_settings`: the COMPACTION setting, checked and frozen."""
+"""`compaction_settings`: the COMPACTION setting, declared once, checked and frozen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.signals import setting_changed
 
-from chatapp.conf import LazySettings
+from chatapp.environment import SettingsGroup, lazy_settings, setting, texts_of
+from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
 from compaction.engine.registry import REGISTRIES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionSettings:
-    """COMPACTION with its defaults; names are the setting's keys in lower case.
+class CompactionSettings(SettingsGroup):
+    """COMPACTION with its defaults.
 
     A lease outlives some heartbeats, a run's budget is shorter than the queue's time-out
-    (compaction.E003 and E002 check it). Budgets of an hour limit the model calls of summarising; 0
-    means no limit. So many failed calls of a model in a row open its breaker for
-    `breaker_seconds`. `strategies`, `cuts`, `triggers` and `renderings` are plug-ins: a name and the
-    dotted path of what it stands for (compaction.engine.protocols). `environment` holds the variables of documents 001 and
-    002 that are set.
+    (compaction.E003 and E002 check it).
     """
 
-    default_profile: str = "bisect"
-    lease_seconds: int = 90
-    run_seconds: int = 480
-    inline_seconds: int = 120
-    queued_run_seconds: int = 120
-    backoff_seconds: int = 60
-    max_run_attempts: int = 3
-    stored_result_chars: int = 400_000
-    heartbeat_seconds: int = 15
-    session_calls_per_hour: int = 400
-    session_tokens_per_hour: int = 4_000_000
-    owner_calls_per_hour: int = 2_000
-    owner_tokens_per_hour: int = 20_000_000
-    breaker_failures: int = 5
-    breaker_seconds: int = 60
-    environment: Mapping[str, str] = field(default_factory=dict)
-    strategies: Mapping[str, str] = field(default_factory=dict)
-    cuts: Mapping[str, str] = field(default_factory=dict)
-    triggers: Mapping[str, str] = field(default_factory=dict)
-    renderings: Mapping[str, str] = field(default_factory=dict)
+    variable_prefix: ClassVar[str] = "COMPACTION_"
+
+    default_profile: str = setting(
+        "bisect",
+        "The profile where none is marked as default.",
+        variable="COMPACTION_PROFILE",
+    )
+    lease_seconds: int = setting(
+        90,
+        "A branch is free again this long after its worker fell silent.",
+        unit="seconds",
+        minimum=1,
+    )
+    heartbeat_seconds: int = setting(
+        15,
+        "A working worker renews its lease and its sign of life this often.",
+        unit="seconds",
+        minimum=1,
+    )
+    run_seconds: int = setting(
+        480,
+        "Time budget of a run in the queue; below the queue's time-out.",
+        unit="seconds",
+        minimum=1,
+    )
+    inline_seconds: int = setting(
+        120, "Time budget of a compaction that a user waits for.", unit="seconds", minimum=1
+    )
+    queued_run_seconds: int = setting(
+        120,
+        "A run that waited this long with an empty queue is queued again.",
+        unit="seconds",
+        minimum=1,
+    )
+    backoff_seconds: int = setting(
+        60,
+        "Pause after a failed run, doubled with every further one, up to an hour.",
+        unit="seconds",
+        minimum=0,
+    )
+    max_run_attempts: int = setting(
+        3, "How often a run whose workers die is tried before it is given up.", minimum=1
+    )
+    stored_result_chars: int = setting(
+        400_000,
+        "Longer tool results are stored cut, the whole text beside them; `0` stores all in one.",
+        unit="characters",
+        minimum=0,
+    )
+    session_calls_per_hour: int = setting(
+        400,
+        "Most model calls of summarising one session within an hour; one that is repeated after a "
+        "429 or 5xx counts once; `0`: no limit.",
+        unit="calls",
+        minimum=0,
+    )
+    session_tokens_per_hour: int = setting(
+        4_000_000, "Most tokens of those calls, in and out.", unit="tokens", minimum=0
+    )
+    owner_calls_per_hour: int = setting(
+        2_000, "The same for all sessions of one owner.", unit="calls", minimum=0
+    )
+    owner_tokens_per_hour: int = setting(
+        20_000_000, "The same for all sessions of one owner.", unit="tokens", minimum=0
+    )
+    breaker_failures: int = setting(
+        5,
+        "After so many failed summarising calls in a row a model is left alone.",
+        minimum=1,
+    )
+    breaker_seconds: int = setting(
+        60,
+        "For this long, doubled when the call that tries again fails, up to an hour.",
+        unit="seconds",
+        minimum=1,
+    )
+    environment: Mapping[str, str] = setting(
+        dict,
+        "The variables that override parameters of a preset, as they are set.",
+        variable=None,
+    )
+    strategies: Mapping[str, str] = setting(
+        dict, "Strategies of plug-ins: name and dotted path.", variable=None
+    )
+    cuts: Mapping[str, str] = setting(
+        dict, "Cuts of plug-ins: name and dotted path.", variable=None
+    )
+    triggers: Mapping[str, str] = setting(
+        dict, "Triggers of plug-ins: name and dotted path.", variable=None
+    )
+    renderings: Mapping[str, str] = setting(
+        dict, "Renderings of plug-ins: name and dotted path.", variable=None
+    )
 
 
-compaction_settings: LazySettings[CompactionSettings] = LazySettings(
-    "COMPACTION", CompactionSettings
-)
+compaction_settings = lazy_settings("COMPACTION", CompactionSettings)
+
+
+def compaction_from_environment() -> dict[str, Any]:
+    """Return the value of COMPACTION as the environment sets it."""
+    variables = texts_of(ENVIRONMENT | WINDOW_ENVIRONMENT)
+    return CompactionSettings.from_environment().as_mapping() | {"ENVIRONMENT": variables}
 
 
 def use_plugins(*, setting: str = "COMPACTION", **kwargs: Any) -> None:

@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, one_row
@@ -55,7 +56,7 @@ class BranchAdmin(ReadOnlyAdmin):
     @admin.display(description="Forked at")
     def forked_at(self, branch: Branch) -> str:
         """Return where it leaves its parent."""
-        return cells.place(branch.fork_position)
+        return formatting.place(branch.fork_position)
 
     @admin.display(description="Replayed as")
     def replayed_as(self, branch: Branch) -> SafeString | str:
@@ -66,17 +67,17 @@ class BranchAdmin(ReadOnlyAdmin):
     @admin.display(description="Last position")
     def head(self, branch: Branch) -> str:
         """Return where its newest message stands."""
-        return cells.place(branch.head_position)
+        return formatting.place(branch.head_position)
 
     @admin.display(description="Messages")
     def messages(self, branch: Branch) -> str:
         """Return the messages along the path; a stored sum."""
-        return cells.number(branch.message_count)
+        return formatting.number(branch.message_count)
 
     @admin.display(description="Tokens")
     def tokens(self, branch: Branch) -> str:
         """Return the tokens along the path; a stored sum."""
-        return cells.number(branch.token_total)
+        return formatting.number(branch.token_total)
 
     def links_for(self, request: HttpRequest, obj: Branch) -> list[Link]:
         """Return the ways to its own messages, its placeholders and its children."""

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from chatapp.models import POSITION_STEP
+from chatapp.formatting import number, shortened
 
 SHOWN_CHARS = 200_000
 PREVIEW_CHARS = 120
@@ -40,32 +40,9 @@ def row_link(row: Model | None, label: Any = None) -> SafeString | str:
     return link(row if label is None else label, change_url(type(row), row.pk))
 
 
-def shortened(text: str, most: int = 60) -> str:
-    """Return a name that fits a cell."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def session_link(session: Model) -> SafeString | str:
     """Return a link to a session by its title, which may be long."""
     return row_link(session, shortened(str(session)))
-
-
-def short_id(pk: Any) -> str:
-    """Return the beginning of an id, enough to search for it."""
-    return str(pk)[:8]
-
-
-def number(value: float | None) -> str:
-    """Return a number with thousands separated; a dash for none."""
-    return "—" if value is None else f"{value:,}"
-
-
-def place(position: int | None) -> str:
-    """Return a position in steps, without zeros behind: 3, or 3.5 between the third and fourth."""
-    if position is None:
-        return "—"
-    whole, part = divmod(position, POSITION_STEP)
-    return f"{whole}.{part:06d}".rstrip("0").rstrip(".") if part else str(whole)
 
 
 def preview(text: str | None, *, cut_at: int = PREVIEW_CHARS) -> SafeString | str:

@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from chatapp.admin import cells
+from chatapp import formatting
 from chatapp.admin.parts import Link, Section
 from chatapp.admin.wide_list import WideList
 from chatapp.llm.registry import ModelConfig, all_models
@@ -91,7 +91,7 @@ class LessonAdmin(WideList):
     @admin.display(description="Learnt")
     def window_learnt(self, lesson: Lesson) -> str:
         """Return the tokens that the server takes; a dash where it taught nothing."""
-        return cells.number(lesson.context_window)
+        return formatting.number(lesson.context_window)
 
     @admin.display(description="Set")
     def window_set(self, lesson: Lesson) -> str:
@@ -106,7 +106,7 @@ class LessonAdmin(WideList):
     @admin.display(description="Learnt")
     def answer_learnt(self, lesson: Lesson) -> str:
         """Return the longest answer the server gives."""
-        return cells.number(lesson.max_output)
+        return formatting.number(lesson.max_output)
 
     @admin.display(description="Set")
     def answer_set(self, lesson: Lesson) -> str:
@@ -173,10 +173,10 @@ def _beside(learnt: int | None, configured: str) -> str:
     """Return both in one cell; a dash where nothing was learnt."""
     if learnt is None:
         return "—"
-    return f"{cells.number(learnt)} (set: {configured})"
+    return f"{formatting.number(learnt)} (set: {configured})"
 
 
 def _each(lesson: Lesson, value: Callable[[ModelConfig], int]) -> str:
     """Return what each model says; once where all say the same."""
     values = sorted({value(model) for model in models_of(lesson)})
-    return ", ".join(cells.number(each) for each in values) or "—"
+    return ", ".join(formatting.number(each) for each in values) or "—"

@@ -11,6 +11,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Left
 from django.http import HttpRequest
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import CreatedSince, one_row
@@ -120,12 +121,12 @@ class MessageAdmin(ReadOnlyAdmin):
     @admin.display(description="Id")
     def short_id(self, message: Message) -> str:
         """Return the id's beginning."""
-        return cells.short_id(message.pk)
+        return formatting.short_id(message.pk)
 
     @admin.display(description="Position", ordering="position")
     def position_shown(self, message: Message) -> str:
         """Return the place in the branch, in steps."""
-        return cells.place(message.position)
+        return formatting.place(message.position)
 
     @admin.display(description="Role")
     def role_shown(self, message: Message) -> str:
@@ -154,7 +155,7 @@ class MessageAdmin(ReadOnlyAdmin):
     @admin.display(description="Tokens")
     def token_count(self, message: Message) -> str:
         """Return the tokens, counted once when it was stored."""
-        return cells.number(message.tokens)
+        return formatting.number(message.tokens)
 
     @admin.display(description="Pinned")
     def pin(self, message: Message) -> str:
@@ -164,7 +165,7 @@ class MessageAdmin(ReadOnlyAdmin):
     @admin.display(description="Tokens along the path")
     def tokens_along_path(self, message: Message) -> str:
         """Return the sum up to and including this message."""
-        return cells.number(message.tokens_through)
+        return formatting.number(message.tokens_through)
 
     @admin.display(description="Position")
     def sequence(self, message: Message) -> str:
@@ -246,7 +247,7 @@ class MessageAdmin(ReadOnlyAdmin):
             key = UUID(str(repeated))
         except ValueError:
             return str(repeated)
-        words = f"the message {cells.short_id(key)} of the branch that was replayed"
+        words = f"the message {formatting.short_id(key)} of the branch that was replayed"
         return cells.link(words, cells.change_url(Message, key))
 
     def get_sections(self, request: HttpRequest, obj: Message) -> tuple[Section, ...]:

@@ -14,6 +14,7 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.message import MessageAdmin
 from chatapp.admin.parts import Link, Panel
@@ -116,10 +117,10 @@ def _shown(row: Any, fate: Fate) -> dict[str, Any]:
     called = row.first_call or ""
     tool = row.result_of or (f"calls {called[:60]}" if called else "")
     return {
-        "place": cells.row_link(row, cells.place(row.position)),
+        "place": cells.row_link(row, formatting.place(row.position)),
         "role": "—" if is_placeholder else row.get_role_display(),
         "tool": tool,
         "text": cells.preview(text) if text or not tool else "",
-        "tokens": "" if is_placeholder else cells.number(row.tokens),
+        "tokens": "" if is_placeholder else formatting.number(row.tokens),
         "fate": fate,
     }

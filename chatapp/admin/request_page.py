@@ -14,6 +14,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.path_page import place_url
@@ -104,7 +105,7 @@ class RequestPage(ReadOnlyAdmin):
                 "opts": self.opts,
                 "media": self.media,
                 "session": session,
-                "session_name": cells.shortened(str(session)),
+                "session_name": formatting.shortened(str(session)),
             },
         )
 
@@ -195,10 +196,10 @@ class _View:
             number=index + 1,
             role=message["role"] if message["role"] in ROLES else "other",
             origin=self._origin(index),
-            tokens=cells.number(count_message(message, self.counter)),
+            tokens=formatting.number(count_message(message, self.counter)),
             text=cells.stored_text(text) if text else "",
             preview=cells.preview(text[: cells.PREVIEW_CHARS]),
-            size=cells.number(len(text)),
+            size=formatting.number(len(text)),
             more=more,
             is_open=len(text) <= OPEN_CHARS,
         )

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.db.models import CASCADE, Q, QuerySet
 from django.http import HttpRequest
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.base import sessions_named
 from chatapp.admin.filters import CreatedSince, ModelAlias, choices_titled, hex_range
@@ -95,19 +96,19 @@ class SessionAdmin(TimelineOfSession):
     @admin.display(description="Title")
     def name(self, session: Session) -> str:
         """Return the title, or the id's beginning."""
-        return cells.shortened(str(session), 100)
+        return formatting.shortened(str(session), 100)
 
     @admin.display(description="Messages")
     def messages(self, session: Session) -> str:
         """Return the active branch's messages; a stored sum."""
         branch = session.active_branch
-        return cells.number(branch.message_count if branch else None)
+        return formatting.number(branch.message_count if branch else None)
 
     @admin.display(description="Tokens")
     def tokens(self, session: Session) -> str:
         """Return the active branch's tokens; a stored sum."""
         branch = session.active_branch
-        return cells.number(branch.token_total if branch else None)
+        return formatting.number(branch.token_total if branch else None)
 
     @admin.display(description="Tokens are")
     def token_counting(self, session: Session) -> str:
@@ -168,9 +169,9 @@ def branch_table(branches: QuerySet[Branch] | list[Branch], session: Session) ->
             (
                 cells.row_link(branch),
                 "yes" if branch.pk == session.active_branch_id else "",
-                cells.place(branch.fork_position),
-                cells.number(branch.message_count),
-                cells.number(branch.token_total),
+                formatting.place(branch.fork_position),
+                formatting.number(branch.message_count),
+                formatting.number(branch.token_total),
                 cells.link("its own messages", messages_url(branch.pk)),
             )
             for branch in shown

@@ -11,11 +11,12 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Section
 from chatapp.admin.wide_list import WideList
+from chatapp.formatting import when
 from compaction.admin.acting import for_each
-from compaction.admin.words import when
 from compaction.limits.circuit_breaker import close
 from compaction.models import ModelBreaker
 
@@ -114,7 +115,7 @@ class ModelBreakerAdmin(WideList):
     @admin.display(description="Failures in a row")
     def failures_shown(self, breaker: ModelBreaker) -> str:
         """Return how many calls have failed since the last answer."""
-        return cells.number(breaker.failures)
+        return formatting.number(breaker.failures)
 
     @admin.display(description="Opened")
     def opened_at_shown(self, breaker: ModelBreaker) -> str:

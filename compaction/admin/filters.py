@@ -9,9 +9,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from compaction.admin.words import INTERRUPTED, REASONS, SUMMARY_STATUSES
 from compaction.models import CompactionRun, SessionSummary
 from compaction.statistics.ratios import RATIO_BINS, bin_q
+from compaction.vocabulary import INTERRUPTED, REASONS, SUMMARY_STATUSES
 
 # Groups of states, as the front page counts them.
 FAILURES = "failures"

@@ -8,16 +8,17 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.filters import one_row
 from chatapp.admin.parts import Link, Panel, Section, Table
 from chatapp.admin.wide_list import WideList
+from chatapp.formatting import clock
 from chatapp.models import Session
 from compaction.admin.acting import REFUSALS
 from compaction.admin.filters import Activity
 from compaction.admin.session.state_panel import state_panel
 from compaction.admin.tables import run_table
-from compaction.admin.words import clock
 from compaction.branches.snapshot import situation_of
 from compaction.models import CompactionRun, CompactionState
 
@@ -100,7 +101,7 @@ class CompactionStateAdmin(WideList):
     @admin.display(description="Up to position")
     def reach(self, state: CompactionState) -> str:
         """Return the cursor."""
-        return cells.place(state.cursor)
+        return formatting.place(state.cursor)
 
     @admin.display(description="Summarised")
     def covered(self, state: CompactionState) -> str:

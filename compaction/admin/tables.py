@@ -9,9 +9,11 @@ from django.db.models.functions import Left
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Link, Table
-from compaction.admin import words
+from compaction import vocabulary
+from compaction.admin import badges
 from compaction.models import (
     CompactionRun,
     CompactionStep,
@@ -49,12 +51,12 @@ def run_table(title: str, runs: Iterable[CompactionRun], *, more: Link | None = 
         columns=("Run", "Status", "Reason", "Model calls", "Tokens", "Created", "Error"),
         rows=[
             (
-                cells.row_link(run, cells.short_id(run.pk)),
-                words.run_status(run),
-                words.reason_words(run.reason),
+                cells.row_link(run, formatting.short_id(run.pk)),
+                badges.run_status(run),
+                vocabulary.reason_words(run.reason),
                 run.model_calls,
-                words.before_after(run.tokens_before, run.tokens_after),
-                words.when(run.created_at),
+                formatting.before_after(run.tokens_before, run.tokens_after),
+                formatting.when(run.created_at),
                 run.error,
             )
             for run in runs
@@ -72,13 +74,13 @@ def summary_table(
         columns=("Summary", "Status", "Reason", "Messages", "Covers through", "Tokens", "Ratio"),
         rows=[
             (
-                cells.row_link(summary, cells.short_id(summary.pk)),
-                words.summary_status(summary),
-                words.reason_words(summary.reason),
-                cells.number(summary.message_count),
-                cells.place(summary.covers_through),
-                words.before_after(summary.tokens_before, summary.tokens_after),
-                words.percent(summary.compression_ratio),
+                cells.row_link(summary, formatting.short_id(summary.pk)),
+                badges.summary_status(summary),
+                vocabulary.reason_words(summary.reason),
+                formatting.number(summary.message_count),
+                formatting.place(summary.covers_through),
+                formatting.before_after(summary.tokens_before, summary.tokens_after),
+                formatting.percent(summary.compression_ratio),
             )
             for summary in summaries.defer(*LONG_SUMMARY)
         ],
@@ -107,9 +109,9 @@ def source_table(summary: SessionSummary) -> Table:
         + (f" The first {SOURCES_SHOWN} of them:" if more else ""),
         rows=[
             (
-                cells.row_link(row.message, cells.place(row.message.position)),
+                cells.row_link(row.message, formatting.place(row.message.position)),
                 row.message.get_role_display(),
-                cells.number(row.message.tokens),
+                formatting.number(row.message.tokens),
                 cells.preview(getattr(row, "start", None)),
             )
             for row in rows[:SOURCES_SHOWN]
@@ -139,10 +141,10 @@ def step_table(run: CompactionRun) -> Table:
                 cells.row_link(step, indented(step)),
                 step.depth,
                 message_range(step),
-                cells.number(step.input_tokens),
-                cells.number(step.output_tokens),
+                formatting.number(step.input_tokens),
+                formatting.number(step.output_tokens),
                 outcome(step),
-                words.step_seconds(step),
+                vocabulary.step_seconds(step),
                 step.error,
             )
             for step in rows[:STEPS_SHOWN]
@@ -160,21 +162,21 @@ def indented(step: CompactionStep) -> SafeString:
 
 def message_range(step: CompactionStep) -> SafeString | str:
     """Return the first and last message of a step, by position; a merge has read two texts."""
-    if step.kind == words.MERGE:
+    if step.kind == vocabulary.MERGE:
         return f"{step.message_count:,} texts"
     if step.first_message is None or step.last_message is None:
         return f"{step.message_count:,}"
     return format_html(
         "{} – {} ({})",
-        cells.row_link(step.first_message, cells.place(step.first_message.position)),
-        cells.row_link(step.last_message, cells.place(step.last_message.position)),
-        cells.number(step.message_count),
+        cells.row_link(step.first_message, formatting.place(step.first_message.position)),
+        cells.row_link(step.last_message, formatting.place(step.last_message.position)),
+        formatting.number(step.message_count),
     )
 
 
 def outcome(step: CompactionStep) -> SafeString:
     """Return how a step ended; a text shortened without a call is told apart."""
-    if words.is_forced(step):
+    if vocabulary.is_forced(step):
         return cells.badge("Shortened", "busy")
     tones = {"ok": "good", "overflow": "busy"}
     return cells.badge(step.get_outcome_display(), tones.get(step.outcome, "bad"))

@@ -9,12 +9,13 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.filters import hex_range
 from chatapp.admin.parts import Link, Section
 from chatapp.admin.wide_list import WideList
+from chatapp.formatting import when
 from compaction.admin.silence import is_silent, silent_at_work
-from compaction.admin.words import when
 from compaction.models import CompactionRun, WorkerHeartbeat
 
 # The list has room for so much of a host's name; the worker's page has all of it.
@@ -90,7 +91,7 @@ class WorkerHeartbeatAdmin(WideList):
     @admin.display(description="Host")
     def host_start(self, worker: WorkerHeartbeat) -> str:
         """Return the machine's name, which may be long."""
-        return cells.shortened(worker.host, HOST_CHARS)
+        return formatting.shortened(worker.host, HOST_CHARS)
 
     @admin.display(description="Works on")
     def works_on(self, worker: WorkerHeartbeat) -> SafeString | str:
@@ -98,7 +99,7 @@ class WorkerHeartbeatAdmin(WideList):
         if worker.run_id is None:
             return "—"
         url = cells.change_url(CompactionRun, worker.run_id)
-        return cells.link(f"Run {cells.short_id(worker.run_id)}", url)
+        return cells.link(f"Run {formatting.short_id(worker.run_id)}", url)
 
     @admin.display(description="Known since")
     def started_at_shown(self, worker: WorkerHeartbeat) -> str:

@@ -10,7 +10,7 @@ from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 from compaction.conf import compaction_settings

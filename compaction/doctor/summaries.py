@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, Max, Min, Q
 
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.models import Branch, Message, Session
 from compaction.doctor.findings import NOTHING, Finding, Line, Severity
 from compaction.doctor.repair import part_overlapping, take_back

@@ -24,7 +24,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 
 from chatapp.llm.tokens import count_message
-from chatapp.management.terminal import counted
+from chatapp.management.console import counted
 from chatapp.messages.pairing import answers
 from chatapp.models import Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of, path_messages, segments_q

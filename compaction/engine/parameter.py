@@ -1,4 +1,4 @@
-"""One parameter of a profile: its default, its limits, and what it is about."""
+"""One parameter of a profile: its default, its limits, what it is about, and its variable."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ from dataclasses import field
 from typing import Any
 
 
-def parameter(default: Any, text: str, *, unit: str = "", group: str = "", **limits: Any) -> Any:
+def parameter(
+    default: Any,
+    text: str,
+    *,
+    unit: str = "",
+    group: str = "",
+    variable: str = "",
+    preset: str = "bisect",
+    **limits: Any,
+) -> Any:
     """Return a dataclass field.
 
     `limits` are minimum and maximum, choices, or the registry whose
     names are the choices.
+
+    `variable` names the environment variable that overrides the parameter in `preset`.
     """
-    return field(default=default, metadata={"help": text, "unit": unit, "group": group, **limits})
+    facts = {"help": text, "unit": unit, "group": group, "variable": variable, "preset": preset}
+    return field(default=default, metadata=facts | limits)

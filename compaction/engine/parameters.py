@@ -32,7 +32,10 @@ class Profile(WindowParameters):
     """All parameters with the defaults of preset `bisect` (document 002; spec 1.1)."""
 
     enabled: bool = parameter(
-        True, "Compaction as a whole; off means that everything is sent.", group="when"
+        True,
+        "Compaction as a whole; off means that everything is sent.",
+        group="when",
+        variable="DYNAMIC_SUMMARY_ENABLED",
     )
     message_limit: int = parameter(
         40,
@@ -41,6 +44,7 @@ class Profile(WindowParameters):
         group="when",
         minimum=0,
         maximum=100_000,
+        variable="SUMMARY_MESSAGE_LIMIT",
     )
     max_context_tokens: int = parameter(
         6000,
@@ -49,6 +53,7 @@ class Profile(WindowParameters):
         group="when",
         minimum=0,
         maximum=100_000_000,
+        variable="SUMMARY_MAX_CONTEXT_TOKENS",
     )
     window_trigger: bool = parameter(
         False, "Compact when the next request would not leave the reserve free.", group="when"
@@ -68,6 +73,7 @@ class Profile(WindowParameters):
         group="when",
         minimum=0,
         maximum=86_400,
+        variable="SUMMARY_COOLDOWN_SECONDS",
     )
     cut: str = parameter(
         "last_n",
@@ -83,6 +89,7 @@ class Profile(WindowParameters):
         group="cut",
         minimum=0,
         maximum=10_000,
+        variable="SUMMARY_KEEP_LAST_N",
     )
     keep_recent_tokens: int = parameter(
         20_000,
@@ -115,6 +122,7 @@ class Profile(WindowParameters):
         group="summariser",
         minimum=16,
         maximum=100_000,
+        variable="SUMMARY_TARGET_TOKENS",
     )
     merge_target_tokens: int = parameter(
         0,
@@ -123,6 +131,7 @@ class Profile(WindowParameters):
         group="summariser",
         minimum=0,
         maximum=100_000,
+        variable="SUMMARY_MERGE_TARGET_TOKENS",
     )
     temperature: float | None = parameter(
         0.2,
@@ -130,12 +139,22 @@ class Profile(WindowParameters):
         group="summariser",
         minimum=0.0,
         maximum=2.0,
+        variable="SUMMARY_TEMPERATURE",
     )
     bisect_enabled: bool = parameter(
-        True, "Halve an input that is too large and merge the two summaries.", group="bisect"
+        True,
+        "Halve an input that is too large and merge the two summaries.",
+        group="bisect",
+        variable="SUMMARY_BISECT_ENABLED",
     )
     bisect_max_depth: int = parameter(
-        6, "How often an input may be halved.", unit="levels", group="bisect", minimum=0, maximum=20
+        6,
+        "How often an input may be halved.",
+        unit="levels",
+        group="bisect",
+        minimum=0,
+        maximum=20,
+        variable="SUMMARY_BISECT_MAX_DEPTH",
     )
     bisect_min_messages: int = parameter(
         # The document allows 1, with which a merge halves itself without end (1.12 D18).
@@ -145,6 +164,7 @@ class Profile(WindowParameters):
         group="bisect",
         minimum=2,
         maximum=1000,
+        variable="SUMMARY_BISECT_MIN_MESSAGES",
     )
     planned_split: bool = parameter(
         False, "Halve at once what clearly exceeds the summariser's known window.", group="bisect"
@@ -163,6 +183,7 @@ class Profile(WindowParameters):
         "After a request that was refused as too large, climb the ladder: compact everything but "
         "the question, cut tool results, send fewer messages.",
         group="recovery",
+        variable="SUMMARY_RETRY_ON_CONTEXT_OVERFLOW",
     )
     max_overflow_compaction_attempts: int = parameter(
         3,
@@ -240,6 +261,7 @@ class Profile(WindowParameters):
         group="sending",
         minimum=0,
         maximum=100_000,
+        variable="HISTORY_LIMIT",
     )
 
     @property

@@ -37,30 +37,19 @@ PRESETS: dict[str, Profile] = {
     ),
 }
 
-# Variables of document 002 (spec 1.1) and the parameter each one overrides in preset `bisect`.
-ENVIRONMENT = {
-    "DYNAMIC_SUMMARY_ENABLED": "enabled",
-    "SUMMARY_MESSAGE_LIMIT": "message_limit",
-    "SUMMARY_MAX_CONTEXT_TOKENS": "max_context_tokens",
-    "SUMMARY_KEEP_LAST_N": "keep_last_n",
-    "SUMMARY_TARGET_TOKENS": "target_summary_tokens",
-    "SUMMARY_MERGE_TARGET_TOKENS": "merge_target_tokens",
-    "SUMMARY_TEMPERATURE": "temperature",
-    "SUMMARY_COOLDOWN_SECONDS": "cooldown_seconds",
-    "SUMMARY_BISECT_ENABLED": "bisect_enabled",
-    "SUMMARY_BISECT_MAX_DEPTH": "bisect_max_depth",
-    "SUMMARY_BISECT_MIN_MESSAGES": "bisect_min_messages",
-    "SUMMARY_RETRY_ON_CONTEXT_OVERFLOW": "retry_on_context_overflow",
-    "HISTORY_LIMIT": "history_limit",
-}
-# Document 001's, which override the preset `sliding_window`.
-WINDOW_ENVIRONMENT = {
-    "CONTEXT_SIZE": "context_size",
-    "TAIL_KEEP_SIZE": "tail_keep_size",
-    "COMPRESSION_WINDOW_SIZE": "compression_window_size",
-    "COMPRESSION_COOLDOWN_SEC": "compression_cooldown_sec",
-    "COMPRESSION_HARD_LIMIT": "compression_hard_limit",
-}
+
+def _variables(preset: str) -> dict[str, str]:
+    """Return the variables that override a preset, each with its parameter."""
+    facts = {item.name: item.metadata for item in fields(Profile)}
+    return {
+        fact["variable"]: name
+        for name, fact in facts.items()
+        if fact["variable"] and fact["preset"] == preset
+    }
+
+
+# Variables of document 002, and of document 001.
+ENVIRONMENT, WINDOW_ENVIRONMENT = _variables("bisect"), _variables("sliding_window")
 _BY_PRESET = {"bisect": ENVIRONMENT, "sliding_window": WINDOW_ENVIRONMENT}
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 

@@ -45,6 +45,8 @@ class WindowParameters:
         group="window",
         minimum=0,
         maximum=100_000,
+        variable="COMPRESSION_WINDOW_SIZE",
+        preset="sliding_window",
     )
     tail_keep_size: int = parameter(
         40,
@@ -53,6 +55,8 @@ class WindowParameters:
         group="window",
         minimum=1,
         maximum=10_000,
+        variable="TAIL_KEEP_SIZE",
+        preset="sliding_window",
     )
     compression_cooldown_sec: int = parameter(
         # The document calls it a cooldown; it fires, and never holds back (2.3, trap 2).
@@ -63,6 +67,8 @@ class WindowParameters:
         group="window",
         minimum=0,
         maximum=31_536_000,
+        variable="COMPRESSION_COOLDOWN_SEC",
+        preset="sliding_window",
     )
     compression_hard_limit: int = parameter(
         0,
@@ -72,6 +78,8 @@ class WindowParameters:
         group="window",
         minimum=0,
         maximum=100_000,
+        variable="COMPRESSION_HARD_LIMIT",
+        preset="sliding_window",
     )
     context_size: int = parameter(
         0,
@@ -82,6 +90,8 @@ class WindowParameters:
         group="window",
         minimum=0,
         maximum=100_000,
+        variable="CONTEXT_SIZE",
+        preset="sliding_window",
     )
     batch_messages: int = parameter(
         0,

@@ -12,18 +12,26 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from chatapp.admin.cells import short_id
-from chatapp.management.printable import one_line, printable, wrapped
-from chatapp.management.terminal import counted, display_width, shortened
+import click
+import wcwidth
+
+from chatapp.formatting import percent, short_id
+from chatapp.management.console import (
+    counted,
+    one_line,
+    printable,
+    shortened,
+    wrapped,
+)
 from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_q
-from compaction.admin.words import percent, reason_words
 from compaction.branches.leases import state_of
 from compaction.errors import CompactionError
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.profiles import profile_of
 from compaction.selectors import newest_summaries
+from compaction.vocabulary import reason_words
 
 BATCH = 200
 LABEL_CELLS = 11
@@ -39,19 +47,19 @@ class Ink:
 
     def title(self, line: str) -> str:
         """Return a heading."""
-        return self._set(line, "1")
+        return self._set(line, bold=True)
 
     def dim(self, line: str) -> str:
         """Return what is no longer sent."""
-        return self._set(line, "2")
+        return self._set(line, dim=True)
 
     def summary(self, line: str) -> str:
         """Return a summary's part."""
-        return self._set(line, "36")
+        return self._set(line, fg="cyan")
 
-    def _set(self, line: str, code: str) -> str:
+    def _set(self, line: str, **style: Any) -> str:
         # Line by line: a pager forgets colours at a line's end.
-        return f"\x1b[{code}m{line}\x1b[0m" if self.colour and line else line
+        return click.style(line, **style) if self.colour and line else line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +127,7 @@ class Conversation:
         active = summary is None or summary.status == SessionSummary.Status.ACTIVE
         ink = self.ink.summary if active else self.ink.dim
         first, *rest = _joined(facts, self.width - 6)
-        yield ink(f"── {first} ".ljust(self.width - display_width(first) + len(first), "─"))
+        yield ink(wcwidth.ljust(f"── {first} ", self.width, "─"))
         yield from (ink(f"   {line}") for line in rest)
         text = summary.summary_text if summary else row.summary
         yield from (ink(line) for line in self._indented(printable(text) or "(no text)"))

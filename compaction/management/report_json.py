@@ -6,9 +6,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from compaction.admin.words import reason_words
 from compaction.models import CompactionRun
 from compaction.statistics.report import Failure, Group, Period
+from compaction.vocabulary import reason_words
 
 
 def report_as_dict(period: Period, *, by: str | None = None) -> dict[str, Any]:

@@ -198,7 +198,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if refusal is not None:
         return refusal
     # Whoever installs no metrics never loads the library.
-    pass
 
     try:
         body, content_type = exposition(request.headers.get("Accept", ""))

@@ -14,14 +14,14 @@ from uuid import uuid4
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError, OutputWrapper
+from wcwidth import width
 
-from chatapp.management.stopping import stop_signals_interrupt
-from chatapp.management.terminal import (
+from chatapp.management.console import (
     Column,
     ProgressBar,
     columns_of,
-    display_width,
     shortened,
+    stop_signals_interrupt,
     table_lines,
 )
 from chatapp.models import Message, Session
@@ -337,8 +337,8 @@ def test_without_a_terminal_output_is_80_columns_wide():
 
 
 def test_chinese_characters_take_two_cells_and_marks_none():
-    assert display_width("温室R1") == 6
-    assert display_width("e\u0301") == 1
+    assert width("温室R1") == 6
+    assert width("e\u0301") == 1
 
 
 def test_a_shortened_text_fits_in_cells_and_says_that_it_is_shortened():
@@ -358,7 +358,7 @@ def test_a_table_is_aligned_and_its_elastic_column_gives_way():
         "温室智能灌…    1,234",
         "short              7",
     ]
-    assert {display_width(line) for line in lines} == {20}
+    assert {width(line) for line in lines} == {20}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -1,45 +1,72 @@
 """Wrong values of environment variables: each one is a sentence that names the variable."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from chatapp.environment import Environment
+from chatapp.environment import (
+    Database,
+    Folder,
+    Level,
+    LineFormat,
+    Pieces,
+    SettingsGroup,
+    Switch,
+    setting,
+    texts_of,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def group(kind: Any, default: Any, *, check_default: bool = False) -> type[SettingsGroup]:
+    """Return a group with one setting, which the variable X sets."""
+
+    class Example(SettingsGroup):
+        x: kind = setting(default, "An example.", check_default=check_default)
+
+    return Example
+
+
+def read(kind: Any, default: Any = None) -> Any:
+    return group(kind, default).from_environment().x
+
+
 @pytest.fixture
-def env(monkeypatch):
-    """Return a function that sets X and gives the environment."""
-
-    def with_x(value: str, name: str = "X") -> Environment:
-        monkeypatch.setenv(name, value)
-        return Environment()
-
-    return with_x
+def given(monkeypatch):
+    """Set a variable."""
+    return monkeypatch.setenv
 
 
-def refusal(read, *args, **kwargs) -> str:
+def refusal(kind: Any, default: Any = None) -> str:
     with pytest.raises(ImproperlyConfigured) as caught:
-        read(*args, **kwargs)
+        read(kind, default)
     return str(caught.value)
 
 
-def test_a_whole_number_is_one(env):
-    assert env("12").int("X", default=1) == 12
-    assert refusal(env("two").int, "X", default=1) == "X must be a whole number, not 'two'."
+def test_a_whole_number_is_one(given):
+    given("X", "12")
+    assert read(int) == 12
+    given("X", "two")
+    assert refusal(int) == "X must be a whole number, not 'two'."
 
 
-def test_a_number_is_one(env):
-    assert env("1e-3").float("X", default=1.0) == 0.001
-    assert refusal(env("a1").float, "X", default=1.0) == "X must be a number, not 'a1'."
+def test_a_number_is_one(given):
+    given("X", "1e-3")
+    assert read(float) == 0.001
+    given("X", "a1")
+    assert refusal(float) == "X must be a number, not 'a1'."
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_an_empty_variable_is_no_number(given, kind):
+    given("X", "")
+    assert refusal(kind).endswith("number, not ''.")
 
 
 @pytest.mark.parametrize(
@@ -56,54 +83,123 @@ def test_a_number_is_one(env):
         ("", False),
     ],
 )
-def test_true_and_false_have_four_words_each(env, text, value):
-    assert env(text).bool("X", default=not value) is value
+def test_true_and_false_have_four_words_each(given, text, value):
+    given("X", text)
+    assert read(Switch, not value) is value
 
 
 @pytest.mark.parametrize("text", ["maybe", "2", "ja"])
-def test_another_word_is_neither_true_nor_false(env, text):
-    assert refusal(env(text).bool, "X", default=False) == f"X must be true or false, not {text!r}."
+def test_another_word_is_neither_true_nor_false(given, text):
+    given("X", text)
+    assert refusal(Switch, False) == f"X must be true or false, not {text!r}."
 
 
 def test_a_variable_that_is_not_set_has_its_default():
-    env = Environment()
-    assert env.int("X", default=3) == 3
-    assert env.bool("X", default=True) is True
+    assert read(int, 3) == 3
+    assert read(Switch, True) is True
+
+
+def test_an_empty_text_is_one_and_not_the_default(given):
+    given("X", "")
+    assert read(str, "something") == ""
+
+
+def test_names_of_variables_are_upper_case(given):
+    given("x", "12")
+    assert read(int, 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"), [("a,b", ("a", "b")), ("a", ("a",)), ("", ()), (" a , ,b\n", ("a", "b"))]
+)
+def test_pieces_are_separated_by_commas(given, text, pieces):
+    given("X", text)
+    assert read(Pieces, ("default",)) == pieces
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://secret@host/x", "postgres://secret@host:x/x"])
-def test_an_address_of_no_database_is_refused_without_quoting_it(env, url):
-    sentence = refusal(env(url).db_url, "X", default="sqlite:////tmp/x")
+def test_an_address_of_no_database_is_refused_without_quoting_it(given, url):
+    given("X", url)
+    sentence = refusal(Database, "sqlite:////tmp/x")
     assert sentence.startswith("X is no address of a database.")
     assert "secret" not in sentence
 
 
-def test_an_address_of_a_database_becomes_its_settings(env):
-    found = env("postgres://me:pw@host:1/name").db_url("X", default="sqlite:////tmp/x")
+def test_an_address_of_a_database_becomes_its_settings(given):
+    given("X", "postgres://me:pw@host:1/name")
+    found = read(Database, "sqlite:////tmp/x")
     assert found["ENGINE"] == "django.db.backends.postgresql"
     assert (found["NAME"], found["HOST"], found["PORT"]) == ("name", "host", 1)
 
 
-def test_a_file_that_cannot_be_read_is_named(env):
-    sentence = refusal(env("/nowhere/x", name="X_FILE").str, "X", default="")
+def test_an_address_may_name_several_hosts_and_a_password_as_it_is(given):
+    given("X", "postgres://me:p#w@one:1,two:2/name?sslmode=require")
+    found = read(Database, "sqlite:////tmp/x")
+    assert (found["HOST"], found["PORT"], found["PASSWORD"]) == ("one,two", "1,2", "p#w")
+    assert found["OPTIONS"] == {"sslmode": "require"}
+
+
+def test_a_file_holds_the_value_and_counts_more_than_the_variable(given, tmp_path):
+    (tmp_path / "x").write_text("12\n")
+    given("X", "3")
+    given("X_FILE", str(tmp_path / "x"))
+    assert read(int) == 12
+    assert read(str) == "12\n"
+
+
+def test_a_file_that_cannot_be_read_is_named(given):
+    given("X_FILE", "/nowhere/x")
+    sentence = refusal(str, "")
     assert sentence.startswith("X_FILE names a file that cannot be read: ")
     assert "/nowhere/x" in sentence
 
 
-def test_a_log_level_is_one_of_pythons(env):
-    assert env("warning").level("X", default="INFO") == "WARNING"
-    assert "not 'LOUD'" in refusal(env("loud").level, "X", default="INFO")
-
-
-def test_a_folder_is_made(env, tmp_path):
-    assert env(str(tmp_path / "a" / "b")).folder("X", default=tmp_path).is_dir()
-
-
-def test_a_folder_that_cannot_be_made_is_refused(env, tmp_path):
-    (tmp_path / "file").touch()
-    assert refusal(env(str(tmp_path / "file" / "a")).folder, "X", default=tmp_path).startswith(
-        "X: "
+def test_a_log_level_is_one_of_pythons(given):
+    given("X", "warning")
+    assert read(Level, "INFO") == "WARNING"
+    given("X", "loud")
+    assert refusal(Level, "INFO") == (
+        "X must be DEBUG, INFO, WARNING, ERROR or CRITICAL, not 'LOUD'."
     )
+
+
+def test_a_line_format_is_one_of_two(given):
+    given("X", "JSON ")
+    assert read(LineFormat) == "json"
+    given("X", "")
+    assert refusal(LineFormat) == "X must be line or json, not ''."
+
+
+def test_a_folder_is_made(given, tmp_path):
+    given("X", str(tmp_path / "a" / "b"))
+    assert read(Folder, tmp_path).is_dir()
+
+
+def test_the_folder_of_the_default_is_made_too(tmp_path):
+    example = group(Folder, tmp_path / "a", check_default=True)
+    assert example.from_environment().x.is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(given, tmp_path):
+    (tmp_path / "file").touch()
+    given("X", str(tmp_path / "file" / "a"))
+    assert refusal(Folder, tmp_path).startswith("X: ")
+
+
+def test_a_default_may_be_worked_out_from_the_settings_before_it(given):
+    class Example(SettingsGroup):
+        x: int = setting(1, "The first.")
+        y: int = setting(lambda given: 3 * given["x"], "The second.", shown="3 × X")
+
+    given("X", "5")
+    assert Example.from_environment().y == 15
+    given("Y", "1")
+    assert Example.from_environment().y == 1
+
+
+def test_only_declared_variables_are_texts(given):
+    given("X", "1")
+    assert texts_of(["X", "Y"]) == {"X": "1"}
 
 
 @pytest.mark.parametrize("command", ["check", "demo"])

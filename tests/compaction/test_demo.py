@@ -23,11 +23,11 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError
 from rest_framework.authtoken.models import Token
+from wcwidth import width
 
 from chatapp.llm import encodings
 from chatapp.llm.encodings import EncodingUnavailableError
 from chatapp.management.commands import load_encodings
-from chatapp.management.terminal import display_width
 from chatapp.models import Message, Session
 from compaction.demo import preparing as demo_encodings
 from compaction.demo import serving
@@ -161,7 +161,7 @@ def test_the_token_is_shown_every_time_and_stays():
 def test_every_line_fits_into_80_columns():
     out = demo("--no-serve").out
 
-    assert max(display_width(line) for line in out.splitlines()) <= 80
+    assert max(width(line) for line in out.splitlines()) <= 80
 
 
 @pytest.mark.django_db
@@ -400,7 +400,7 @@ def test_the_printed_requests_fit_into_80_columns(monkeypatch):
 
     command.show_addresses(65_000, operator, store_samples(operator.user))
 
-    long = [line for line in out.getvalue().splitlines() if display_width(line) > 80]
+    long = [line for line in out.getvalue().splitlines() if width(line) > 80]
     assert long == []
 
 

@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from logging.config import DictConfigurator
 from pathlib import Path
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatapp.log_lines import JsonLineFormatter
+from chatapp.conf import logging_settings
 from compaction.events import event
 from tests.factories import SessionFactory
 
@@ -165,7 +166,8 @@ def test_a_silenced_logger_costs_nothing():
 def as_json(record: logging.LogRecord) -> dict:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLineFormatter())
+    formatters = logging_settings(line_format="json", level="INFO")["formatters"]
+    handler.setFormatter(DictConfigurator({}).configure_formatter(formatters["chosen"]))
     handler.emit(record)
     (written,) = stream.getvalue().splitlines()
     return json.loads(written)

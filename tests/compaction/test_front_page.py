@@ -14,8 +14,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from chatapp.formatting import span_words
 from compaction.admin.front.panel import as_of
-from compaction.admin.words import span_words
 from compaction.models import CompactionRun, DailyFigures
 from compaction.statistics.daily import refresh_figures
 from tests.alone import assert_works_alone

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chatapp.models import Branch, Session
-from compaction.admin import words
+from compaction import vocabulary
 from compaction.admin.ladder.climb import climbs_of, end_words, refusal_words, title_of
 from compaction.admin.ladder.drawing import draw
 from compaction.models import RecoveryRung
@@ -167,8 +167,8 @@ def test_a_ladder_that_stops_on_the_way_does_not_claim_an_end(session):
 
 
 def test_every_move_and_every_outcome_has_words():
-    assert set(words.MOVES) == set(words.MOVE_MEANINGS) == set(RecoveryRung.Move.values)
-    assert set(words.RUNG_OUTCOMES) == set(RecoveryRung.Outcome.values)
+    assert set(vocabulary.MOVES) == set(vocabulary.MOVE_MEANINGS) == set(RecoveryRung.Move.values)
+    assert set(vocabulary.RUNG_OUTCOMES) == set(RecoveryRung.Outcome.values)
 
 
 # --- the run's page -------------------------------------------------------------------------------

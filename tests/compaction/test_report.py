@@ -11,8 +11,8 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
+from wcwidth import width
 
-from chatapp.management.terminal import display_width
 from chatapp.models import Session
 from compaction.models import CompactionProfile, CompactionRun, CompactionStep, SessionSummary
 from compaction.profiles import save_profile
@@ -351,7 +351,7 @@ def test_no_line_is_wider_than_80_cells_and_none_has_colours(week):
     CompactionRun.objects.filter(status="failed").update(error="运行失败了。" * 60)
     CompactionRun.objects.filter(reason="window").update(reason="a_rule_of_a_plug_in_with_a_name")
     text = report("--by", "owner")
-    assert max(display_width(line) for line in text.splitlines()) <= 80
+    assert max(width(line) for line in text.splitlines()) <= 80
     assert "\x1b" not in text
 
 

@@ -14,12 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import escape
 
-from compaction.admin import words
+from chatapp import formatting
 from compaction.admin.run.tree import draw
 from compaction.admin.run.tree_layout import Node, arrange
-from compaction.explanations import EXPLANATIONS
 from compaction.models import CompactionRun, CompactionStep
 from compaction.profiles import find_profile
+from compaction.vocabulary import EXPLANATIONS
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, profile, talk
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
@@ -387,7 +387,7 @@ def test_the_rows_of_a_large_tree_are_no_stops_of_the_tab_key(owner, steps, stop
     ("span", "shown"), [(2.44, "2.4 s"), (0.1, "0.1 s"), (0.0449, "45 ms"), (0.0, "< 1 ms")]
 )
 def test_short_spans_are_told_in_milliseconds(span, shown):
-    assert words.duration(span) == shown
+    assert formatting.duration(span) == shown
 
 
 @pytest.mark.parametrize(
@@ -395,4 +395,4 @@ def test_short_spans_are_told_in_milliseconds(span, shown):
     [(0.0, "—"), (1234.5, "1,234.5000"), (0.0123, "0.0123"), (0.00002, "< 0.0001")],
 )
 def test_money_has_one_format(cost, shown):
-    assert words.money(cost) == shown
+    assert formatting.money(cost) == shown

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+import wcwidth
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from chatapp import transcript
-from chatapp.management.paging import pager_command
-from chatapp.management.printable import one_line, printable, wrapped
-from chatapp.management.terminal import display_width
+from chatapp.management.console import one_line, printable, wrapped
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
 from compaction.management import conversation
@@ -278,7 +280,7 @@ def test_no_line_is_wider_than_asked(session, width):
     Session.objects.update(title="一个很长的题目" * 20)
     compact(session)
     text = show(session, "--width", str(width))
-    assert max(display_width(line) for line in text.splitlines()) <= width
+    assert max(wcwidth.width(line) for line in text.splitlines()) <= width
 
 
 def test_there_is_no_colour_without_a_terminal(session):
@@ -322,30 +324,61 @@ def test_stored_text_cannot_drive_the_terminal(db):
     assert "  \\x1b[2Jgone \\x07 \\u202etxt.exe \\r over \\x9b31m" in text.splitlines()
 
 
-def test_on_a_terminal_the_pager_gets_the_lines(session, monkeypatch, tmp_path):
-    shown = tmp_path / "shown"
-    monkeypatch.setenv("PAGER", f"sh -c 'cat > {shown}'")
-    out = Terminal()
-    show(session, out=out)
-    assert out.getvalue() == ""
-    assert "11 · user" in shown.read_text()
+@pytest.fixture
+def shown(session, monkeypatch) -> Callable[..., str]:
+    """Show the session on a real terminal and return what was written to it."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "LESS", "PAGER"):
+        monkeypatch.delenv(name, raising=False)
+
+    def show_it(**options) -> str:
+        reader, end = pty.openpty()
+        os.set_blocking(reader, False)
+        with os.fdopen(reader, "rb", 0) as screen, os.fdopen(end, "r+b", 0) as raw:
+            stream = io.TextIOWrapper(raw, write_through=True)
+            with monkeypatch.context() as patch:
+                patch.setattr("sys.stdin", stream)
+                patch.setattr("sys.stdout", stream)
+                assert show(session, out=Terminal(), **options) == ""
+            return (screen.read() or b"").decode()
+
+    return show_it
 
 
-def test_a_pager_that_is_closed_early_ends_the_command_quietly(session, monkeypatch):
+def test_on_a_terminal_the_pager_gets_the_lines(shown, monkeypatch, tmp_path):
+    monkeypatch.setenv("PAGER", f"sh -c 'cat > {tmp_path}/shown'")
+    assert shown() == ""
+    assert "\x1b[1m11 · user" in (tmp_path / "shown").read_text()
+
+
+def test_without_colours_the_pager_gets_plain_lines(shown, monkeypatch, tmp_path):
+    monkeypatch.setenv("PAGER", f"sh -c 'cat > {tmp_path}/shown'")
+    shown(no_color=True)
+    assert "\n11 · user" in (tmp_path / "shown").read_text()
+
+
+def test_a_pager_that_is_closed_early_ends_the_command_quietly(session, shown, monkeypatch):
     store(session, [{"role": "user", "content": "long " * 100_000}])
     monkeypatch.setenv("PAGER", "true")
-    show(session, out=Terminal())
+    assert shown() == ""
 
 
-def test_a_pager_that_is_not_installed_is_done_without(session, monkeypatch):
+def test_a_pager_that_is_not_installed_is_done_without(shown, monkeypatch):
     monkeypatch.setenv("PAGER", "no-such-program-here")
-    assert "11 · user" in show(session, out=Terminal())
+    assert "11 · user" in shown()
 
 
-def test_without_a_pager_less_is_taken(monkeypatch):
-    for value in ("", "'never closed"):
+@pytest.mark.parametrize("value", [None, "", "'never closed"])
+def test_without_a_pager_less_is_taken_and_shows_colours(shown, monkeypatch, tmp_path, value):
+    less = tmp_path / "less"
+    less.write_text(f'#!/bin/sh\necho "$LESS" > {tmp_path}/options\ncat > {tmp_path}/shown\n')
+    less.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    if value is not None:
         monkeypatch.setenv("PAGER", value)
-        assert pager_command() == ["less", "-R"]
+    assert shown() == ""
+    assert (tmp_path / "options").read_text() == "-R\n"
+    assert "\x1b[1m11 · user" in (tmp_path / "shown").read_text()
 
 
 # --- text -----------------------------------------------------------------------------------------

@@ -1,14 +1,13 @@
 """Stands in for xllamacpp: copied under its name, it writes down what it was given.
 
 Environment and parameters go into the file's `.json`. The bytes behind the file's magic say what to
-do: `fails`, `killed`, or nothing, and then it loads for half a second and answers.
+do: `fails`, `slow`, or nothing, and then it loads for half a second and answers.
 """
 
 import http.server
 import json
 import os
 import pathlib
-import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -37,9 +36,7 @@ class Server:
         behaviour = path.read_bytes()[4:].decode()
         if behaviour == "fails":
             raise RuntimeError("Failed to init server")
-        if behaviour == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        ready = time.monotonic() + 0.5
+        time.sleep(60 if behaviour == "slow" else 0.5)
         window = min(wanted.n_ctx, 2048)
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -47,12 +44,14 @@ class Server:
                 pass
 
             def do_GET(self):
-                loading = time.monotonic() < ready
                 meta = {"n_ctx": window, "n_ctx_train": 2048}
-                body = {"error": {"code": 503}} if loading else {"data": [{"meta": meta}]}
-                self.send_response(503 if loading else 200)
+                self.send_response(200)
                 self.end_headers()
-                self.wfile.write(json.dumps(body).encode())
+                self.wfile.write(json.dumps({"data": [{"meta": meta}]}).encode())
 
-        server = http.server.ThreadingHTTPServer((wanted.hostnames[0], wanted.port), Handler)
+        try:
+            server = http.server.ThreadingHTTPServer((wanted.hostnames[0], wanted.port), Handler)
+        except OSError as error:
+            raise RuntimeError("Failed to init server") from error
+        self.listening_address = "http://{}:{}".format(*server.server_address)
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Link, Panel
 from chatapp.admin.request_page import RequestPage
@@ -75,7 +76,7 @@ class TimelineOfSession(RequestPage):
                 "opts": self.opts,
                 "media": self.media,
                 "session": session,
-                "session_name": cells.shortened(str(session)),
+                "session_name": formatting.shortened(str(session)),
                 "entries": found.entries,
                 "ways": _ways(session, found),
             },

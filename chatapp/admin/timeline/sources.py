@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from chatapp import formatting, vocabulary
 from chatapp.admin import cells
-from chatapp.admin import incident_words as words
 from chatapp.admin.parts import Link
 from chatapp.admin.timeline.entries import Entry
 from chatapp.models import Branch, Incident, Session
@@ -34,13 +34,13 @@ class Incidents:
             links.append(Link(label="Branch", url=url))
         return Entry(
             at=incident.created_at,
-            title=words.code_words(incident.code),
+            title=vocabulary.code_words(incident.code),
             label=str(incident.get_kind_display()),
-            tone=words.tone_of(incident),
+            tone=vocabulary.tone_of(incident),
             reason=incident.text,
-            said=words.said_in(incident.details),
-            numbers=words.numbers_of(incident.details),
-            means=words.meaning_of(incident),
+            said=vocabulary.said_in(incident.details),
+            numbers=vocabulary.numbers_of(incident.details),
+            means=vocabulary.meaning_of(incident),
             links=links,
         )
 
@@ -69,10 +69,10 @@ class Replays:
             label=str(branch.get_kind_display()),
             tone="busy",
             reason=f"A new branch leaves the old one behind position "
-            f"{cells.place(branch.fork_position or 0)} and repeats what follows.",
+            f"{formatting.place(branch.fork_position or 0)} and repeats what follows.",
             numbers=[
-                ("Messages", cells.number(branch.message_count)),
-                ("Tokens", cells.number(branch.token_total)),
+                ("Messages", formatting.number(branch.message_count)),
+                ("Tokens", formatting.number(branch.token_total)),
             ],
             means="The old branch is stored as it was, with the whole texts.",
             links=links,

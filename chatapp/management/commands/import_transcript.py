@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.formats.records import Problem, UnknownFormatError
 from chatapp.llm.registry import UnknownModelError, get_model
-from chatapp.management.terminal import ProgressBar, counted
+from chatapp.management.console import ProgressBar, counted
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.transcript.writing import TranscriptError
 from chatapp.transfer import Imported, import_file

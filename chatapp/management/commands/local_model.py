@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import threading
 import time
-from argparse import ArgumentParser
-from dataclasses import replace
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +15,21 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.llm.local import (
-    DEFAULT_CONTEXT_TOKENS,
-    DEFAULT_PORT,
     LocalModel,
     LocalModelError,
+    Serving,
     answer_tokens,
-    free_port,
-    require_gguf,
-    require_library,
-    require_processor,
-    require_sensible,
+    serve,
     usable_cores,
 )
-from chatapp.llm.local_server import LocalServer, Serving
-from chatapp.management.stopping import stop_signals_interrupt
+from chatapp.management.console import stop_signals_interrupt
+
+DEFAULT_PORT = 8080
+DEFAULT_CONTEXT_TOKENS = 4096
 
 
 class Command(BaseCommand):
-    """Checks everything that can be known before, then runs the server."""
+    """Loads the model and waits; the library answers requests in threads of its own."""
 
     help = (
         "Serves a GGUF file with llama.cpp (extra `local`) on loopback until Ctrl-C, and prints "
@@ -45,54 +44,55 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--port",
-            type=int,
+            type=_number(0, 65_535),
             default=DEFAULT_PORT,
             help="where to listen on 127.0.0.1 (default: %(default)s; 0: any free port)",
         )
         parser.add_argument(
             "--ctx",
-            type=int,
+            # llama.cpp rounds up to multiples of 256.
+            type=_number(256, 1_048_576),
             default=DEFAULT_CONTEXT_TOKENS,
             metavar="TOKENS",
             help="the context window (default: %(default)s)",
         )
         parser.add_argument(
             "--threads",
-            type=int,
+            type=_number(1, 512),
             default=usable_cores(),
             help="threads that compute (default: one a core, here %(default)s)",
         )
         parser.add_argument("--alias", help="the model's name (default: the file's name)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with stop_signals_interrupt():
-            try:
-                self.serve(_checked_model(options))
-            except KeyboardInterrupt:
-                self.say("", "Stopped.")
-            except LocalModelError as error:
-                raise CommandError(str(error)) from error
+        model = _model(options)
+        try:
+            serving = self.load(model)
+        except LocalModelError as error:
+            raise CommandError(str(error)) from error
+        try:
+            with stop_signals_interrupt():
+                self.show_variables(model, serving)
+                threading.Event().wait()
+        except KeyboardInterrupt:
+            self.say("", "Stopped.")
+            # The library would wait for the answers that it is writing.
+            os._exit(0)
 
-    def serve(self, model: LocalModel) -> None:
-        """Run the server until a stop signal; raise LocalModelError when it ends by itself."""
-        started = time.monotonic()
+    def load(self, model: LocalModel) -> Serving:
+        """Load the model, and say how long that took and where its window is another one."""
         self.say(f"Loading {model.gguf} …")
-        with LocalServer(model) as server:
-            serving = server.wait_until_ready()
-            self.say(f"Ready after {time.monotonic() - started:.1f} s. Threads: {model.threads}.")
-            self.show_window(model, serving)
-            self.show_variables(model, server.url, serving)
-            server.wait_until_ended()
-
-    def show_window(self, model: LocalModel, serving: Serving) -> None:
-        """Say where the window is another one than was asked for."""
+        started = time.monotonic()
+        serving = serve(model)
+        self.say(f"Ready after {time.monotonic() - started:.1f} s. Threads: {model.threads}.")
         if serving.window < model.context:
             self.say(
                 f"The window is {serving.window} tokens, not {model.context}: the model was "
                 f"trained on no more than {serving.trained}."
             )
+        return serving
 
-    def show_variables(self, model: LocalModel, url: str, serving: Serving) -> None:
+    def show_variables(self, model: LocalModel, serving: Serving) -> None:
         """Write the lines to paste: two variables connect, two more say how large the model is.
 
         Without the second line the product takes the window for 128 000 tokens, sends too much and
@@ -103,7 +103,7 @@ class Command(BaseCommand):
             "Paste this where Palimpsest is started; the first line connects, the second tells it",
             "the window and leaves room for the answer:",
             "",
-            f"export OPENAI_BASE_URL={url} OPENAI_MODEL={shlex.quote(model.alias)}",
+            f"export OPENAI_BASE_URL={serving.url} OPENAI_MODEL={shlex.quote(model.alias)}",
             f"export OPENAI_CONTEXT_WINDOW={serving.window} "
             f"OPENAI_MAX_OUTPUT={answer_tokens(serving.window)}",
             "",
@@ -117,23 +117,25 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _checked_model(options: dict[str, Any]) -> LocalModel:
-    """Return what the arguments ask for; raise LocalModelError for what cannot work."""
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"must be a whole number from {least} to {most}, not {text}.")
+        return int(text)
+
+    return number
+
+
+def _model(options: dict[str, Any]) -> LocalModel:
+    """Return what the arguments ask for."""
     named = options["gguf"] or settings.LOCAL_MODEL_GGUF
     if not named:
-        raise LocalModelError(
-            "No model is named. Give a GGUF file: --gguf FILE, or LOCAL_MODEL_GGUF."
-        )
+        raise CommandError("No model is named. Give a GGUF file: --gguf FILE, or LOCAL_MODEL_GGUF.")
     gguf = Path(named).expanduser().absolute()
-    model = LocalModel(
+    return LocalModel(
         gguf=gguf,
         port=options["port"],
         context=options["ctx"],
         threads=options["threads"],
         alias=options["alias"] or gguf.stem,
     )
-    require_gguf(gguf)
-    require_sensible(model)
-    require_processor()
-    require_library()
-    return replace(model, port=free_port(model.port))

@@ -16,6 +16,7 @@ from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 
 from chatapp.days import days_between, utc_day
+from chatapp.formatting import span_words
 from chatapp.models import Session
 from chatapp.site import OperatorsSite
 from compaction.admin.acting import may_run, may_view
@@ -23,7 +24,6 @@ from compaction.admin.front.attention import attentions_of
 from compaction.admin.front.parts import Plot
 from compaction.admin.front.plots import plots_of
 from compaction.admin.front.tiles import tiles_of
-from compaction.admin.words import span_words
 from compaction.models import CompactionRun, DailyFigures, SessionSummary
 from compaction.statistics.daily import (
     DAYS_SHOWN,

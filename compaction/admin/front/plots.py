@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.filters import days_value
 from chatapp.admin.plots import Chart, Column, Piece, Tone, bar_chart, short_number
 from chatapp.llm.registry import Prices, all_models
-from compaction.admin import words
 from compaction.admin.filters import bin_value, bin_words
 from compaction.admin.front.outcomes import outcome_plot
 from compaction.admin.front.parts import Plot, counted, day_words, runs_url, tick_of
@@ -139,7 +139,7 @@ def _daily_plot(
     columns, rows = [], []
     for index, (day, value) in enumerate(zip(days, values, strict=True)):
         url = runs_url(day.day, status)
-        shown = f"{value:,}" if is_whole else words.money(value)
+        shown = f"{value:,}" if is_whole else formatting.money(value)
         label = f"{day_words(day.day)}: {shown} {unit.split(',')[0]}"
         piece = Piece(tone=PLAIN, value=value, label=label, url=url)
         tick = tick_of(day.day, index, len(days))

@@ -13,10 +13,10 @@ from django.utils.safestring import SafeString
 from chatapp.admin import cells
 from chatapp.admin.filters import days_value
 from chatapp.days import utc_day
+from chatapp.formatting import span_words
 from chatapp.models import Message, Session
 from compaction.admin.acting import may_view
 from compaction.admin.filters import FAILURES
-from compaction.admin.words import span_words
 from compaction.conf import compaction_settings
 from compaction.models import CompactionRun, DailyFigures
 

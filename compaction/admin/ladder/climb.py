@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from chatapp.admin import cells
-from chatapp.admin.incident_words import code_words
+from chatapp import formatting
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.models import Session
-from compaction.admin import words
+from chatapp.vocabulary import code_words
+from compaction import vocabulary
 from compaction.models import RecoveryRung
 
 Move, Outcome = RecoveryRung.Move, RecoveryRung.Outcome
@@ -98,7 +98,7 @@ def title_of(climb: Climb) -> str:
 def end_words(climb: Climb) -> str:
     """Return how it ended, as a sentence."""
     if climb.end == GAVE_UP:
-        return climb.last.text or words.MOVE_MEANINGS["give_up"]
+        return climb.last.text or vocabulary.MOVE_MEANINGS["give_up"]
     if climb.end == THROUGH:
         return (
             f"Went through: the last request, with {climb.last.tokens_after:,} tokens, was not "
@@ -109,18 +109,24 @@ def end_words(climb: Climb) -> str:
 
 def moves_words(climb: Climb) -> str:
     """Return what was tried, in order, with what came of each."""
-    said = [f"{move_words(rung)} ({words.RUNG_OUTCOMES[rung.outcome]})" for rung in climb.tried]
+    said = [
+        f"{move_words(rung)} ({vocabulary.RUNG_OUTCOMES[rung.outcome]})" for rung in climb.tried
+    ]
     return f"Tried: {', '.join(said)}." if said else "There was nothing that could be tried."
 
 
 def move_words(rung: RecoveryRung) -> str:
     """Return what was tried."""
-    return words.MOVES.get(rung.move, rung.move)
+    return vocabulary.MOVES.get(rung.move, rung.move)
 
 
 def outcome_words(rung: RecoveryRung) -> str:
     """Return what came of a rung; giving up has no outcome of its own."""
-    return "" if rung.move == Move.GIVE_UP else words.RUNG_OUTCOMES.get(rung.outcome, rung.outcome)
+    return (
+        ""
+        if rung.move == Move.GIVE_UP
+        else vocabulary.RUNG_OUTCOMES.get(rung.outcome, rung.outcome)
+    )
 
 
 def amount_words(rung: RecoveryRung) -> str:
@@ -137,7 +143,7 @@ def refusal_words(rung: RecoveryRung) -> str:
     """Return why the request before a rung was refused, with the server's numbers."""
     unit = UNITS.get(rung.error_kind, "tokens")
     numbers = [
-        f"{cells.number(value)} {word}"
+        f"{formatting.number(value)} {word}"
         for value, word in ((rung.observed, "counted"), (rung.allowed, "allowed"))
         if value is not None
     ]

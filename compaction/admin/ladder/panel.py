@@ -6,6 +6,7 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel, Table
 from chatapp.models import Branch
@@ -63,7 +64,7 @@ def _table(climb: Climb) -> Table:
 
 def _row(number: int, rung: RecoveryRung) -> tuple[SafeString | str | int, ...]:
     if rung.move == Move.GIVE_UP:
-        tokens = cells.number(rung.tokens_before)
+        tokens = formatting.number(rung.tokens_before)
     else:
         tokens = f"{rung.tokens_before:,} → {rung.tokens_after:,}"
     return (number, move_words(rung), outcome_words(rung), tokens, refusal_words(rung), _more(rung))

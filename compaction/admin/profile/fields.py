@@ -16,7 +16,7 @@ from django import forms
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from chatapp.admin import cells
+from chatapp import formatting
 from chatapp.llm.registry import all_models
 from compaction.admin.profile.values import (
     OWN_MODEL_WORDS,
@@ -82,7 +82,7 @@ def prepare(form: forms.BaseForm, inherited: Mapping[str, Value]) -> None:
         options = [("", words), *_options(name)]
         chosen = str(form[name].value() or "")
         if chosen not in [value for value, _ in options]:
-            options.append((chosen, f"{cells.shortened(chosen)} (unknown here)"))
+            options.append((chosen, f"{formatting.shortened(chosen)} (unknown here)"))
         widget.choices = options
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from chatapp.admin import cells
+from chatapp import formatting
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import ENVIRONMENT, PRESETS, WINDOW_ENVIRONMENT, ProfileError
 from compaction.models import CompactionProfile
@@ -60,7 +60,7 @@ def value_words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int | float):
-        return cells.number(value)
+        return formatting.number(value)
     return OWN_MODEL_WORDS if name == "summary_model" and value == "" else str(value)
 
 

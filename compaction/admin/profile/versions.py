@@ -13,10 +13,11 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Table
+from chatapp.formatting import when
 from compaction.admin.profile.values import Change, differences
-from compaction.admin.words import when
 from compaction.models import CompactionProfile
 
 VERSIONS_SHOWN = 20
@@ -93,7 +94,9 @@ def comparison(request: HttpRequest, profile: CompactionProfile) -> Comparison:
     chosen = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else None
     other = versions.filter(version=chosen).first() if chosen is not None else None
     if other is None:
-        note = "" if not asked else f"There is no other version {cells.shortened(asked, 20)!r}."
+        note = (
+            "" if not asked else f"There is no other version {formatting.shortened(asked, 20)!r}."
+        )
         table = Table(title="Compared", columns=(), rows=[], empty=note) if note else None
         return Comparison(offered=offered, chosen=None, table=table)
     return Comparison(offered=offered, chosen=chosen, table=change_table(other, profile))

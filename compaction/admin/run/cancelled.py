@@ -6,8 +6,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
-from compaction.admin.words import clock
+from chatapp.formatting import clock
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs.lifecycle import cancel_run
 
@@ -17,7 +18,7 @@ def cancelled(run: CompactionRun) -> SafeString:
     was_running = run.status == CompactionRun.Status.RUNNING
     cancel_run(run)
     stops = " Its worker stops before its next model call." if was_running else ""
-    link = cells.row_link(run, f"Run {cells.short_id(run.pk)}")
+    link = cells.row_link(run, f"Run {formatting.short_id(run.pk)}")
     return format_html("{} is cancelled.{}{}", link, stops, _holds_off(run))
 
 

@@ -9,8 +9,8 @@ from chatapp.admin import cells
 from chatapp.admin.parts import Link, Panel
 from chatapp.models import Session
 from compaction.admin.acting import may_run
-from compaction.explanations import explanation_of
 from compaction.models import CompactionRun, CompactionState, CompactionStep
+from compaction.vocabulary import explanation_of
 
 PLAIN_CHARS = 600
 

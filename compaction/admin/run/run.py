@@ -10,12 +10,14 @@ from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.filters import CreatedSince, Day, one_row
 from chatapp.admin.parts import Link, Panel, Section, Table
 from chatapp.admin.wide_list import WideList
 from chatapp.models import Session
-from compaction.admin import words
+from compaction import vocabulary
+from compaction.admin import badges
 from compaction.admin.acting import for_each, may_run, queued
 from compaction.admin.filters import Reason, RunStatus, Trigger
 from compaction.admin.ladder.panel import ladder_panels
@@ -173,7 +175,7 @@ class CompactionRunAdmin(WideList):
     @admin.display(description="Id")
     def short_id(self, run: CompactionRun) -> str:
         """Return the id's beginning."""
-        return cells.short_id(run.pk)
+        return formatting.short_id(run.pk)
 
     @admin.display(description="Session")
     def in_session(self, run: CompactionRun) -> str:
@@ -183,32 +185,32 @@ class CompactionRunAdmin(WideList):
     @admin.display(description="Status")
     def standing(self, run: CompactionRun) -> str:
         """Return how it stands; Interrupted is told apart from Failed."""
-        return words.run_status(run)
+        return badges.run_status(run)
 
     @admin.display(description="Reason")
     def why(self, run: CompactionRun) -> str:
         """Return the exact rule in words."""
-        return words.reason_words(run.reason)
+        return vocabulary.reason_words(run.reason)
 
     @admin.display(description="Started by")
     def started_by(self, run: CompactionRun) -> str:
         """Return who or what started it: document 002's trigger in words."""
-        return words.trigger_words(run.trigger)
+        return vocabulary.trigger_words(run.trigger)
 
     @admin.display(description="Tokens before → after")
     def token_change(self, run: CompactionRun) -> str:
         """Return the next request's size before and after."""
-        return words.before_after(run.tokens_before, run.tokens_after)
+        return formatting.before_after(run.tokens_before, run.tokens_after)
 
     @admin.display(description="Truncated")
     def was_truncated(self, run: CompactionRun) -> str:
         """Return whether text had to be left out."""
-        return words.truncated_words(run.truncated)
+        return badges.truncated_words(run.truncated)
 
     @admin.display(description="Took")
     def took(self, run: CompactionRun) -> str:
         """Return how long it worked."""
-        return words.seconds(run)
+        return vocabulary.seconds(run)
 
     @admin.display(description="Error")
     def error_start(self, run: CompactionRun) -> str:
@@ -224,32 +226,34 @@ class CompactionRunAdmin(WideList):
     @admin.display(description="Cost")
     def paid(self, run: CompactionRun) -> str:
         """Return the cost of a result; what failed runs cost stands on their pages."""
-        return words.money(run.cost)
+        return formatting.money(run.cost)
 
     @admin.display(description="Messages kept verbatim")
     def kept_verbatim(self, run: CompactionRun) -> str:
         """Return how many of the newest were asked to stay; otherwise the profile says."""
-        return "as the profile says" if run.keep_last_n is None else cells.number(run.keep_last_n)
+        return (
+            "as the profile says" if run.keep_last_n is None else formatting.number(run.keep_last_n)
+        )
 
     @admin.display(description="Input tokens")
     def tokens_in(self, run: CompactionRun) -> str:
         """Return the summary's input; without a result, what its steps were given."""
-        return cells.number(sums_of(run).input_tokens)
+        return formatting.number(sums_of(run).input_tokens)
 
     @admin.display(description="Output tokens")
     def tokens_out(self, run: CompactionRun) -> str:
         """Return the summary's size; without a result, what came back to its steps."""
-        return cells.number(sums_of(run).output_tokens)
+        return formatting.number(sums_of(run).output_tokens)
 
     @admin.display(description="Max depth")
     def depth(self, run: CompactionRun) -> str:
         """Return how often an input was halved at most."""
-        return cells.number(sums_of(run).max_depth)
+        return formatting.number(sums_of(run).max_depth)
 
     @admin.display(description="Cost")
     def cost_shown(self, run: CompactionRun) -> str:
         """Return what its calls cost."""
-        return words.money(sums_of(run).cost)
+        return formatting.money(sums_of(run).cost)
 
     @admin.display(description="Tokens spent")
     def spent_shown(self, run: CompactionRun) -> str:
@@ -259,7 +263,7 @@ class CompactionRunAdmin(WideList):
     @admin.display(description="Ratio")
     def ratio_shown(self, run: CompactionRun) -> str:
         """Return the summary's size as a part of its input."""
-        return words.percent(run.ratio)
+        return formatting.percent(run.ratio)
 
     # --- page -------------------------------------------------------------------------------------
 

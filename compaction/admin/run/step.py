@@ -8,11 +8,13 @@ from django.db.models.functions import Left
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.urls import URLPattern, path, reverse
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import one_row
 from chatapp.admin.parts import Link, Panel, Section, Table
-from compaction.admin import tables, words
+from compaction import vocabulary
+from compaction.admin import tables
 from compaction.admin.run.step_input import StepInput
 from compaction.admin.run.step_panels import input_panel, output_panel, related_tables, step_links
 from compaction.admin.run.streamed import text_download
@@ -80,7 +82,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     @admin.display(description="Run")
     def of_run(self, step: CompactionStep) -> str:
         """Return a link to the run."""
-        return cells.row_link(step.run, cells.short_id(step.run_id))
+        return cells.row_link(step.run, formatting.short_id(step.run_id))
 
     @admin.display(description="Messages")
     def messages(self, step: CompactionStep) -> str:
@@ -90,12 +92,12 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     @admin.display(description="Tokens in")
     def tokens_in(self, step: CompactionStep) -> str:
         """Return the input's tokens."""
-        return cells.number(step.input_tokens)
+        return formatting.number(step.input_tokens)
 
     @admin.display(description="Tokens out")
     def tokens_out(self, step: CompactionStep) -> str:
         """Return the answer's tokens."""
-        return cells.number(step.output_tokens)
+        return formatting.number(step.output_tokens)
 
     @admin.display(description="Outcome")
     def ended(self, step: CompactionStep) -> str:
@@ -105,12 +107,12 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     @admin.display(description="Took")
     def took(self, step: CompactionStep) -> str:
         """Return how long the step took."""
-        return words.step_seconds(step)
+        return vocabulary.step_seconds(step)
 
     @admin.display(description="Cost")
     def cost_shown(self, step: CompactionStep) -> str:
         """Return what the step's model call cost."""
-        return words.money(step.cost)
+        return formatting.money(step.cost)
 
     @admin.display(description="Error")
     def error_start(self, step: CompactionStep) -> str:
@@ -138,7 +140,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         if step is None:
             raise Http404
-        name = f"run-{cells.short_id(step.run_id)}-step-{step.order}-input.txt"
+        name = f"run-{formatting.short_id(step.run_id)}-step-{step.order}-input.txt"
         return text_download(request, StepInput(step).pieces(), filename=name)
 
     def links_for(self, request: HttpRequest, obj: CompactionStep) -> list[Link]:

@@ -13,12 +13,12 @@ from django.db.models import Q, QuerySet
 
 from chatapp.models import Message
 from chatapp.selectors import path_messages
-from compaction.admin.words import MERGE
 from compaction.convert import to_item
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks, escape_tags
 from compaction.engine.tool_results import limited_results
 from compaction.engine.types import Item
 from compaction.models import CompactionStep
+from compaction.vocabulary import MERGE
 
 READ_AT_ONCE = 200
 ATTENTION = "The operator asks to pay attention to this:\n"

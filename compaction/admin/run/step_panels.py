@@ -8,9 +8,11 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Link, Panel, Table
-from compaction.admin import tables, words
+from compaction import vocabulary
+from compaction.admin import tables
 from compaction.admin.run.step_input import StepInput
 from compaction.admin.run.tree_layout import arrange
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS
@@ -41,7 +43,7 @@ def input_panel(step: CompactionStep, download: str) -> Panel:
             "messages": _text(shown) if shown else "",
             "warning": _warning(given),
             "is_cut": messages_cut or bool(long),
-            "shown": cells.number(cells.SHOWN_CHARS),
+            "shown": formatting.number(cells.SHOWN_CHARS),
             "download": download,
         },
     )
@@ -60,12 +62,12 @@ def output_panel(step: CompactionStep) -> Panel:
         if step.output
         else format_html('<p class="help">{}</p>', "No text came back.")
     )
-    sign = words.OUTCOMES[words.outcome_kind(step)]
-    meaning = words.OUTCOME_MEANINGS[words.outcome_kind(step)]
+    sign = vocabulary.OUTCOMES[vocabulary.outcome_kind(step)]
+    meaning = vocabulary.OUTCOME_MEANINGS[vocabulary.outcome_kind(step)]
     return Panel(
         title="Output",
         note=f"{sign.capitalize()}: {meaning}. {step.output_tokens:,} tokens, "
-        f"{words.step_seconds(step)}.",
+        f"{vocabulary.step_seconds(step)}.",
         body=format_html('<div class="step-input">{}{}</div>', error, output),
     )
 
@@ -88,7 +90,7 @@ def _beginning(given: StepInput) -> tuple[str, bool]:
 
 
 def _titles(step: CompactionStep) -> tuple[str, ...]:
-    if step.kind == words.MERGE:
+    if step.kind == vocabulary.MERGE:
         return ("First part: the older summary", "Second part: the newer summary")
     return ("The summary that it continues",)
 
@@ -99,7 +101,7 @@ def _messages_title(given: StepInput) -> str:
 
 
 def _no_instruction(step: CompactionStep) -> str:
-    if words.is_forced(step):
+    if vocabulary.is_forced(step):
         return "No model was asked: the text was shortened here, from the input below."
     return "No model was instructed: sentences were chosen from the input below."
 
@@ -141,7 +143,7 @@ def step_links(step: CompactionStep) -> list[Link]:
 def related_tables(step: CompactionStep) -> list[Table]:
     """Return the steps that a merge joined, and those that a step's input went to next."""
     found = []
-    if step.kind == words.MERGE:
+    if step.kind == vocabulary.MERGE:
         joined = joined_steps(step)
         found.append(_table("The parts that it joined", joined, "They cannot be told any more."))
     children = list(
@@ -172,9 +174,9 @@ def _table(title: str, steps: list[CompactionStep], empty: str) -> Table:
             cells.row_link(step, f"{step.order}. {step.kind}"),
             tables.outcome(step),
             tables.message_range(step),
-            cells.number(step.input_tokens),
-            cells.number(step.output_tokens),
-            words.step_seconds(step),
+            formatting.number(step.input_tokens),
+            formatting.number(step.output_tokens),
+            vocabulary.step_seconds(step),
         )
         for step in steps
     ]

@@ -12,11 +12,12 @@ from typing import Any
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.svg import anchor, drawing, element, title
 from chatapp.models import POSITION_STEP
-from compaction.admin import words
+from compaction import vocabulary
 from compaction.admin.run.tree_layout import DEEPEST_LEVEL, Node, arrange
 from compaction.admin.tables import STEPS_SHOWN, shown_steps
 from compaction.models import CompactionRun, CompactionStep
@@ -141,7 +142,7 @@ def _head(frame: _Frame) -> SafeString:
 def _span_words(frame: _Frame) -> str:
     if not frame.high:
         return "Part of the messages"
-    return f"Messages {cells.place(frame.low)} – {cells.place(frame.high)}"
+    return f"Messages {formatting.place(frame.low)} – {formatting.place(frame.high)}"
 
 
 def _edge(node: Node, row: int, parent: Node, parent_row: int, frame: _Frame) -> SafeString:
@@ -158,7 +159,7 @@ def _middle(row: int) -> float:
 
 def _row(node: Node, number: int, frame: _Frame, is_stop: bool) -> SafeString:
     y = HEAD + ROW * number
-    kind = words.outcome_kind(node.step) if node.step else "unasked"
+    kind = vocabulary.outcome_kind(node.step) if node.step else "unasked"
     x = frame.indent * node.level + 1
     shapes = [
         element("rect", cls="hit", x=0, y=y + 1, width=frame.width, height=ROW - 2, rx=4),
@@ -189,8 +190,8 @@ def _name(node: Node) -> str:
     if node.step is None:
         return "halved, not asked"
     step = node.step
-    ended = words.OUTCOMES[words.outcome_kind(step)]
-    return f"{step.order}. {cells.shortened(step.kind, 10)} · {ended}"
+    ended = vocabulary.OUTCOMES[vocabulary.outcome_kind(step)]
+    return f"{step.order}. {formatting.shortened(step.kind, 10)} · {ended}"
 
 
 def _values(node: Node, step: CompactionStep) -> tuple[str, ...]:
@@ -198,18 +199,20 @@ def _values(node: Node, step: CompactionStep) -> tuple[str, ...]:
         f"{step.depth}",
         _range_words(node, step),
         f"{step.input_tokens:,} → {step.output_tokens:,}",
-        words.step_seconds(step),
-        cells.shortened(step.model, MODEL_CHARS) if step.model else "—",
+        vocabulary.step_seconds(step),
+        formatting.shortened(step.model, MODEL_CHARS) if step.model else "—",
     )
 
 
 def _range_words(node: Node, step: CompactionStep) -> str:
-    if step.kind == words.MERGE:
+    if step.kind == vocabulary.MERGE:
         joined = " + ".join(str(part.order) for part in node.joins)
         return f"joins {joined}" if joined else "two texts"
     if node.first is None:
         return f"{step.message_count:,}"
-    return f"{cells.place(node.first)} – {cells.place(node.last)} ({step.message_count:,})"
+    return (
+        f"{formatting.place(node.first)} – {formatting.place(node.last)} ({step.message_count:,})"
+    )
 
 
 def _bar(node: Node, y: float, kind: str, frame: _Frame) -> list[SafeString]:
@@ -218,28 +221,29 @@ def _bar(node: Node, y: float, kind: str, frame: _Frame) -> list[SafeString]:
     if place is None:
         return [track]
     x, width = place
-    is_read = node.step is not None and node.step.kind != words.MERGE
+    is_read = node.step is not None and node.step.kind != vocabulary.MERGE
     bar: Any = f"bar is-{kind}" if is_read else "bar is-joined"
     return [track, element("rect", cls=bar, x=x, y=y + 8, width=width, height=14)]
 
 
 def label_of(node: Node, step: CompactionStep) -> str:
     """Return everything a row says, as one sentence."""
-    if step.kind == words.MERGE:
+    if step.kind == vocabulary.MERGE:
         joined = " and ".join(str(part.order) for part in node.joins)
         read = f"joins the outputs of {joined}" if joined else "joins two texts"
     elif node.first is None:
         read = f"{step.message_count:,} messages"
     else:
         read = (
-            f"messages {cells.place(node.first)} to {cells.place(node.last)} "
+            f"messages {formatting.place(node.first)} to {formatting.place(node.last)} "
             f"({step.message_count:,})"
         )
-    model = f", {cells.shortened(step.model)}" if step.model else ""
+    model = f", {formatting.shortened(step.model)}" if step.model else ""
+    outcome = vocabulary.OUTCOMES[vocabulary.outcome_kind(step)]
     return (
-        f"Step {step.order}, {step.kind}, {words.OUTCOMES[words.outcome_kind(step)]}: {read}, "
+        f"Step {step.order}, {step.kind}, {outcome}: {read}, "
         f"{step.input_tokens:,} tokens in, {step.output_tokens:,} out, "
-        f"{words.step_seconds(step)}, depth {step.depth}{model}"
+        f"{vocabulary.step_seconds(step)}, depth {step.depth}{model}"
     )
 
 
@@ -250,6 +254,6 @@ def _legend(kind: str) -> dict[str, Any]:
         "sign": element(
             "svg", frame, sign, viewBox="0 0 18 18", cls="run-sign", aria_hidden="true"
         ),
-        "words": words.OUTCOMES[kind],
-        "meaning": words.OUTCOME_MEANINGS[kind],
+        "words": vocabulary.OUTCOMES[kind],
+        "meaning": vocabulary.OUTCOME_MEANINGS[kind],
     }

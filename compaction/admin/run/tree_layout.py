@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compaction.admin.words import MERGE, is_forced
 from compaction.models import CompactionStep
+from compaction.vocabulary import MERGE, is_forced
 
 # Deeper than any run goes; a row that says more is drawn here.
 DEEPEST_LEVEL = 40

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from chatapp.admin import cells
 from chatapp.admin.parts import Link, Panel
+from chatapp.formatting import when
 from chatapp.models import Session
 from compaction.admin.breaker import OPEN
-from compaction.admin.words import when
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, CompactionState, ModelBreaker
 

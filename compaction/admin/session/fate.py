@@ -9,6 +9,7 @@ from uuid import UUID
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.message_panel import KEPT, RULE, Fate
 from chatapp.models import Message
@@ -110,4 +111,4 @@ def _covering_link(summary: SessionSummary) -> SafeString:
 def summary_link(summary: SessionSummary) -> SafeString:
     """Return a link to a summary by its short name."""
     url = cells.change_url(SessionSummary, summary.pk)
-    return cells.link(f"summary {cells.short_id(summary.pk)}", url)
+    return cells.link(f"summary {formatting.short_id(summary.pk)}", url)

@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.page_forms import PageForm, RefusedError
 from chatapp.models import Session
@@ -186,8 +187,8 @@ class TakeBackForm(RestoreForm):
 
 
 def _choice_words(row: SessionSummary) -> str:
-    first, last = cells.place(row.covers_from), cells.place(row.covers_through)
-    name = f"{cells.short_id(row.pk)}{' (archive)' if row.archived else ''}"
+    first, last = formatting.place(row.covers_from), formatting.place(row.covers_through)
+    name = f"{formatting.short_id(row.pk)}{' (archive)' if row.archived else ''}"
     return f"{name}: {row.message_count:,} messages, positions {first} – {last}"
 
 

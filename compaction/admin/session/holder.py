@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
+from chatapp.formatting import when
 from compaction.admin.silence import is_silent
-from compaction.admin.words import when
 from compaction.models import CompactionRun, CompactionState, WorkerHeartbeat
 
 HOST_CHARS = 60
@@ -34,6 +35,6 @@ def _machine(run: CompactionRun) -> SafeString | str:
     worker = WorkerHeartbeat.objects.filter(run=run).order_by("-beat_at").first()
     if worker is None:
         return ""
-    name = f"process {worker.pid} on {cells.shortened(worker.host, HOST_CHARS)}"
+    name = f"process {worker.pid} on {formatting.shortened(worker.host, HOST_CHARS)}"
     silent = f", silent since {when(worker.beat_at)}" if is_silent(worker) else ""
     return format_html(", {}{}", cells.row_link(worker, name), silent)

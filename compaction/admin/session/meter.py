@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from chatapp.admin import cells
+from chatapp import formatting
 from chatapp.admin.parts import Panel
 from chatapp.admin.request_page import request_url
 from chatapp.admin.svg import drawing, element, title
 from compaction.admin.session.patterns import HATCHED, patterned
 from compaction.admin.session.standing import Standing
-from compaction.admin.words import SINCE_SUMMARY
+from compaction.vocabulary import SINCE_SUMMARY
 
 WIDTH, HEIGHT, TOP, BAR = 1000, 44, 6, 32
 NAMES = {
@@ -65,8 +65,10 @@ def meter_panel(standing: Standing) -> Panel:
         {
             "drawing": draw(reading),
             "rows": [_row(name, reading) for name in reading.parts if _is_shown(name, reading)],
-            "used": cells.number(sum(standing.parts.values())),
-            "left_out": cells.number(standing.left_out_tokens) if standing.left_out_tokens else "",
+            "used": formatting.number(sum(standing.parts.values())),
+            "left_out": formatting.number(standing.left_out_tokens)
+            if standing.left_out_tokens
+            else "",
             "limit": standing.limit_words,
             "next_request": request_url(standing.session),
         },
@@ -136,7 +138,7 @@ def _row(name: str, reading: Reading) -> tuple[SafeString, str, str, str]:
     """Return one line of the table: swatch, name, tokens, part of the window."""
     tokens = reading.parts[name]
     share = f"{100 * tokens / reading.window:.1f} %" if reading.window > 0 else "—"
-    return swatch(name), name_of(name, reading), cells.number(tokens), share
+    return swatch(name), name_of(name, reading), formatting.number(tokens), share
 
 
 def swatch(name: str) -> SafeString:

@@ -20,7 +20,7 @@ from chatapp.admin.path_page import place_url
 from chatapp.admin.session import SessionAdmin
 from chatapp.context.assembly import Context
 from chatapp.models import Session
-from compaction.admin import words
+from compaction import vocabulary
 from compaction.admin.acting import REFUSALS, for_each, may_run
 from compaction.admin.session.fate import fates_of, summary_link
 from compaction.admin.session.forms import SESSION_FORMS, compact, redo
@@ -154,6 +154,6 @@ class CompactedSessionAdmin(SessionAdmin):
         if not reason:
             return []
         return [
-            f"A compaction would come first ({words.reason_words(reason)}): what a turn sends is "
-            "then smaller than what stands here."
+            f"A compaction would come first ({vocabulary.reason_words(reason)}): what a turn sends "
+            "is then smaller than what stands here."
         ]

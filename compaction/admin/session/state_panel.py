@@ -9,15 +9,16 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.path_page import place_url
+from chatapp.formatting import when
 from chatapp.models import POSITION_STEP
-from compaction.admin import words
+from compaction import vocabulary
 from compaction.admin.session.backlog import Line, backlog_lines
 from compaction.admin.session.holder import holder_words
 from compaction.admin.session.trigger_rows import trigger_rows
-from compaction.admin.words import when
 from compaction.branches.snapshot import Situation
 from compaction.models import SessionSummary
 from compaction.runs.status import branch_facts
@@ -64,7 +65,7 @@ def _covered(situation: Situation) -> str:
     if not state.cursor:
         return "Nothing yet."
     return (
-        f"Up to position {cells.place(state.cursor)}: {state.covered_messages:,} messages, "
+        f"Up to position {formatting.place(state.cursor)}: {state.covered_messages:,} messages, "
         f"{state.covered_tokens:,} tokens."
     )
 
@@ -103,7 +104,7 @@ def profile_words(situation: Situation) -> SafeString:
 
 def _due_words(situation: Situation, due: str | None) -> SafeString | str:
     if due:
-        return cells.badge(words.reason_words(due), "busy")
+        return cells.badge(vocabulary.reason_words(due), "busy")
     if not situation.profile.enabled:
         return "Never: the profile is switched off."
     return "No trigger is due."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chatapp.admin import cells
+from chatapp import formatting
 from chatapp.models import POSITION_STEP
-from compaction.admin import words
+from compaction import vocabulary
 from compaction.admin.session.standing import SUMMARIES_DRAWN, Standing
 from compaction.models import SessionSummary
 
@@ -102,7 +102,7 @@ def _older(standing: Standing, first: SessionSummary) -> Stretch:
 def _summary(row: SessionSummary, *, even: bool, is_sent: bool) -> Stretch:
     sends = "its text is sent" if is_sent else "newer summaries have taken it in"
     what = "Archive" if row.archived else "Summary"
-    name = cells.short_id(row.pk)
+    name = formatting.short_id(row.pk)
     kind = "summary" if even else "summary-b"
     return Stretch(
         kind="archive" if row.archived else kind,
@@ -112,8 +112,8 @@ def _summary(row: SessionSummary, *, even: bool, is_sent: bool) -> Stretch:
         summary=row,
         said=f"{what} {name} of {row.message_count:,} messages, "
         f"{_places(row.covers_from, row.covers_through)}; "
-        f"{words.before_after(row.approx_tokens, row.summary_tokens)} tokens; "
-        f"{words.reason_words(row.reason)}; {sends}",
+        f"{formatting.before_after(row.approx_tokens, row.summary_tokens)} tokens; "
+        f"{vocabulary.reason_words(row.reason)}; {sends}",
     )
 
 
@@ -144,8 +144,8 @@ def forks_of(standing: Standing) -> list[tuple[int, str]]:
     return [
         (
             stretch.through,
-            f"Forked from branch {cells.short_id(stretch.branch_id)} "
-            f"behind position {cells.place(stretch.through)}",
+            f"Forked from branch {formatting.short_id(stretch.branch_id)} "
+            f"behind position {formatting.place(stretch.through)}",
         )
         for stretch in standing.stretches
         if stretch.through is not None

@@ -10,6 +10,7 @@ from typing import Any
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Panel
 from chatapp.admin.path_page import place_on
@@ -130,14 +131,14 @@ def _apart(rows: list[Message], scale: _Scale) -> list[Message]:
 def _pin(standing: Standing, row: Message, scale: _Scale) -> SafeString:
     x = scale.x(row.position - POSITION_STEP // 2)
     kind = "Rule" if row.is_rule else "Pinned message"
-    said = f"{kind} at position {cells.place(row.position)}, {row.tokens:,} tokens"
+    said = f"{kind} at position {formatting.place(row.position)}, {row.tokens:,} tokens"
     shape = element("path", title(said), d=f"M{x:.1f} {PIN_TOP}l5 5-5 5-5-5z", cls="strip-pin")
     return anchor(place_on(standing.page, row.position), shape, label=said, is_stop=False)
 
 
 def _placeholder(standing: Standing, row: Message, scale: _Scale) -> SafeString:
     x = scale.x(row.position // POSITION_STEP * POSITION_STEP)
-    said = f"Placeholder of a summary at position {cells.place(row.position)}"
+    said = f"Placeholder of a summary at position {formatting.place(row.position)}"
     shape = element("path", title(said), d=f"M{x:.1f} {MARK_TOP}l4 8h-8z", cls="strip-placeholder")
     return anchor(place_on(standing.page, row.position), shape, label=said, is_stop=False)
 
@@ -150,7 +151,7 @@ def _fork(position: int, said: str, scale: _Scale) -> SafeString:
 
 def _cursor(standing: Standing, scale: _Scale) -> SafeString:
     x = scale.x(standing.cursor)
-    said = f"Summarised up to position {cells.place(standing.cursor)}"
+    said = f"Summarised up to position {formatting.place(standing.cursor)}"
     line = element("line", x1=x, x2=x, y1=BAR_TOP - 6, y2=BAR_TOP + BAR + 3, cls="strip-cursor")
     return element("g", title(said), line)
 
@@ -162,9 +163,11 @@ def _ends(standing: Standing) -> list[SafeString]:
     shown = [element("text", "1", x=0, y=y, cls="strip-place")]
     x = _Scale(head).x(standing.cursor)
     if standing.cursor and 90 < x < WIDTH - 90:
-        words = f"cursor {cells.place(standing.cursor)}"
+        words = f"cursor {formatting.place(standing.cursor)}"
         shown.append(element("text", words, x=x, y=y, text_anchor="middle", cls="strip-place"))
-    last = element("text", cells.place(head), x=WIDTH, y=y, text_anchor="end", cls="strip-place")
+    last = element(
+        "text", formatting.place(head), x=WIDTH, y=y, text_anchor="end", cls="strip-place"
+    )
     return [*shown, last]
 
 
@@ -183,7 +186,8 @@ def _marks_listed(standing: Standing) -> list[dict[str, Any]]:
             count = f"The newest {MARKS_DRAWN}" if len(rows) > MARKS_DRAWN else f"{len(shown)}"
             plural = "" if len(shown) == 1 else "s"
             links = [
-                (place_on(standing.page, row.position), cells.place(row.position)) for row in shown
+                (place_on(standing.page, row.position), formatting.place(row.position))
+                for row in shown
             ]
             found.append({"said": f"{count} {name}{plural}", "links": links})
     return found

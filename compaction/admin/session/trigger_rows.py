@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from chatapp import formatting
 from chatapp.admin import cells
-from compaction.admin import words
+from compaction import vocabulary
 from compaction.branches.snapshot import Situation
 from compaction.engine.policy.reasons import Reason
 
@@ -21,7 +22,7 @@ def trigger_rows(situation: Situation, rules: Sequence[dict[str, Any]]) -> list[
 
 
 def _row(situation: Situation, rule: dict[str, Any]) -> dict[str, Any]:
-    name = words.rule_words(rule["reason"], has_summary=bool(situation.state.cursor))
+    name = vocabulary.rule_words(rule["reason"], has_summary=bool(situation.state.cursor))
     now, limit, left = rule["now"], rule["limit"], rule["left"]
     is_age = rule["reason"] == Reason.MAXIMUM_AGE
     said = _age_words(now, limit, left) if is_age else f"{now:,} of {limit:,}; {left:,} to go"
@@ -38,7 +39,7 @@ def _age_words(now: int, limit: int, left: int) -> str:
 
 
 def _span(seconds: int) -> str:
-    return words.span_words(timedelta(seconds=seconds))
+    return formatting.span_words(timedelta(seconds=seconds))
 
 
 def _resting_age(situation: Situation) -> list[dict[str, Any]]:
@@ -47,7 +48,7 @@ def _resting_age(situation: Situation) -> list[dict[str, Any]]:
     limit = profile.compression_cooldown_sec
     if not limit or not profile.enabled:
         return []
-    name = words.rule_words(Reason.MAXIMUM_AGE, has_summary=True)
+    name = vocabulary.rule_words(Reason.MAXIMUM_AGE, has_summary=True)
     said = (
         f"{_span(limit)}; counts when {profile.minimum_batch:,} messages wait, "
         f"now {situation.waiting:,} "

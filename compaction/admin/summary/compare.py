@@ -11,12 +11,14 @@ from django.template.response import TemplateResponse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Table
+from chatapp.formatting import when
 from chatapp.models import Session
-from compaction.admin import words
+from compaction import vocabulary
+from compaction.admin import badges
 from compaction.admin.summary.differences import Change, Differences, differences_of
-from compaction.admin.words import when
 from compaction.models import SessionSummary
 
 
@@ -57,7 +59,7 @@ def compare_page(request: HttpRequest, pair: Pair, site: dict[str, Any]) -> Http
         ],
         "verdict": verdict(found),
         "is_cut": longest > cells.SHOWN_CHARS,
-        "shown": cells.number(cells.SHOWN_CHARS),
+        "shown": formatting.number(cells.SHOWN_CHARS),
         "table": figures_table(pair),
     }
     return TemplateResponse(request, "admin/compaction/compare.html", context)
@@ -68,9 +70,9 @@ def _side(
 ) -> dict[str, Any]:
     return {
         "label": label,
-        "summary": cells.row_link(summary, f"Summary {cells.short_id(summary.pk)}"),
+        "summary": cells.row_link(summary, f"Summary {formatting.short_id(summary.pk)}"),
         "made": when(summary.created_at),
-        "status": words.summary_status(summary),
+        "status": badges.summary_status(summary),
         "text": marked(changes, is_old=is_old),
     }
 
@@ -119,21 +121,24 @@ def figures_table(pair: Pair) -> Table:
 
 
 def _figures(summary: SessionSummary) -> dict[str, str]:
+    first, last = formatting.place(summary.covers_from), formatting.place(summary.covers_through)
     return {
-        "Tokens of the text": cells.number(summary.summary_tokens),
-        "Tokens before → after": words.before_after(summary.tokens_before, summary.tokens_after),
-        "Ratio": words.percent(summary.compression_ratio),
-        "Messages": cells.number(summary.message_count),
-        "Positions": f"{cells.place(summary.covers_from)} – {cells.place(summary.covers_through)}",
+        "Tokens of the text": formatting.number(summary.summary_tokens),
+        "Tokens before → after": formatting.before_after(
+            summary.tokens_before, summary.tokens_after
+        ),
+        "Ratio": formatting.percent(summary.compression_ratio),
+        "Messages": formatting.number(summary.message_count),
+        "Positions": f"{first} – {last}",
         "Truncated": "yes" if summary.truncated else "no",
         "Archive": "yes" if summary.archived else "no",
         "Model": summary.model or "—",
         "Temperature": "—" if summary.temperature is None else f"{summary.temperature:g}",
-        "Target tokens": cells.number(summary.target_summary_tokens),
+        "Target tokens": formatting.number(summary.target_summary_tokens),
         "Profile": str(summary.profile or "—"),
         "Prompt version": summary.prompt_version or "—",
-        "Cost": words.money(summary.cost),
-        "Took": words.seconds(summary.run) if summary.run else "—",
-        "Reason": words.reason_words(summary.reason),
-        "Instructions": cells.shortened(summary.instructions, 2000) or "—",
+        "Cost": formatting.money(summary.cost),
+        "Took": vocabulary.seconds(summary.run) if summary.run else "—",
+        "Reason": vocabulary.reason_words(summary.reason),
+        "Instructions": formatting.shortened(summary.instructions, 2000) or "—",
     }

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.page_forms import PageForm, RefusedError
 from compaction.admin.acting import REFUSALS, may_run, queued
@@ -85,7 +86,7 @@ def taken_back(restored: Restored) -> SafeString:
         others,
         "" if more else "s",
         "their" if more else "its",
-        cells.number(count),
+        formatting.number(count),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.db.models.functions import Left
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.base import ReadOnlyAdmin
 from chatapp.admin.filters import one_row
@@ -54,7 +55,7 @@ class SummarySourceAdmin(ReadOnlyAdmin):
     @admin.display(description="Summary")
     def of_summary(self, link: SessionSummaryMessage) -> str:
         """Return a link to the summary; a draft has read the message, and does not cover it."""
-        name = cells.short_id(link.summary_id)
+        name = formatting.short_id(link.summary_id)
         if link.summary.status == SessionSummary.Status.DRAFT:
             name += " (draft: not sent yet)"
         return cells.row_link(link.summary, name)
@@ -62,7 +63,7 @@ class SummarySourceAdmin(ReadOnlyAdmin):
     @admin.display(description="Message")
     def of_message(self, link: SessionSummaryMessage) -> str:
         """Return a link to the message."""
-        return cells.row_link(link.message, f"Position {cells.place(link.message.position)}")
+        return cells.row_link(link.message, f"Position {formatting.place(link.message.position)}")
 
     @admin.display(description="Role")
     def role(self, link: SessionSummaryMessage) -> str:
@@ -77,4 +78,4 @@ class SummarySourceAdmin(ReadOnlyAdmin):
     @admin.display(description="Tokens")
     def token_count(self, link: SessionSummaryMessage) -> str:
         """Return the message's tokens."""
-        return cells.number(link.message.tokens)
+        return formatting.number(link.message.tokens)

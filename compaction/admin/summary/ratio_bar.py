@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin.parts import Panel
 from chatapp.admin.svg import drawing, element
-from compaction.admin import words
+from compaction import vocabulary
 from compaction.models import SessionSummary
 
 WIDTH, LABEL_WIDTH, BAR_HEIGHT, ROW, PAIR_GAP = 400, 110, 16, 22, 10
@@ -46,13 +47,13 @@ def _of_request(summary: SessionSummary) -> str:
 
 def made_by(summary: SessionSummary) -> str:
     """Return why and how it was made, as one sentence."""
-    why = f"{words.reason_words(summary.reason)} ({words.trigger_words(summary.trigger)})"
+    why = f"{vocabulary.reason_words(summary.reason)} ({vocabulary.trigger_words(summary.trigger)})"
     parts = [f"{why}; made by {summary.model or 'an unknown model'}"]
     if summary.prompt_version:
         parts.append(f"prompts of {summary.prompt_version}")
     if summary.run is not None:
-        parts.append(words.seconds(summary.run))
-    parts.append(f"cost {words.money(summary.cost)}" if summary.cost else "no price")
+        parts.append(vocabulary.seconds(summary.run))
+    parts.append(f"cost {formatting.money(summary.cost)}" if summary.cost else "no price")
     return ", ".join(parts) + "."
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from django.contrib import admin
 from django.utils.html import format_html
 
+from chatapp import formatting
 from chatapp.admin import cells
-from compaction.admin import words
-from compaction.admin.words import when
+from chatapp.formatting import when
+from compaction import vocabulary
+from compaction.admin import badges
 from compaction.models import SessionSummary
 
 
@@ -17,7 +19,7 @@ class SummaryCells:
     @admin.display(description="Id")
     def short_id(self, summary: SessionSummary) -> str:
         """Return the id's beginning."""
-        return cells.short_id(summary.pk)
+        return formatting.short_id(summary.pk)
 
     @admin.display(description="Session")
     def in_session(self, summary: SessionSummary) -> str:
@@ -27,45 +29,45 @@ class SummaryCells:
     @admin.display(description="Status")
     def standing(self, summary: SessionSummary) -> str:
         """Return whether it counts."""
-        return words.summary_status(summary)
+        return badges.summary_status(summary)
 
     @admin.display(description="Reason")
     def why(self, summary: SessionSummary) -> str:
         """Return the exact rule in words."""
-        return words.reason_words(summary.reason)
+        return vocabulary.reason_words(summary.reason)
 
     @admin.display(description="Started by")
     def started_by(self, summary: SessionSummary) -> str:
         """Return who or what started it: document 002's trigger in words."""
-        return words.trigger_words(summary.trigger)
+        return vocabulary.trigger_words(summary.trigger)
 
     @admin.display(description="Messages")
     def sources(self, summary: SessionSummary) -> str:
         """Return how many messages the summariser received."""
-        return cells.number(summary.message_count)
+        return formatting.number(summary.message_count)
 
     @admin.display(description="Tokens before → after")
     def token_change(self, summary: SessionSummary) -> str:
         """Return the next request's size before and after."""
-        return words.before_after(summary.tokens_before, summary.tokens_after)
+        return formatting.before_after(summary.tokens_before, summary.tokens_after)
 
     @admin.display(description="Ratio", ordering="compression_ratio")
     def ratio(self, summary: SessionSummary) -> str:
         """Return the summary's size as a part of its input."""
-        ratio = words.percent(summary.compression_ratio)
+        ratio = formatting.percent(summary.compression_ratio)
         if not summary.truncated:
             return ratio
-        return format_html("{} {}", ratio, words.truncated_words(True))
+        return format_html("{} {}", ratio, badges.truncated_words(True))
 
     @admin.display(description="Truncated")
     def was_truncated(self, summary: SessionSummary) -> str:
         """Return whether text had to be left out of it."""
-        return words.truncated_words(summary.truncated)
+        return badges.truncated_words(summary.truncated)
 
     @admin.display(description="Cost")
     def cost_shown(self, summary: SessionSummary) -> str:
         """Return what its run's calls cost."""
-        return words.money(summary.cost)
+        return formatting.money(summary.cost)
 
     @admin.display(description="Summary")
     def summary_size(self, summary: SessionSummary) -> str:
@@ -80,7 +82,7 @@ class SummaryCells:
     @admin.display(description="Took")
     def took(self, summary: SessionSummary) -> str:
         """Return how long its run worked."""
-        return words.seconds(summary.run) if summary.run else "—"
+        return vocabulary.seconds(summary.run) if summary.run else "—"
 
     @admin.display(description="Text")
     def text(self, summary: SessionSummary) -> str:
@@ -97,7 +99,9 @@ class SummaryCells:
     @admin.display(description="Positions")
     def range(self, summary: SessionSummary) -> str:
         """Return the positions from and through."""
-        return f"{cells.place(summary.covers_from)} – {cells.place(summary.covers_through)}"
+        return (
+            f"{formatting.place(summary.covers_from)} – {formatting.place(summary.covers_through)}"
+        )
 
     @admin.display(description="Written")
     def times(self, summary: SessionSummary) -> str:
@@ -123,7 +127,7 @@ class SummaryCells:
     @admin.display(description="Target tokens")
     def target_tokens(self, summary: SessionSummary) -> str:
         """Return how long the profile asked it to be."""
-        return cells.number(summary.target_summary_tokens)
+        return formatting.number(summary.target_summary_tokens)
 
     @admin.display(description="Prompt")
     def prompt_text(self, summary: SessionSummary) -> str:

@@ -8,11 +8,12 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Link, Table
-from compaction.admin import words
+from chatapp.formatting import when
+from compaction.admin import badges
 from compaction.admin.tables import LONG_SUMMARY
-from compaction.admin.words import when
 from compaction.models import SessionSummary
 
 VERSIONS_SHOWN = 40
@@ -74,12 +75,12 @@ def _table(title: str, note: str, summary: SessionSummary, rows: list[SessionSum
         columns=("Summary", "Relation", "Status", "Model", "Tokens", "Ratio", "Created", "Compare"),
         rows=[
             (
-                cells.row_link(row, cells.short_id(row.pk)),
+                cells.row_link(row, formatting.short_id(row.pk)),
                 _relation(summary, row),
-                words.summary_status(row),
+                badges.summary_status(row),
                 row.model or "—",
-                cells.number(row.summary_tokens),
-                words.percent(row.compression_ratio),
+                formatting.number(row.summary_tokens),
+                formatting.percent(row.compression_ratio),
                 when(row.created_at),
                 _compare_link(summary, row),
             )

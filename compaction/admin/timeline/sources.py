@@ -10,12 +10,14 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
+from chatapp import formatting
 from chatapp.admin import cells
 from chatapp.admin.parts import Link
 from chatapp.admin.timeline.entries import Entry
 from chatapp.admin.timeline.sources import Incidents, Replays
 from chatapp.models import Branch, Session
-from compaction.admin import words
+from compaction import vocabulary
+from compaction.admin import badges
 from compaction.admin.ladder.climb import (
     GAVE_UP,
     THROUGH,
@@ -25,8 +27,8 @@ from compaction.admin.ladder.climb import (
     title_of,
 )
 from compaction.admin.ladder.panel import ladder_body
-from compaction.explanations import explanation_of
 from compaction.models import CompactionRun, RecoveryRung, SessionSummary
+from compaction.vocabulary import explanation_of
 
 Status = CompactionRun.Status
 REASON_CHARS = 600
@@ -66,15 +68,15 @@ class Runs:
         return {row.pk: self._entry(row) for row in rows}
 
     def _entry(self, run: CompactionRun) -> Entry:
-        reason = words.why(run)
+        reason = vocabulary.why(run)
         if run.error:
-            reason = f"{reason} {cells.shortened(run.error, REASON_CHARS)}"
+            reason = f"{reason} {formatting.shortened(run.error, REASON_CHARS)}"
         explained = explanation_of(run)
         return Entry(
             at=run.created_at,
             title=f"Compaction: {explained.title}" if explained else "Compaction",
-            label=words.status_words(run),
-            tone=words.status_tone(run),
+            label=vocabulary.status_words(run),
+            tone=badges.status_tone(run),
             reason=reason,
             numbers=_numbers(run),
             means=explained.means if explained else _meaning(run),
@@ -87,7 +89,7 @@ class Runs:
 
 def _meaning(run: CompactionRun) -> str:
     """Return what follows from a run that has not failed; Runs.rows told what it made."""
-    if words.waits(run):
+    if vocabulary.waits(run):
         return "It waits, and goes on by itself when the time has come; nothing is lost."
     if getattr(run, "is_draft", False):
         return DRAFT_MEANING
@@ -98,10 +100,10 @@ def _meaning(run: CompactionRun) -> str:
 
 def _numbers(run: CompactionRun) -> list[tuple[str, str]]:
     known = [
-        ("Tokens", words.before_after(run.tokens_before, run.tokens_after)),
-        ("Model calls", cells.number(run.model_calls) if run.model_calls else "—"),
-        ("Took", words.seconds(run)),
-        ("Cost", words.money(run.cost)),
+        ("Tokens", formatting.before_after(run.tokens_before, run.tokens_after)),
+        ("Model calls", formatting.number(run.model_calls) if run.model_calls else "—"),
+        ("Took", vocabulary.seconds(run)),
+        ("Cost", formatting.money(run.cost)),
     ]
     return [(name, value) for name, value in known if value != "—"]
 
@@ -126,11 +128,11 @@ class Ladders:
     def _entry(self, climb: Climb, last: RecoveryRung) -> Entry:
         first = climb.rungs[0]
         cut = sum(rung.characters_cut for rung in climb.rungs)
-        numbers = [("Tokens", words.before_after(first.tokens_before, last.tokens_after))]
+        numbers = [("Tokens", formatting.before_after(first.tokens_before, last.tokens_after))]
         if climb.limit:
             numbers.append(("Allowed" if climb.is_named else "Window", f"{climb.limit:,}"))
         if cut:
-            numbers.append(("Characters cut", cells.number(cut)))
+            numbers.append(("Characters cut", formatting.number(cut)))
         return Entry(
             at=last.created_at,
             title=title_of(climb),
@@ -147,7 +149,7 @@ class Ladders:
 def _means(climb: Climb) -> str:
     """Return what follows from the rungs that helped; the end stands below the drawing."""
     helped = {rung.move for rung in climb.tried if rung.outcome == RecoveryRung.Outcome.SMALLER}
-    return " ".join(words.MOVE_MEANINGS[move] for move in words.MOVES if move in helped)
+    return " ".join(vocabulary.MOVE_MEANINGS[move] for move in vocabulary.MOVES if move in helped)
 
 
 def _links(climb: Climb) -> list[Link]:

@@ -14,11 +14,16 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from chatapp.admin.cells import short_id
-from chatapp.management.paging import write_lines
-from chatapp.management.printable import one_line, wrapped
-from chatapp.management.terminal import DEFAULT_COLUMNS, Column, counted, table_lines
-from compaction.admin.words import percent, reason_words, seconds
+from chatapp.formatting import percent, short_id
+from chatapp.management.console import (
+    DEFAULT_COLUMNS,
+    Column,
+    counted,
+    one_line,
+    table_lines,
+    wrapped,
+    write_lines,
+)
 from compaction.management.report_json import report_as_dict
 from compaction.models import CompactionRun
 from compaction.statistics.report import (
@@ -30,6 +35,7 @@ from compaction.statistics.report import (
     ReasonRow,
     Totals,
 )
+from compaction.vocabulary import reason_words, seconds
 
 LABEL_CELLS = 14
 NO_MODEL = "no model answered"

@@ -14,13 +14,13 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from chatapp.management.stopping import stop_signals_interrupt
-from chatapp.management.terminal import (
+from chatapp.management.console import (
     Column,
     ProgressBar,
     columns_of,
     quiet_logs,
     shortened,
+    stop_signals_interrupt,
     table_lines,
 )
 from compaction.demo.preparing import (

@@ -16,11 +16,17 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 
-from chatapp.admin.cells import short_id
-from chatapp.management.ids import find_by_id
-from chatapp.management.printable import wrapped
-from chatapp.management.stopping import INTERRUPTED_STATUS, stop_signals_interrupt
-from chatapp.management.terminal import ProgressBar, columns_of, counted, quiet_logs
+from chatapp.formatting import short_id
+from chatapp.management.console import (
+    INTERRUPTED_STATUS,
+    ProgressBar,
+    columns_of,
+    counted,
+    find_by_id,
+    quiet_logs,
+    stop_signals_interrupt,
+    wrapped,
+)
 from chatapp.models import Session
 from compaction.doctor.examine import Mended, examine, mend
 from compaction.doctor.findings import Finding

@@ -16,8 +16,13 @@ from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from chatapp.management.stopping import INTERRUPTED_STATUS, stop_signals_interrupt
-from chatapp.management.terminal import ProgressBar, counted, quiet_logs
+from chatapp.management.console import (
+    INTERRUPTED_STATUS,
+    ProgressBar,
+    counted,
+    quiet_logs,
+    stop_signals_interrupt,
+)
 from compaction.errors import CompactionError
 from compaction.management.redo import (
     FAILED,

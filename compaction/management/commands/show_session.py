@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.management.ids import find_by_id
-from chatapp.management.paging import page_lines, write_lines
-from chatapp.management.terminal import columns_of
+from chatapp.management.console import columns_of, find_by_id, has_colour, page_lines, write_lines
 from chatapp.models import Branch, Session
 from compaction.management.conversation import Conversation, Ink
 
@@ -42,7 +39,7 @@ class Command(BaseCommand):
         conversation = self.find(options)
         on_terminal = self.stdout.isatty()
         if on_terminal and not options["no_pager"]:
-            page_lines(self.stdout, conversation.lines())
+            page_lines(conversation.lines(), colour=conversation.ink.colour)
         else:
             write_lines(self.stdout, conversation.lines())
 
@@ -57,12 +54,8 @@ class Command(BaseCommand):
             session=session,
             branch=_branch(session, options["branch"]),
             width=width,
-            ink=Ink(colour=options["force_color"] or self._has_colour(options)),
+            ink=Ink(colour=has_colour(self.stdout, options)),
         )
-
-    def _has_colour(self, options: dict[str, Any]) -> bool:
-        refused = options["no_color"] or os.environ.get("NO_COLOR")
-        return self.stdout.isatty() and not refused and os.environ.get("TERM") != "dumb"
 
 
 def _branch(session: Session, text: str | None) -> Branch:

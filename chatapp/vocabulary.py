@@ -1,11 +1,11 @@
-"""What operators read instead of the codes of incidents: what happened, and what follows."""
+"""Labels and explanations of the codes of incidents: what happened, and what follows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from chatapp.admin import cells
+from chatapp.formatting import number, shortened
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.models import Incident
 
@@ -78,11 +78,6 @@ def code_words(code: str) -> str:
     return CODE_WORDS.get(code, code)
 
 
-def kind_badge(incident: Incident) -> Any:
-    """Return the kind as a badge."""
-    return cells.badge(incident.get_kind_display(), tone_of(incident))
-
-
 def tone_of(incident: Incident) -> str:
     """Return the tone of an incident's badge."""
     if incident.code == ErrorKind.CANCELLED.value:
@@ -113,5 +108,5 @@ def _told(name: str, value: Any) -> str:
     if name == "wait_seconds" and isinstance(value, int | float):
         return f"{value:,.1f} s"
     if name in ("status", "attempt") or not isinstance(value, int | float):
-        return cells.shortened(str(value), CODE_CHARS)
-    return cells.number(value)
+        return shortened(str(value), CODE_CHARS)
+    return number(value)

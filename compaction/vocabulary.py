@@ -1,16 +1,153 @@
-"""What the codes of ended runs mean to an operator: what happened, what it means, what to do.
+"""Labels and explanations of every code that operators meet: reasons, statuses, steps, errors.
 
-A run stores a code for programs and a sentence; the rest is the same for every run with that code
-and stands here. A test holds that every code of the services has words.
+A run stores a code for programs and a sentence; what is the same for every run with that code
+stands here. Pages and commands read it alike. A test holds that every code of the services has
+words.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compaction.models import CompactionRun
+from django.utils import timezone
+
+from chatapp.formatting import clock, duration
+from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status
+
+SINCE_SUMMARY = "since the last summary"
+REASONS = {
+    "message_limit": "Message limit reached",
+    "token_limit": "Token limit reached",
+    "window": "Window nearly full",
+    "ahead": "Ahead of need",
+    "message_window": "Window of messages full",
+    "maximum_age": "Messages waited long enough",
+    "hard_limit": "Hard limit reached",
+    "overflow_retry": "Request was too large",
+    "overflow_again": "Request was still too large",
+    "precheck": "Request would have been too large",
+    "manual": "By hand",
+    "resummarize": "Re-summarised",
+    "archive": "Stored unsummarised",
+}
+RULES = {
+    "message_limit": f"Messages {SINCE_SUMMARY}",
+    "token_limit": f"Tokens {SINCE_SUMMARY}",
+    "window": "Tokens of the next request",
+    "ahead": "Tokens of the next request, to summarise ahead",
+    "message_window": "Messages beyond the tail",
+    "hard_limit": "Messages beyond the tail, at the latest",
+    "maximum_age": "Maximum age of a message beyond the tail",
+}
+OUTCOMES = {
+    "ok": "ok",
+    "overflow": "too large",
+    "truncated": "cut off",
+    "error": "error",
+    "forced": "shortened",
+}
+OUTCOME_MEANINGS = {
+    "ok": "the answer counts",
+    "overflow": "refused as larger than the window; its input is halved",
+    "truncated": "the answer filled its room; counts as too large",
+    "error": "no usable answer",
+    "forced": "made here without a model call, with parts left out",
+}
+# The rungs of a ladder: what was tried.
+MOVES = {
+    "compact": "Compaction",
+    "truncate": "Tool results cut",
+    "halve": "Fewer messages sent",
+    "give_up": "Gave up",
+}
+MOVE_MEANINGS = {
+    "compact": "What was said so far is sent as a summary; nothing stored is lost.",
+    "truncate": "The conversation goes on in a new branch with shortened tool results; the old "
+    "branch is stored as it was.",
+    "halve": "Only the newest messages were sent, in this turn alone; nothing stored changed.",
+    "give_up": "Nothing was left to try: the user was told what to do.",
+}
+RUNG_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
+INTERRUPTED = "interrupted"
+# The kind of a step that joins two texts.
+MERGE = "merge"
+SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
+
+
+def reason_words(reason: str) -> str:
+    """Return a trigger rule in words; a rule of a plug-in keeps its name."""
+    return REASONS.get(reason, reason)
+
+
+def rule_words(reason: str, *, has_summary: bool) -> str:
+    """Return what a trigger rule measures; before the first summary, everything so far."""
+    words = RULES.get(reason, reason_words(reason))
+    return words if has_summary else words.replace(SINCE_SUMMARY, "so far")
+
+
+def trigger_words(trigger: str) -> str:
+    """Return who or what started a run: document 002's trigger in words."""
+    return str(dict(CompactionRun.Trigger.choices).get(trigger, trigger))
+
+
+def why(run: CompactionRun) -> str:
+    """Return a run's rule, and what started it where that says more, as a sentence."""
+    reason, trigger = reason_words(run.reason), trigger_words(run.trigger)
+    return f"{reason}." if reason == trigger else f"{reason} ({trigger.lower()})."
+
+
+def status_words(run: CompactionRun) -> str:
+    """Return how a run stands; a failed one whose worker stopped reads Interrupted."""
+    if waits(run):
+        return f"Waiting until {clock(run.waits_until)}"
+    interrupted = run.status == CompactionRun.Status.FAILED and run.error_code == INTERRUPTED
+    return "Interrupted" if interrupted else str(run.get_status_display())
+
+
+def waits(run: CompactionRun) -> bool:
+    """Whether a queued run waits for something else than a worker, and until when is known."""
+    return (
+        run.status == CompactionRun.Status.QUEUED
+        and run.waits_until is not None
+        and run.waits_until > timezone.now()
+    )
+
+
+def summary_words(summary: SessionSummary) -> str:
+    """Return whether a summary counts, in words."""
+    return SUMMARY_STATUSES.get(summary.status, str(summary.get_status_display()))
+
+
+def seconds(run: CompactionRun) -> str:
+    """Return how long a finished run took."""
+    if run.started_at is None or run.finished_at is None:
+        return "—"
+    return duration((run.finished_at - run.started_at).total_seconds())
+
+
+def step_seconds(step: CompactionStep) -> str:
+    """Return how long a step took."""
+    return duration(step.duration_ms / 1000)
+
+
+def is_forced(step: CompactionStep) -> bool:
+    """Whether the text was shortened here, without a call: a model's cut-off answer has an error.
+
+    A list reads only the error's beginning.
+    """
+    if step.outcome != CompactionStep.Outcome.TRUNCATED:
+        return False
+    begin = getattr(step, "error_begin", None)
+    return not (step.error if begin is None else begin)
+
+
+def outcome_kind(step: CompactionStep) -> str:
+    """Return a key of OUTCOMES: how a step ended, a text shortened without one told apart."""
+    if is_forced(step):
+        return "forced"
+    return step.outcome if step.outcome in OUTCOMES else "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,97 @@
+"""Numbers, times, ids and names as people read them: plain text, for pages and commands alike."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.formats import date_format, localize
+
+from chatapp.models import POSITION_STEP
+
+# What is shorter than this is told in milliseconds.
+SHORT_SECONDS = 0.1
+SMALLEST_MONEY = 0.0001
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a name that fits a cell."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def short_id(pk: Any) -> str:
+    """Return the beginning of an id, enough to search for it."""
+    return str(pk)[:8]
+
+
+def number(value: float | None) -> str:
+    """Return a number with thousands separated; a dash for none."""
+    return "—" if value is None else f"{value:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 rung, 2 rungs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def place(position: int | None) -> str:
+    """Return a position in steps, without zeros behind: 3, or 3.5 between the third and fourth."""
+    if position is None:
+        return "—"
+    whole, part = divmod(position, POSITION_STEP)
+    return f"{whole}.{part:06d}".rstrip("0").rstrip(".") if part else str(whole)
+
+
+def when(moment: Any) -> str:
+    """Return a time as the lists show it."""
+    return str(localize(timezone.localtime(moment))) if moment else "—"
+
+
+def clock(moment: datetime | None) -> str:
+    """Return a time, short: 14:05, or 28 Nov, 14:05 on another day."""
+    if moment is None:
+        return "—"
+    local = timezone.localtime(moment)
+    is_today = local.date() == timezone.localdate()
+    return date_format(local, "H:i" if is_today else "j M, H:i")
+
+
+def span_words(span: timedelta) -> str:
+    """Return a span of time, short: 45 s, 12 min, 3 h 5 min, 2 days."""
+    seconds = int(span.total_seconds())
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = seconds // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} days"
+
+
+def before_after(before: int | None, after: int | None) -> str:
+    """Return two sizes as a change; a dash unless both are known."""
+    if before is None or after is None:
+        return "—"
+    return f"{before:,} → {after:,}"
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio as a percentage; a dash for none."""
+    return "—" if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def duration(span: float) -> str:
+    """Return a span of seconds: 2.4 s, or 45 ms where that would read 0.0 s."""
+    if span >= SHORT_SECONDS:
+        return f"{span:,.1f} s"
+    return f"{1000 * span:.0f} ms" if span >= 0.0005 else "< 1 ms"
+
+
+def money(cost: float) -> str:
+    """Return what something cost, in the currency of the prices; a dash where nothing is known."""
+    if not cost:
+        return "—"
+    return f"{cost:,.4f}" if cost >= SMALLEST_MONEY else f"< {SMALLEST_MONEY}"
