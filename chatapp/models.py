@@ -68,7 +68,7 @@ class Session(models.Model):
         return self.title or f"Session {str(self.id)[:8]}"
 
     @property
-    def branch(self) -> Any:
+    def branch(self) -> Branch:
         """The active branch; every stored session has one (transcript.create_session)."""
         if self.active_branch is None:
             raise ValueError(f"Session {self.id} has no active branch; it was not created whole.")

@@ -24,7 +24,7 @@ from chatapp.api.serializers import (
     QuietMessageSerializer,
     StoredSerializer,
 )
-from chatapp.context.backend import context_backend, tell
+from chatapp.context.backend import context_backend, notify
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import active_branch, path_q, whole_content
 
@@ -97,13 +97,13 @@ class MessageList(SessionView):
             serializer.validated_data["messages"],
             client_key=idempotency_key(request),
         )
-        tell(context_backend.message_stored, session, rows[-1])
+        notify(context_backend.message_stored, session, rows[-1])
         body = StoredSerializer({"messages": rows}).data
         return Response(body, status=status.HTTP_201_CREATED)
 
     def _branch(self, session: Session, branch_id: str | None) -> Branch:
         if not branch_id:
-            return session.branch  # type: ignore[no-any-return]
+            return session.branch
         try:
             key = UUID(branch_id)
         except ValueError as error:

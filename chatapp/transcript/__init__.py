@@ -8,11 +8,13 @@ increments under the branch's row lock, so two writers never get one position.
 
 from chatapp.transcript.branches import (
     Replay,
+    SwitchRefusedError,
     activate,
     branch_replayed,
     fork,
     point_placeholder,
     replay,
+    switch,
 )
 from chatapp.transcript.repair import activate_main_line, recount_tokens, repair_sums
 from chatapp.transcript.writing import (
@@ -29,6 +31,7 @@ from chatapp.transcript.writing import (
 
 __all__ = [
     "Replay",
+    "SwitchRefusedError",
     "activate",
     "activate_main_line",
     "append",
@@ -46,4 +49,5 @@ __all__ = [
     "repair_sums",
     "replay",
     "set_pinned",
+    "switch",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
+from chatapp.context.backend import context_backend
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
@@ -50,11 +52,26 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
         )
 
 
+class SwitchRefusedError(TranscriptError):
+    """The context backend does not let the session go on with another branch now."""
+
+
+def switch(session: Session, branch: Branch, wishes: Mapping[str, Any] | None = None) -> None:
+    """Let the context backend make `branch` the line the next turn goes on with.
+
+    `wishes` are the backend's own. Raises TranscriptError for another session's branch, and
+    SwitchRefusedError where the backend refuses; then nothing changes.
+    """
+    context_backend.switch(
+        session, branch, wishes or {}, activate=partial(activate, session, branch)
+    )
+
+
 def activate(session: Session, branch: Branch) -> Branch:
     """Make `branch` the line the next turn goes on with; return the one that was."""
     if branch.session_id != session.pk:
         raise TranscriptError("The branch belongs to another session.")
-    old: Branch = session.branch
+    old = session.branch
     Session.objects.filter(pk=session.pk).update(active_branch=branch, updated_at=timezone.now())
     session.active_branch = branch
     return old
@@ -83,7 +100,7 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
     positions, so that cursors and the order stay. Document 004, section 4; spec/pi_openclaw.md B5.
     Raises TranscriptError when another branch became active or a message is not on its path.
     """
-    old: Branch = session.branch
+    old = session.branch
     with transaction.atomic():
         lock_branches(session.pk)
         old.refresh_from_db()

@@ -60,5 +60,5 @@ def test_a_filled_database_has_right_sums(capsys):
         assert known == (reach.cursor, reach.messages, reach.tokens)
     assert SessionSummary.objects.count() == 24
     assert all(row.links.count() == row.message_count for row in SessionSummary.objects.all())
-    assert context_backend.prepare(large, []).messages
+    assert context_backend.prepare(large).messages
     assert "Log in as operator" in capsys.readouterr().out
