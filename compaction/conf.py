@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from chatapp.environment import SettingsGroup, lazy_settings, setting, texts_of
 from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
@@ -93,16 +93,10 @@ class CompactionSettings(SettingsGroup):
         minimum=1,
     )
     environment: Mapping[str, str] = setting(
-        dict,
+        lambda: texts_of(ENVIRONMENT | WINDOW_ENVIRONMENT),
         "The variables that override parameters of a preset, as they are set.",
         variable=None,
     )
 
 
 compaction_settings = lazy_settings("COMPACTION", CompactionSettings)
-
-
-def compaction_from_environment() -> dict[str, Any]:
-    """Return the value of COMPACTION as the environment sets it."""
-    variables = texts_of(ENVIRONMENT | WINDOW_ENVIRONMENT)
-    return CompactionSettings.from_environment().as_mapping() | {"ENVIRONMENT": variables}
