@@ -13,12 +13,11 @@ class CompactionConfig(AppConfig):
 
     def ready(self) -> None:
         """Register checks and listeners; install presets and the sweep after every migrate."""
-        from compaction import checks, listeners  # noqa: F401
-        from compaction.conf import CompactionSettings
+        from compaction import checks, conf, listeners  # noqa: F401
         from compaction.runs import queue, takeover  # noqa: F401
 
-        # A variable that cannot be used stops the start, not the first run.
-        CompactionSettings.from_environment()
+        # Reads the settings: a variable that cannot be used stops the start, not the first run.
+        conf.use_plugins()
         queue.watch_workers()
 
         post_migrate.connect(listeners.install, sender=self, dispatch_uid="compaction.listeners")

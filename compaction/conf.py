@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from django.core.signals import setting_changed
 
 from chatapp.environment import SettingsGroup, lazy_settings, setting, texts_of
 from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
+from compaction.engine.registry import REGISTRIES
 
 
 class CompactionSettings(SettingsGroup):
@@ -97,6 +100,28 @@ class CompactionSettings(SettingsGroup):
         "The variables that override parameters of a preset, as they are set.",
         variable=None,
     )
+    strategies: Mapping[str, str] = setting(
+        dict, "Strategies of plug-ins: name and dotted path.", variable=None
+    )
+    cuts: Mapping[str, str] = setting(
+        dict, "Cuts of plug-ins: name and dotted path.", variable=None
+    )
+    triggers: Mapping[str, str] = setting(
+        dict, "Triggers of plug-ins: name and dotted path.", variable=None
+    )
+    renderings: Mapping[str, str] = setting(
+        dict, "Renderings of plug-ins: name and dotted path.", variable=None
+    )
 
 
 compaction_settings = lazy_settings("COMPACTION", CompactionSettings)
+
+
+def use_plugins(*, setting: str = "COMPACTION", **kwargs: Any) -> None:
+    """Let profiles name what the setting adds; called when the app is ready and when it changes."""
+    if setting == "COMPACTION":
+        for name, registry in REGISTRIES.items():
+            registry.use_plugins(getattr(compaction_settings, name.lower()))
+
+
+setting_changed.connect(use_plugins, dispatch_uid="compaction.conf.plugins")

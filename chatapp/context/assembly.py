@@ -82,14 +82,14 @@ class Context:
 class HistoryPart:
     """The pieces of a request before they are put together; tokens are what was stored.
 
-    `summary_role` is `system` or `user`; with `merge_system` prompt and summaries are one message.
+    `summaries` are the messages that carry them; with `merge_system` those that are system messages
+    become one with the prompt.
     `shortened` maps the ids of kept messages to what is sent in their place.
     """
 
     system: Sequence[Message] = ()
-    summaries: Sequence[str] = ()
+    summaries: Sequence[dict[str, Any]] = ()
     summary_tokens: int = 0
-    summary_role: str = "system"
     merge_system: bool = False
     kept: Sequence[Message] = ()
     shortened: Mapping[UUID, Shortened] = field(default_factory=dict)
@@ -153,12 +153,10 @@ def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[dict
     prompts = [session.system_prompt] if session.system_prompt else []
     front: list[dict[str, Any]] = [{"role": "system", "content": text} for text in prompts]
     front += [row.wire() for row in part.system]
-    summaries = [{"role": part.summary_role, "content": text} for text in part.summaries]
-    if part.summary_role == "system":
-        front, summaries = [*front, *summaries], []
+    front += [message for message in part.summaries if message["role"] == "system"]
     if (model.single_leading_system or part.merge_system) and len(front) > 1:
         front = [{"role": "system", "content": "\n\n".join(text_of(m["content"]) for m in front)}]
-    return [*front, *summaries]
+    return [*front, *(message for message in part.summaries if message["role"] != "system")]
 
 
 def _sent(row: Message, session: Session, part: HistoryPart) -> dict[str, Any]:

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils import timezone
 
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Lesson
-
-if TYPE_CHECKING:
-    from chatapp.context.assembly import Account
 
 # Smaller windows and answers than these are misread numbers.
 SMALLEST_WINDOW_TOKENS = 256
@@ -60,7 +57,7 @@ def _rows(model: ModelConfig) -> Any:
     return Lesson.objects.filter(server=model.base_url[:300], name=model.name[:200])
 
 
-def learn_from_error(model: ModelConfig, error: ModelError, account: Account) -> None:
+def learn_from_error(model: ModelConfig, error: ModelError, counted: int) -> None:
     """Remember the numbers of a refusal: the window or the longest answer, and the counting.
 
     A limit per minute is a contract's, not the model's: it is not remembered.
@@ -75,7 +72,7 @@ def learn_from_error(model: ModelConfig, error: ModelError, account: Account) ->
             configured = get_model(model.alias).context_window
             news |= {"context_window": allowed, "configured_window": configured}
         window = min(model.context_window, news.get("context_window", model.context_window))
-        ratio = _ratio_of_refusal(model, error.observed, account.used, window)
+        ratio = _ratio_of_refusal(model, error.observed, counted, window)
         if ratio is not None and ratio > model.tokens_per_count * (1 + NEWS):
             news["tokens_per_count"] = ratio
     _write(model, news)

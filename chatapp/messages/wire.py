@@ -6,10 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from chatapp.models import Message
+from typing import Any, Protocol
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ROLES = {"developer": "system", "function": "tool"}
@@ -202,7 +199,19 @@ def text_of(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def content_of(message: Message) -> str | list[dict[str, Any]] | None:
+class StoredMessage(Protocol):
+    """The columns of a stored message that its wire form is made of."""
+
+    role: str
+    content: str | None
+    parts: Any
+    tool_calls: Any
+    tool_call_id: str
+    tool_name: str
+    metadata: dict[str, Any]
+
+
+def content_of(message: StoredMessage) -> str | list[dict[str, Any]] | None:
     """Return the content as the client sent it: text, null, or its list of parts."""
     if message.parts is None:
         return message.content
@@ -218,7 +227,7 @@ def content_of(message: Message) -> str | list[dict[str, Any]] | None:
     return parts
 
 
-def to_wire(message: Message) -> dict[str, Any]:
+def to_wire(message: StoredMessage) -> dict[str, Any]:
     """Return the row as an OpenAI chat message; keys a model has no use for are left out."""
     wire: dict[str, Any] = {
         "role": message.metadata.get("wire_role", message.role),

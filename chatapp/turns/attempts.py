@@ -145,7 +145,7 @@ class Asking:
 
     def _after(self, error: ModelError, model: ModelConfig, request: ModelRequest) -> None:
         """Change the request after an error, or raise NoAnswerError."""
-        learn_from_error(model, error, self.context.account)
+        learn_from_error(model, error, self.context.account.used)
         if self.question.cancelled.is_set() or error.kind is ErrorKind.CANCELLED:
             raise self._failed(error)
         change = changed(self.done, error, request)

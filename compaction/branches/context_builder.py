@@ -19,7 +19,8 @@ from compaction.branches.snapshot import Situation
 from compaction.convert import to_item
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import groups
-from compaction.engine.rendering import ROLES, as_sent_text
+from compaction.engine.policy.reasons import Reason
+from compaction.engine.registry import RENDERINGS
 from compaction.engine.tool_results import (
     ResultLimits,
     Route,
@@ -122,13 +123,12 @@ def _assembled(situation: Situation, cut: Cut) -> Context:
         texts = [row.summary_text for row in situation.newest]
         share = sum(row.summary_tokens for row in situation.newest)
         tokens = tokens * share // max(1, situation.summary_tokens)
-    rendering = situation.profile.rendering
+    rendering = RENDERINGS.get(situation.profile.rendering)
     part = HistoryPart(
         system=rules,
-        summaries=[as_sent_text(text) for text in texts],
+        summaries=rendering.messages(texts),
         summary_tokens=tokens,
-        summary_role=ROLES[rendering],
-        merge_system=rendering == "merged_system",
+        merge_system=rendering.merges_system,
         kept=kept,
         shortened=shortened(situation, kept, cut),
     )
@@ -215,8 +215,6 @@ def _newest(rows: list[Message], limit: int) -> list[Message]:
     return rows[starts[-1] :] if starts else rows
 
 
-# The reason of a run that comes before a request that would be refused.
-REASON = "precheck"
 _TOGETHER = Cut(results_together=True)
 
 
@@ -236,7 +234,7 @@ def foreseen(situation: Situation) -> Decision | None:
     route = route_of(situation, context_of(situation))
     if route not in (Route.COMPACT, Route.COMPACT_THEN_TRUNCATE):
         return None
-    return unless_prevented(situation, Decision(reason=REASON))
+    return unless_prevented(situation, Decision(reason=Reason.PRECHECK))
 
 
 def route_of(situation: Situation, context: Context) -> Route:

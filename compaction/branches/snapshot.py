@@ -24,10 +24,9 @@ from compaction.branches.leases import state_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.triggers import Facts
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
-from compaction.engine.rendering import as_sent_text
-from compaction.engine.types import Item
+from compaction.engine.registry import RENDERINGS, TRIGGERS
+from compaction.engine.types import Facts, Item
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.profiles import parameters_of, profile_of
 from compaction.selectors import (
@@ -138,7 +137,7 @@ class Situation:
     def sent_summary_tokens(self) -> int:
         """Tokens of the summaries with the frame that each one is sent in."""
         count = len(self.summaries or self.old_placeholders)
-        return self.summary_tokens + count * text_tokens(self.model, as_sent_text(""))
+        return self.summary_tokens + count * frame_tokens(self.profile, self.model)
 
     @cached_property
     def rows(self) -> list[Message]:
@@ -290,10 +289,16 @@ def _looks_at_request(situation: Situation, tokens: int) -> bool:
     """
     profile, model = situation.profile, situation.model
     limit = profile.prepare_ratio * model.context_window
-    if profile.window_trigger or 0 < limit <= SMALL_LIMIT_TOKENS:
+    if profile.window_trigger or TRIGGERS.has_plugins or 0 < limit <= SMALL_LIMIT_TOKENS:
         return True
     known = tokens + prompt_tokens(situation)
     return 0 < limit <= 2 * model.scale * known
+
+
+def frame_tokens(profile: Profile, model: ModelConfig) -> int:
+    """Return the tokens of what a summary is wrapped in when it is sent."""
+    frame = RENDERINGS.get(profile.rendering).messages([""])
+    return sum(text_tokens(model, message["content"]) for message in frame)
 
 
 def prompt_tokens(situation: Situation) -> int:

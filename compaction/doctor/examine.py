@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from chatapp.models import Session
 from chatapp.transcript import lock_branches
+from chatapp.transcript.writing import TranscriptError
 from compaction.doctor.branches import check_cursor, check_leases, check_runs
 from compaction.doctor.findings import Finding, lines_of
 from compaction.doctor.summaries import check_placeholders, check_summaries
@@ -19,6 +21,13 @@ from compaction.doctor.transcript import (
     check_sums,
     check_tokens,
 )
+from compaction.errors import CompactionError
+
+# A repair may bring others to light: sums after tokens, cursors after summaries.
+ROUNDS = 4
+
+
+STILL_THERE = "It is still there after the repair."
 
 
 def examine(session_id: UUID, *, recount: bool = False) -> list[Finding]:
@@ -63,3 +72,67 @@ def _count(session_id: UUID) -> Iterator[Finding]:
     session = Session.objects.filter(pk=session_id).first()
     for line in lines_of(session) if session else ():
         yield from check_tokens(line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """What came of one finding: `done`, or the `problem` in a sentence; a note may have neither."""
+
+    finding: Finding
+    done: bool = False
+    problem: str = ""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether an error is still there."""
+        return self.finding.is_error and not self.done
+
+
+def mend(session_id: UUID, findings: Sequence[Finding], *, recount: bool = False) -> list[Mended]:
+    """Repair the findings of a session, and what comes to light by it; return what came of each.
+
+    A branch that somebody works on is left alone, and its finding says so.
+    """
+    seen: dict[object, Finding] = {}
+    problems: dict[object, str] = {}
+    for _ in range(ROUNDS):
+        todo = [one for one in findings if _is_due(one, seen, problems)]
+        seen |= {one.key: one for one in findings if one.key not in seen}
+        if not todo:
+            break
+        for finding in todo:
+            if problem := _problem_of(finding):
+                problems[finding.key] = problem
+        findings = examine(session_id, recount=recount)
+    left = {one.key for one in findings}
+    return [_outcome(one, problems.get(key, ""), key in left) for key, one in seen.items()]
+
+
+def _is_due(finding: Finding, seen: dict[object, Finding], problems: dict[object, str]) -> bool:
+    """Whether to try a repair: errors again after others were repaired, notes once."""
+    if finding.repair is None or finding.key in problems:
+        return False
+    return finding.is_error or finding.key not in seen
+
+
+def _problem_of(finding: Finding) -> str:
+    """Repair one finding and return why that was refused; empty where it was not."""
+    try:
+        if finding.repair is not None:
+            finding.repair()
+    except (CompactionError, TranscriptError) as refused:
+        return str(refused)
+    except DatabaseError as error:
+        return f"The database refused it: {error}"
+    return ""
+
+
+def _outcome(finding: Finding, problem: str, is_left: bool) -> Mended:
+    if finding.is_error and not is_left:
+        # Perhaps by another repair, or by the worker that held the branch.
+        return Mended(finding=finding, done=True)
+    if finding.repair is None:
+        return Mended(finding=finding, problem=finding.remedy if finding.is_error else "")
+    if finding.is_error and not problem:
+        problem = STILL_THERE
+    return Mended(finding=finding, done=not problem, problem=problem)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from uuid import UUID
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import Now
 
 from chatapp.models import Branch, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript import lock_branches, repair_sums, set_pinned
-from chatapp.transcript.writing import TranscriptError
 from compaction.branches.leases import held
-from compaction.doctor.examine import examine
-from compaction.doctor.findings import Finding
-from compaction.errors import CompactionError
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.runs.lifecycle import interrupt_runs
 from compaction.selectors import coverage_of, hidden_messages, sent_chain
@@ -141,72 +135,3 @@ def free_turn(session: Session) -> None:
 def end_run(run: CompactionRun) -> None:
     """Mark a run as interrupted that says it works and names no worker or no beginning."""
     interrupt_runs(CompactionRun.objects.filter(pk=run.pk, worker=run.worker))
-
-
-# A repair may bring others to light: sums after tokens, cursors after summaries.
-ROUNDS = 4
-STILL_THERE = "It is still there after the repair."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
-    """What came of one finding: `done`, or the `problem` in a sentence; a note may have neither."""
-
-    finding: Finding
-    done: bool = False
-    problem: str = ""
-
-    @property
-    def is_left(self) -> bool:
-        """Whether an error is still there."""
-        return self.finding.is_error and not self.done
-
-
-def mend(session_id: UUID, findings: Sequence[Finding], *, recount: bool = False) -> list[Mended]:
-    """Repair the findings of a session, and what comes to light by it; return what came of each.
-
-    A branch that somebody works on is left alone, and its finding says so.
-    """
-    seen: dict[object, Finding] = {}
-    problems: dict[object, str] = {}
-    for _ in range(ROUNDS):
-        todo = [one for one in findings if _is_due(one, seen, problems)]
-        seen |= {one.key: one for one in findings if one.key not in seen}
-        if not todo:
-            break
-        for finding in todo:
-            if problem := _problem_of(finding):
-                problems[finding.key] = problem
-        findings = examine(session_id, recount=recount)
-    left = {one.key for one in findings}
-    return [_outcome(one, problems.get(key, ""), key in left) for key, one in seen.items()]
-
-
-def _is_due(finding: Finding, seen: dict[object, Finding], problems: dict[object, str]) -> bool:
-    """Whether to try a repair: errors again after others were repaired, notes once."""
-    if finding.repair is None or finding.key in problems:
-        return False
-    return finding.is_error or finding.key not in seen
-
-
-def _problem_of(finding: Finding) -> str:
-    """Repair one finding and return why that was refused; empty where it was not."""
-    try:
-        if finding.repair is not None:
-            finding.repair()
-    except (CompactionError, TranscriptError) as refused:
-        return str(refused)
-    except DatabaseError as error:
-        return f"The database refused it: {error}"
-    return ""
-
-
-def _outcome(finding: Finding, problem: str, is_left: bool) -> Mended:
-    if finding.is_error and not is_left:
-        # Perhaps by another repair, or by the worker that held the branch.
-        return Mended(finding=finding, done=True)
-    if finding.repair is None:
-        return Mended(finding=finding, problem=finding.remedy if finding.is_error else "")
-    if finding.is_error and not problem:
-        problem = STILL_THERE
-    return Mended(finding=finding, done=not problem, problem=problem)

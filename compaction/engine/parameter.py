@@ -16,7 +16,10 @@ def parameter(
     preset: str = "bisect",
     **limits: Any,
 ) -> Any:
-    """Return a dataclass field; `limits` are minimum and maximum, or choices.
+    """Return a dataclass field.
+
+    `limits` are minimum and maximum, choices, or the registry whose
+    names are the choices.
 
     `variable` names the environment variable that overrides the parameter in `preset`.
     """

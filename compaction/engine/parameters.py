@@ -80,7 +80,7 @@ class Profile(WindowParameters):
         "What stays verbatim: the last N messages, the most recent tokens, or the tail of the "
         "sliding window.",
         group="cut",
-        choices=("last_n", "recent_tokens", "tail_size"),
+        registry="CUTS",
     )
     keep_last_n: int = parameter(
         6,
@@ -98,6 +98,13 @@ class Profile(WindowParameters):
         group="cut",
         minimum=1,
         maximum=100_000_000,
+    )
+    strategy: str = parameter(
+        "bisect",
+        "How a summary is made: one call for everything, halves where that is too large (bisect), "
+        "or the messages themselves, shortened (digest).",
+        group="summariser",
+        registry="STRATEGIES",
     )
     summariser: str = parameter(
         "model",
@@ -235,7 +242,7 @@ class Profile(WindowParameters):
         "How a summary is sent: a system message of its own, merged into the system prompt, or a "
         "user message with tags.",
         group="sending",
-        choices=("system", "merged_system", "user_tags"),
+        registry="RENDERINGS",
     )
     summary_limit: int = parameter(
         2,

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
 from compaction.engine.parameters import GROUPS, Profile
+from compaction.engine.registry import REGISTRIES
 
 
 class ProfileError(ValueError):
@@ -94,6 +95,14 @@ def parameter_types() -> dict[str, Any]:
     return {item.name: hints[item.name] for item in fields(Profile)}
 
 
+def parameter_choices(name: str) -> tuple[str, ...]:
+    """Return the values that a parameter may have; empty where any will do."""
+    limits = next(item.metadata for item in fields(Profile) if item.name == name)
+    if "registry" in limits:
+        return tuple(REGISTRIES[limits["registry"]])
+    return tuple(limits.get("choices", ()))
+
+
 def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
     kind = parameter_types()[name]
     if kind is bool:
@@ -101,7 +110,7 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
     if kind is str:
         if not isinstance(value, str):
             return "Must be a text."
-        choices = limits.get("choices")
+        choices = parameter_choices(name)
         return f"Must be one of {', '.join(choices)}." if choices and value not in choices else ""
     if value is None and kind is not int:
         return ""

@@ -6,6 +6,7 @@ Token figures are tokens of whatever TokenCounter was passed in; durations are m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,6 +56,32 @@ class Plan:
 
     summarise: tuple[Item, ...]
     keep: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the rules look at: since the last summary, and of the whole next request.
+
+    `usable` is window - max(reserve, answer's maximum): room for the answer is taken off (B33);
+    None when the window is not known. `seconds_since` is None before the first summary.
+    `waiting_seconds` is how long the first message that left the tail has waited; None where too
+    few did. `window` is the whole window, 0 when it is not known. `rules` are those of the messages
+    that are rules of the conversation: always sent, never summarised, no part of the window.
+    """
+
+    messages: int
+    tokens: int
+    request_tokens: int
+    usable: int | None
+    seconds_since: float | None = None
+    waiting_seconds: float | None = None
+    window: int = 0
+    rules: int = 0
+
+    @property
+    def spoken(self) -> int:
+        """The messages that the sliding window counts."""
+        return self.messages - self.rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +144,40 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A finished summary and how it came about (document 002, section 3.1).
+class SummaryJob:
+    """What a strategy is given to summarise.
 
-    `is_archive`: the text is made of the messages themselves (archive.py).
+    `previous` is the text that the new summary continues; `digest` is the part of it that is a
+    fallback digest, empty where there is none. `sent_again` are positions of messages that are sent
+    verbatim all the same (pinned ones). `instructions` are a person's wishes.
+    """
+
+    items: tuple[Item, ...]
+    counter: TokenCounter
+    previous: str = ""
+    digest: str = ""
+    instructions: str = ""
+    sent_again: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEstimate:
+    """What a job will take: model calls, and the tokens that they read and write."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A finished summary and how it came about: what is stored is what is said here.
+
+    `algorithm` names what made it. `prompt` is the instruction that was sent and `prompt_version`
+    its version; both are empty where no model was asked, and `writer` then says who wrote.
+    `metadata` is stored beside the usual figures; `files_read` and `files_modified` as columns.
+    `is_archive`: the text is made of the messages themselves, and stands beside the summary that
+    was there before until one takes it in.
     """
 
     text: str
@@ -136,11 +193,26 @@ class Outcome:
     cost: float = 0.0
     steps: tuple[Step, ...] = field(default=())
     is_archive: bool = False
+    algorithm: str = ""
+    prompt: str = ""
+    prompt_version: str = ""
+    writer: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    files_read: tuple[str, ...] = ()
+    files_modified: tuple[str, ...] = ()
 
     @property
     def compression_ratio(self) -> float:
         """Output tokens over input tokens: smaller is better; 0 when there was no input."""
         return self.output_tokens / self.input_tokens if self.input_tokens else 0.0
+
+
+class SummaryFailed(Exception):  # noqa: N818 - it is an outcome, told apart by `code`
+    """No summary came out. `code`: summariser_error, bad_answer, too_many_calls, nothing_to_do."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 class SummarizerOverflow(Exception):  # noqa: N818 - it is an outcome, not a fault

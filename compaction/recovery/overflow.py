@@ -21,6 +21,7 @@ from compaction.branches.leases import state_of
 from compaction.branches.planning import plan_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
+from compaction.engine.policy.reasons import Reason
 from compaction.engine.recovery import (
     Footing,
     Ladder,
@@ -31,7 +32,6 @@ from compaction.engine.recovery import (
 from compaction.errors import CompactionError
 from compaction.models import CompactionRun, RecoveryRung
 from compaction.recovery.refusals import is_hopeless, sentence_for, window_of
-from compaction.runs.lifecycle import OVERFLOW, OVERFLOW_AGAIN
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
 from compaction.summaries.replays import cut_tool_results, is_oversized_now
@@ -39,7 +39,7 @@ from compaction.summaries.replays import cut_tool_results, is_oversized_now
 POLL_SECONDS = 0.5
 Outcome = RecoveryRung.Outcome
 _REASONS = {
-    Move.COMPACT: OVERFLOW,
+    Move.COMPACT: Reason.OVERFLOW,
     Move.TRUNCATE: "tool_result_truncation",
     Move.HALVE: "halve_history",
 }
@@ -166,9 +166,9 @@ class _Climb:
         ladder = self.memory.ladder
         cuttable = ladder.rules.truncate and not ladder.truncated
         if cuttable and is_oversized_now(situation, window_of(self.error)):
-            return OVERFLOW
+            return Reason.OVERFLOW
         earlier = plan_of(situation, keep_last_n=0).summarise
-        return OVERFLOW if earlier and not ladder.compactions else OVERFLOW_AGAIN
+        return Reason.OVERFLOW if earlier and not ladder.compactions else Reason.OVERFLOW_AGAIN
 
     def _truncate(self, situation: Situation) -> _Step:
         """Cut tool results in a replayed branch (document 004, section 4)."""

@@ -27,11 +27,12 @@ from compaction.branches.leases import ensure_state
 from compaction.branches.planning import decision_of, due_before_request, plan_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
-from compaction.engine.policy.window import HARD_LIMIT, archives, is_last_resort
+from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.window import archives, is_last_resort
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
-from compaction.runs.lifecycle import ARCHIVE, BUSY
+from compaction.runs.lifecycle import BUSY
 from compaction.runs.scheduling import check
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
@@ -89,7 +90,7 @@ class Preparation:
             helped = bool(self._or_go_on(partial(self._compact, decision, situation)))
             situation = self._read()
             goes_on = helped and not self._archives
-            if decision.reason != HARD_LIMIT or not (goes_on or situation.hides_messages):
+            if decision.reason != Reason.HARD_LIMIT or not (goes_on or situation.hides_messages):
                 # One compaction is what a user is asked to wait for.
                 break
         self._tell_what_is_left_out(situation)
@@ -129,9 +130,9 @@ class Preparation:
         what would fall out is archived at once, and only that. Nor is the summariser asked again by
         a request that it has made store an archive: a long backlog would cost a call every batch.
         """
-        run = self._do(ARCHIVE if self._archives else decision.reason)
+        run = self._do(Reason.ARCHIVE if self._archives else decision.reason)
         if run.error_code in NO_MODEL and situation.hides_messages:
-            run = self._do(ARCHIVE)
+            run = self._do(Reason.ARCHIVE)
             self._is_done = True
         elif not run.is_finished or run.error_code == BUSY:
             # A worker was quicker. It is waited for, and may leave something to do.
@@ -152,7 +153,7 @@ class Preparation:
                 "messages_left_out",
                 session=self.session,
                 branch=situation.branch,
-                reason=HARD_LIMIT,
+                reason=Reason.HARD_LIMIT,
                 level=logging.WARNING,
                 messages=situation.facts.spoken - situation.profile.context_size,
             )
@@ -174,7 +175,7 @@ class Preparation:
         return self._run
 
     def _wait_for_holder(self, situation: Situation) -> None:
-        self.emit("compaction", {"phase": "waiting", "reason": HARD_LIMIT})
+        self.emit("compaction", {"phase": "waiting", "reason": Reason.HARD_LIMIT})
         event("waiting_for_worker", session=self.session, branch=situation.branch)
         while monotonic() < self._end and _has_live_holder(situation.state):
             release_connection()

@@ -17,19 +17,19 @@ from chatapp.database import again_if_cut
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
-from compaction.branches.context_builder import REASON, limits_of
+from compaction.branches.context_builder import limits_of
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import batch_of, decision_of, plan_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
-from compaction.engine.policy.triggers import AHEAD
+from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import archives
+from compaction.engine.protocols import Strategy
+from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import does_not_shrink
-from compaction.engine.strategies.bisect import BisectSummary, SummaryFailed
-from compaction.engine.strategies.digest import archive
 from compaction.engine.tool_results import limited_results
-from compaction.engine.types import Item, Outcome
+from compaction.engine.types import Item, Outcome, SummaryFailed, SummaryJob
 from compaction.errors import (
     LostRaceError,
     MustWaitError,
@@ -41,7 +41,7 @@ from compaction.events import event
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
-from compaction.runs.lifecycle import ARCHIVE, OVERFLOW_AGAIN, hold_off, note_failure
+from compaction.runs.lifecycle import hold_off, note_failure
 from compaction.runs.steps import AskingFirst, StepWriter, Work
 from compaction.selectors import continued_by, running_row
 from compaction.summaries.drafts import publish_draft, store_draft
@@ -54,6 +54,8 @@ from compaction.summaries.summarizer import (
 )
 
 logger = logging.getLogger(__name__)
+# What stores something when no summariser can: the messages themselves, shortened.
+FALLBACK_STRATEGY = "digest"
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
@@ -141,7 +143,7 @@ def _extend(work: Work, situation: Situation) -> None:
     run = work.run
     if publish_draft(situation, lease=work.lease) is not None:
         situation = situation_of(run.session, run.branch, profile=run.profile)
-    foreseen = run.reason == REASON
+    foreseen = run.reason == Reason.PRECHECK
     if run.trigger == Trigger.PROACTIVE and decision_of(situation) is None and not foreseen:
         lifecycle.finish(
             run,
@@ -154,7 +156,10 @@ def _extend(work: Work, situation: Situation) -> None:
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(situation, only_what_falls_out=_is_last_way(run, situation))
     plan = plan_of(
-        situation, keep_last_n=run.keep_last_n, whole=run.reason == OVERFLOW_AGAIN, at_most=batch
+        situation,
+        keep_last_n=run.keep_last_n,
+        whole=run.reason == Reason.OVERFLOW_AGAIN,
+        at_most=batch,
     )
     if not plan.summarise:
         lifecycle.finish(
@@ -165,10 +170,14 @@ def _extend(work: Work, situation: Situation) -> None:
             "verbatim (keep_last_n, an open question, or a tool call with its results).",
         )
         return
-    if _archives(run, situation):
-        outcome = _archive(work, situation, plan.summarise)
-    else:
-        outcome = _summarise(work, situation, plan.summarise, previous=situation.previous_text)
+    outcome = _summarise(
+        work,
+        situation,
+        plan.summarise,
+        previous=situation.previous_text,
+        digest=_archived_before(situation),
+        strategy=_strategy_of(run, situation),
+    )
     sizes = _sizes(situation, outcome)
     _must_shrink(outcome, sizes)
     store = store_draft if _keeps_draft(run, situation) else store_summary
@@ -196,31 +205,26 @@ def _is_last_way(run: CompactionRun, situation: Situation) -> bool:
 
     When such a run is done again, nobody waits: the model is asked.
     """
-    return run.reason == ARCHIVE and run.mode == "inline" and situation.hides_messages
+    return run.reason == Reason.ARCHIVE and run.mode == "inline" and situation.hides_messages
 
 
 def _keeps_draft(run: CompactionRun, situation: Situation) -> bool:
-    return run.reason == AHEAD and situation.profile.publish_when_needed
+    return run.reason == Reason.AHEAD and situation.profile.publish_when_needed
 
 
-def _archive(work: Work, situation: Situation, items: Sequence[Item]) -> Outcome:
+def _strategy_of(run: CompactionRun, situation: Situation) -> Strategy:
+    """Return the profile's strategy, or the digest of the messages where it is the last way."""
+    if not _archives(run, situation):
+        return STRATEGIES.get(situation.profile.strategy)
     event(
         "archiving",
-        session=work.run.session_id,
-        branch=work.run.branch_id,
-        run=work.run,
-        reason=work.run.reason,
-        messages=len(items),
+        session=run.session_id,
+        branch=run.branch_id,
+        run=run,
+        reason=run.reason,
         failures=situation.state.failures,
     )
-    return archive(
-        items,
-        earlier=_archived_before(situation),
-        counter=situation.model.counter,
-        max_tokens=situation.profile.archive_tokens,
-        sent_again=frozenset(row.position for row in situation.rows if row.pinned),
-        on_step=StepWriter(work, None).write,
-    )
+    return STRATEGIES.get(FALLBACK_STRATEGY)
 
 
 def _archived_before(situation: Situation) -> str:
@@ -282,29 +286,49 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
 
 
 def _summarise(
-    work: Work, situation: Situation, items: tuple[Item, ...] | list[Item], *, previous: str
+    work: Work,
+    situation: Situation,
+    items: Sequence[Item],
+    *,
+    previous: str,
+    digest: str = "",
+    strategy: Strategy | None = None,
 ) -> Outcome:
+    """Return what a strategy makes of the items; the profile's, unless another one is named."""
+    strategy = strategy or STRATEGIES.get(situation.profile.strategy)
     inner = summarizer_for(
         situation.session,
         situation.profile,
         deadline=work.deadline,
         cancelled=work.must_stop,
     )
-    summarizer = admitted(work.run, situation.profile, inner)
-    limit = _result_chars(situation)
-    running_row(work.run).update(result_chars=limit)
-    engine = BisectSummary(
-        profile=situation.profile,
-        summarizer=AskingFirst(summarizer, work),
+    run, profile = work.run, situation.profile
+    admits = strategy.uses_summarizer
+    summarizer = admitted(run, profile, inner) if admits else inner
+    limit = _result_chars(situation) if admits else None
+    if admits:
+        running_row(run).update(result_chars=limit)
+    job = SummaryJob(
+        items=tuple(limited_results(items, limit)),
         counter=situation.model.counter,
-        on_step=StepWriter(work, inner).write,
+        previous=previous,
+        digest=digest,
+        instructions=run.instructions,
+        sent_again=_sent_again(situation, items),
     )
-    read = list(limited_results(items, limit))
+    writer = StepWriter(work, inner if admits else None)
     try:
-        return engine.run(read, previous=previous, instructions=work.run.instructions)
+        return strategy.run(job, profile, AskingFirst(summarizer, work), writer.write)
     finally:
         if isinstance(summarizer, WatchedSummarizer):
             summarizer.leave()
+
+
+def _sent_again(situation: Situation, items: Sequence[Item]) -> frozenset[int]:
+    """Return the positions of pinned messages among the items: they are sent verbatim, too."""
+    pinned = pinned_messages(situation.branch, through=items[-1].position)
+    after = pinned.filter(position__gt=situation.state.cursor)
+    return frozenset(after.values_list("position", flat=True))
 
 
 def _result_chars(situation: Situation) -> int | None:

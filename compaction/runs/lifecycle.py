@@ -34,10 +34,6 @@ Status = CompactionRun.Status
 NO_ERROR = {"error_code": "", "error": ""}
 INSERT_ATTEMPTS = 3
 LONGEST_BACKOFF_SECONDS = 3600
-# Reasons of runs after a refusal: what was said so far; then tool results that were not seen, too.
-OVERFLOW, OVERFLOW_AGAIN = "overflow_retry", "overflow_again"
-# The reason of a run that stores the messages themselves: a request would leave them out.
-ARCHIVE = "archive"
 # The code of a run that found another one working on its branch.
 BUSY = "busy"
 

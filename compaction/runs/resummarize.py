@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chatapp.context.assembly import text_tokens
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
 from compaction.branches.planning import decision_of, plan_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
-from compaction.engine.strategies.bisect import estimate_calls
-from compaction.engine.strategies.prompts import PROMPT_VERSION
-from compaction.engine.types import Item
+from compaction.engine.registry import STRATEGIES
+from compaction.engine.types import Item, SummaryJob
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs import lifecycle
@@ -102,7 +100,7 @@ def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
     return (
         row.trigger == Trigger.RESUMMARIZE
         and row.profile_id == situation.profile_row.pk
-        and row.prompt_version == PROMPT_VERSION
+        and row.prompt_version == STRATEGIES.get(profile.strategy).version
         and row.model == summariser_name(situation.session, profile)
         and row.target_summary_tokens == profile.target_summary_tokens
         and row.temperature == profile.temperature
@@ -133,15 +131,15 @@ def estimate_compaction(situation: Situation) -> Estimate:
 
 
 def _estimate(situation: Situation, items: list[Item], *, previous: str) -> Estimate:
-    model: ModelConfig = summarising_model(situation.session, situation.profile)
-    tokens = sum(item.tokens for item in items)
-    limit = summarizer_for(situation.session, situation.profile).input_limit(
-        situation.profile.target_summary_tokens
+    profile = situation.profile
+    model: ModelConfig = summarising_model(situation.session, profile)
+    limit = summarizer_for(situation.session, profile).input_limit(profile.target_summary_tokens)
+    job = SummaryJob(items=tuple(items), counter=model.counter, previous=previous)
+    found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
+    usage = {"prompt_tokens": found.input_tokens, "completion_tokens": found.output_tokens}
+    return Estimate(
+        messages=len(items),
+        tokens=sum(item.tokens for item in items),
+        calls=found.calls,
+        cost=model.cost(usage),
     )
-    before = text_tokens(model, previous)
-    calls = estimate_calls(items, limit, situation.profile, previous_tokens=before) if items else 0
-    usage = {
-        "prompt_tokens": tokens + before,
-        "completion_tokens": calls * situation.profile.target_summary_tokens,
-    }
-    return Estimate(messages=len(items), tokens=tokens, calls=calls, cost=model.cost(usage))

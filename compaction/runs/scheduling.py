@@ -16,8 +16,8 @@ from chatapp.models import Branch, Session
 from compaction.branches.leases import ensure_state, soon
 from compaction.branches.planning import decision_of, plan_of
 from compaction.branches.snapshot import Situation, situation_of
-from compaction.engine.policy.triggers import AHEAD
-from compaction.engine.policy.window import MAXIMUM_AGE, ages
+from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.window import ages
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
@@ -25,7 +25,7 @@ from compaction.runs import lifecycle
 from compaction.summaries.drafts import has_draft
 
 # Rules that are no limit: too few messages are not worth a run.
-_UNHURRIED = frozenset({AHEAD, MAXIMUM_AGE})
+_UNHURRIED = frozenset({Reason.AHEAD, Reason.MAXIMUM_AGE})
 # Part of the window that a run ahead of need has to work on.
 AHEAD_LEAST_SHARE = 0.1
 
@@ -92,13 +92,13 @@ def _ask_holder(situation: Situation) -> bool:
 def is_worth_a_run(situation: Situation, decision: Decision) -> bool:
     """Whether there is something to summarise, and enough of it where nothing presses."""
     keeps_drafts = situation.profile.publish_when_needed
-    if decision.reason == AHEAD and keeps_drafts and has_draft(situation):
+    if decision.reason == Reason.AHEAD and keeps_drafts and has_draft(situation):
         return False
     least = situation.profile.minimum_batch if decision.reason in _UNHURRIED else 1
     items = plan_of(situation).summarise
     if len(items) < least:
         return False
-    if decision.reason != AHEAD:
+    if decision.reason != Reason.AHEAD:
         return True
     # A tail that alone is near the limit would be followed by a run every few messages.
     gain = sum(item.tokens for item in items)

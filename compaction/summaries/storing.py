@@ -22,14 +22,7 @@ from chatapp.transcript.writing import Draft
 from compaction.branches.leases import Lease, soon
 from compaction.branches.snapshot import Situation
 from compaction.engine.parameters import Profile
-from compaction.engine.strategies.actions import collect_actions
-from compaction.engine.strategies.prompts import (
-    PROMPT_VERSION,
-    main_language,
-    spoken_text,
-    system_prompt,
-)
-from compaction.engine.types import Outcome, SummaryRequest
+from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.summaries.summarizer import summariser_name
@@ -119,9 +112,6 @@ def link_sources(
         )
 
 
-ALGORITHM, ARCHIVE_ALGORITHM = "bisect_v1", "archive_v1"
-# What stands in the place of a model's name where none was asked.
-ARCHIVE_WRITER = "archive"
 Status = SessionSummary.Status
 PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
 
@@ -227,7 +217,6 @@ def write_summary(
 
     `sources` finds the outcome's messages again, so that the database can link them by itself.
     """
-    actions = collect_actions(outcome.items)
     summary = SessionSummary.objects.create(
         session_id=run.session_id,
         branch_id=run.branch_id,
@@ -247,13 +236,13 @@ def write_summary(
         tokens_before=sizes.before,
         tokens_after=sizes.after,
         cost=outcome.cost,
-        files_read=list(actions.files_read),
-        files_modified=list(actions.files_modified),
+        files_read=list(outcome.files_read),
+        files_modified=list(outcome.files_modified),
         instructions=run.instructions,
         run=run,
         profile=run.profile,
         **_covered(ends, old),
-        **_asked(situation, run, outcome, continues=bool(previous) or _continues(situation, old)),
+        **_asked(situation, run, outcome),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
     if not is_draft:
@@ -310,27 +299,14 @@ def previous_of(situation: Situation, outcome: Outcome) -> SessionSummary | None
     return found[-1] if found else None
 
 
-def _continues(situation: Situation, old: SessionSummary | None) -> bool:
-    """Whether a first summary row carries an old placeholder's text on."""
-    return old is None and bool(situation.previous_text)
-
-
-def _asked(
-    situation: Situation, run: CompactionRun, outcome: Outcome, *, continues: bool
-) -> dict[str, Any]:
+def _asked(situation: Situation, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
     profile = situation.profile
-    if outcome.is_archive:
-        return {"model": ARCHIVE_WRITER, "keep_last_n": _kept_by_count(profile, run)}
-    spoken = spoken_text(SummaryRequest(kind="chunk", items=outcome.items))
+    if outcome.writer:
+        return {"model": outcome.writer, "keep_last_n": _kept_by_count(profile, run)}
     return {
-        "summary_prompt": system_prompt(
-            "chunk",
-            target_tokens=profile.target_summary_tokens,
-            language=main_language(spoken),
-            previous=continues,
-        ),
-        "prompt_version": PROMPT_VERSION,
+        "summary_prompt": outcome.prompt,
+        "prompt_version": outcome.prompt_version,
         "model": summariser_name(situation.session, profile),
         "temperature": profile.temperature,
         "target_summary_tokens": profile.target_summary_tokens,
@@ -346,7 +322,7 @@ def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
 def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the document's metadata (3.1), and the leaves and halvings apart from the merges."""
     return {
-        "algorithm": ARCHIVE_ALGORITHM if outcome.is_archive else ALGORITHM,
+        "algorithm": outcome.algorithm,
         "trigger": run.trigger,
         "chunk_count": outcome.chunk_count,
         "max_depth": outcome.max_depth,
@@ -354,9 +330,7 @@ def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
         "compression_ratio": round(outcome.compression_ratio, 4),
         "input_tokens": outcome.input_tokens,
         "output_tokens": outcome.output_tokens,
-        "leaf_count": outcome.leaf_count,
-        "split_depth": outcome.split_depth,
-    }
+    } | dict(outcome.metadata)
 
 
 def write_placeholder(branch: Branch, summary: SessionSummary) -> None:

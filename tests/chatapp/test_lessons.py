@@ -35,40 +35,40 @@ def overflow(**numbers) -> ModelError:
 
 
 def test_a_smaller_window_is_learnt_and_used():
-    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
+    learn_from_error(MODEL, overflow(allowed=8_192), 500)
     assert taught(MODEL).context_window == 8_192
 
 
 def test_a_larger_window_than_configured_is_not_used():
-    learn_from_error(MODEL, overflow(allowed=128_000), Account(kept=500))
+    learn_from_error(MODEL, overflow(allowed=128_000), 500)
     assert taught(MODEL).context_window == 32_000
     assert not Lesson.objects.exists()
 
 
 def test_a_misread_number_teaches_nothing():
-    learn_from_error(MODEL, overflow(allowed=1), Account(kept=500))
+    learn_from_error(MODEL, overflow(allowed=1), 500)
     assert not Lesson.objects.exists()
 
 
 def test_a_limit_per_minute_is_no_window():
     error = ModelError(ErrorKind.REQUEST_OVER_RATE, allowed=8_000, observed=9_000)
-    learn_from_error(MODEL, error, Account(kept=9_000))
+    learn_from_error(MODEL, error, 9_000)
     assert not Lesson.objects.exists()
 
 
 def test_a_refusal_that_names_the_request_teaches_the_counting():
     # 33 000 with room for an answer of 1 000: 32 000 of the server's are 20 000 of ours.
-    learn_from_error(MODEL, overflow(allowed=32_000, observed=33_000), Account(kept=20_000))
+    learn_from_error(MODEL, overflow(allowed=32_000, observed=33_000), 20_000)
     assert taught(MODEL).tokens_per_count == pytest.approx(1.6)
 
 
 def test_a_refusal_without_numbers_teaches_that_our_count_is_too_low():
-    learn_from_error(MODEL, overflow(), Account(kept=24_000))
+    learn_from_error(MODEL, overflow(), 24_000)
     assert taught(MODEL).tokens_per_count == pytest.approx(32_000 / 25_000)
 
 
 def test_a_small_request_teaches_nothing_about_counting():
-    learn_from_error(MODEL, overflow(observed=40_000), Account(kept=900))
+    learn_from_error(MODEL, overflow(observed=40_000), 900)
     learn_from_usage(MODEL, 2_000, 900)
     assert not Lesson.objects.exists()
 
@@ -93,7 +93,7 @@ def test_a_count_that_is_too_high_never_makes_room():
 
 
 def test_lessons_are_of_one_server_and_model():
-    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
+    learn_from_error(MODEL, overflow(allowed=8_192), 500)
     assert taught(replace(MODEL, name="other")).context_window == 32_000
     assert taught(replace(MODEL, base_url="")).context_window == 32_000
 
@@ -104,7 +104,7 @@ def test_the_account_measures_room_as_the_server_counts():
 
 
 def test_a_window_that_was_learnt_is_forgotten_when_the_server_answers_more():
-    learn_from_error(MODEL, overflow(allowed=300), Account(kept=500))
+    learn_from_error(MODEL, overflow(allowed=300), 500)
     assert taught(MODEL).context_window == 300
     forget_window(taught(MODEL), 299)
     assert taught(MODEL).context_window == 300
@@ -113,6 +113,6 @@ def test_a_window_that_was_learnt_is_forgotten_when_the_server_answers_more():
 
 
 def test_a_window_that_was_learnt_yields_to_a_changed_setting():
-    learn_from_error(MODEL, overflow(allowed=8_192), Account(kept=500))
+    learn_from_error(MODEL, overflow(allowed=8_192), 500)
     assert taught(MODEL).context_window == 8_192
     assert taught(replace(MODEL, context_window=16_000)).context_window == 16_000

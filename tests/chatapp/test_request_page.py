@@ -240,7 +240,7 @@ def test_everything_is_sent_where_the_whole_history_is(session, admin_client, se
 
 
 ALONE = """
-from chatapp.drafts import Draft
+from chatapp.transcript.writing import Draft
 from chatapp.transcript import append, create_session
 user = get_user_model().objects.create_superuser("operator", password="x")
 session = create_session(owner=user, system_prompt="Be brief.")

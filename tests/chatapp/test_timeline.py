@@ -272,10 +272,10 @@ def codes_in(*files: str) -> set[str]:
 
 
 def test_every_change_and_every_warning_has_words():
-    assert codes_in("chatapp/adjustments.py") <= set(CHANGE_WORDS)
-    assert codes_in("chatapp/reported.py") <= set(WARNING_WORDS)
+    assert codes_in("chatapp/turns/adaptations.py") <= set(CHANGE_WORDS)
+    assert codes_in("chatapp/turns/request.py") <= set(WARNING_WORDS)
     assert {"output_lowered", "truncated_silently"} <= codes_in(
-        "chatapp/adjustments.py", "chatapp/reported.py"
+        "chatapp/turns/adaptations.py", "chatapp/turns/request.py"
     )
 
 

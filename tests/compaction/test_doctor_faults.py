@@ -16,9 +16,8 @@ from chatapp.selectors import path_messages, rebuild_sums
 from chatapp.transcript.writing import Draft
 from compaction.branches.leases import Lease
 from compaction.branches.snapshot import situation_of
-from compaction.doctor.examine import examine
+from compaction.doctor.examine import examine, mend
 from compaction.doctor.findings import Finding
-from compaction.doctor.repair import mend
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.runs.lifecycle import claim, request_run
 from tests.compaction.support import NEVER, compact, sent, state, texts

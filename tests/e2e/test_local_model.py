@@ -58,7 +58,7 @@ django.setup()
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from rest_framework.authtoken.models import Token
-from compaction.services.profiles import save_profile
+from compaction.profiles import save_profile
 call_command("migrate", verbosity=0)
 plain = {"fallback": "truncate", "keep_last_n": 0, "temperature": 0.0}
 save_profile(name="plain", parameters=plain)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compaction.engine.policy.triggers import Facts, decide, distances
+from compaction.engine.policy.triggers import decide, distances
 from compaction.engine.policy.window import (
     archives,
     batch_size,
@@ -16,7 +16,7 @@ from compaction.engine.policy.window import (
     waiting_messages,
 )
 from compaction.engine.profile import PRESETS, ProfileError, build
-from compaction.engine.types import Item, ToolCall
+from compaction.engine.types import Facts, Item, ToolCall
 
 PRESET = PRESETS["sliding_window"]
 MINUTE = 60

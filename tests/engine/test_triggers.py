@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.triggers import Facts, decide, distances
+from compaction.engine.policy.triggers import decide, distances
+from compaction.engine.types import Facts
 
 QUIET = Facts(messages=0, tokens=0, request_tokens=0, usable=None)
 PROFILE = Profile(message_limit=40, max_context_tokens=6000)
@@ -72,9 +73,9 @@ def test_the_window_does_not_wait_for_the_cooldown():
 def test_the_distances_say_how_far_each_rule_is():
     facts = Facts(messages=30, tokens=6500, request_tokens=900, usable=1000)
     assert distances(replace(PROFILE, window_trigger=True), facts) == [
+        {"reason": "window", "limit": 1001, "now": 900, "left": 101},
         {"reason": "message_limit", "limit": 40, "now": 30, "left": 10},
         {"reason": "token_limit", "limit": 6000, "now": 6500, "left": 0},
-        {"reason": "window", "limit": 1001, "now": 900, "left": 101},
     ]
 
 

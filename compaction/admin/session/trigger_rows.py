@@ -10,13 +10,13 @@ from chatapp import formatting
 from chatapp.admin import cells
 from compaction import vocabulary
 from compaction.branches.snapshot import Situation
-from compaction.engine.policy.window import MAXIMUM_AGE
+from compaction.engine.policy.reasons import Reason
 
 
 def trigger_rows(situation: Situation, rules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for every rule in force; one for a maximum age that does not count yet."""
     rows = [_row(situation, rule) for rule in rules]
-    if any(rule["reason"] == MAXIMUM_AGE for rule in rules):
+    if any(rule["reason"] == Reason.MAXIMUM_AGE for rule in rules):
         return rows
     return [*rows, *_resting_age(situation)]
 
@@ -24,7 +24,7 @@ def trigger_rows(situation: Situation, rules: Sequence[dict[str, Any]]) -> list[
 def _row(situation: Situation, rule: dict[str, Any]) -> dict[str, Any]:
     name = vocabulary.rule_words(rule["reason"], has_summary=bool(situation.state.cursor))
     now, limit, left = rule["now"], rule["limit"], rule["left"]
-    is_age = rule["reason"] == MAXIMUM_AGE
+    is_age = rule["reason"] == Reason.MAXIMUM_AGE
     said = _age_words(now, limit, left) if is_age else f"{now:,} of {limit:,}; {left:,} to go"
     return {
         "name": name,
@@ -48,7 +48,7 @@ def _resting_age(situation: Situation) -> list[dict[str, Any]]:
     limit = profile.compression_cooldown_sec
     if not limit or not profile.enabled:
         return []
-    name = vocabulary.rule_words(MAXIMUM_AGE, has_summary=True)
+    name = vocabulary.rule_words(Reason.MAXIMUM_AGE, has_summary=True)
     said = (
         f"{_span(limit)}; counts when {profile.minimum_batch:,} messages wait, "
         f"now {situation.waiting:,} "

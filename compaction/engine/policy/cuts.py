@@ -1,11 +1,40 @@
-"""Where the cut falls: what is summarised and what stays verbatim."""
+"""Where the cut falls: what is summarised and what stays verbatim.
+
+What the model has not answered yet is kept on top of what a profile keeps: the open question, or
+the tool results at the end with their calls. Earlier steps of a long turn may be summarised; its
+question is sent verbatim all the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compaction.engine.policy.groups import legal_cuts, open_call
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import groups, legal_cuts, open_call
+from compaction.engine.policy.window import keep_tail
+from compaction.engine.protocols import PlanFacts
 from compaction.engine.types import Item, Plan
+
+
+def cut_last_n(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+    """Keep the last N messages: the profile's number, or the one that was asked for."""
+    count = profile.keep_last_n if facts.keep_last_n is None else facts.keep_last_n
+    before, question = _before_question(items)
+    return _with_question(before, keep_last(before, count), question, whole=facts.whole)
+
+
+def cut_recent_tokens(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+    """Keep the most recent tokens, as far as the window has room for them."""
+    before, question = _before_question(items)
+    wanted = min(profile.keep_recent_tokens, facts.room())
+    plan = keep_recent_tokens(before, wanted - sum(item.tokens for item in question))
+    return _with_question(before, plan, question, whole=facts.whole)
+
+
+def cut_tail_size(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+    """Keep the tail of the sliding window, which counts every message, the open question too."""
+    plan = keep_tail(items, profile.tail_keep_size)
+    return _keep_seen(items, plan, unseen=not facts.whole)
 
 
 def keep_last(items: Sequence[Item], count: int) -> Plan:
@@ -40,3 +69,40 @@ def _cut_at(items: Sequence[Item], start: int) -> Plan:
     if start < len(items):
         start = max(cut for cut in [0, *legal_cuts(items)] if cut <= start)
     return Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
+
+
+def _with_question(
+    items: Sequence[Item], plan: Plan, question: Sequence[Item], *, whole: bool
+) -> Plan:
+    plan = _keep_seen(items, plan, unseen=not (whole or question))
+    return Plan(summarise=plan.summarise, keep=(*plan.keep, *question))
+
+
+def _keep_seen(items: Sequence[Item], plan: Plan, *, unseen: bool) -> Plan:
+    """Return the plan with what the model has not seen kept, where `unseen` asks for it."""
+    count = _unseen_results(items) if unseen else 0
+    if len(plan.keep) >= count:
+        return plan
+    cut = len(items) - count
+    return Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
+
+
+def _before_question(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
+    """Return the items up to the unanswered question, and the question (B08)."""
+    index = len(items)
+    while index > 0 and items[index - 1].role == "user":
+        index -= 1
+    return items[:index], items[index:]
+
+
+def _unseen_results(items: Sequence[Item]) -> int:
+    """Return how many items at the end the model has not answered: question, call and results.
+
+    A question further up is sent verbatim in any case; one right before them saves nothing.
+    """
+    if not items or items[-1].role != "tool":
+        return 0
+    start = len(items) - len(groups(items)[-1].items)
+    while start > 0 and items[start - 1].role == "user":
+        start -= 1
+    return len(items) - start

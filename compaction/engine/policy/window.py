@@ -11,12 +11,8 @@ from collections.abc import Sequence
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import legal_cuts, open_call
-from compaction.engine.types import Decision, Item, Plan
+from compaction.engine.types import Item, Plan
 
-# Reasons, as stored with runs and summaries.
-MESSAGE_WINDOW = "message_window"
-HARD_LIMIT = "hard_limit"
-MAXIMUM_AGE = "maximum_age"
 # "2", "yes, both", "the second one": what it answers must be read together with it (2.5: 4627).
 SHORT_REPLY_CHARS = 20
 # So many messages an archive may take, also where a profile's batches are smaller.
@@ -39,22 +35,6 @@ def is_at_hard_limit(profile: Profile, messages: int) -> bool:
     """Whether the next request has to wait until something is summarised."""
     limit = profile.compression_hard_limit
     return falls_out(profile, messages) or 0 < limit <= waiting_messages(profile, messages)
-
-
-def window_decision(
-    profile: Profile, *, messages: int, waiting_seconds: float | None
-) -> Decision | None:
-    """Return which of the window's rules is due in the background.
-
-    `waiting_seconds` is how long the first waiting message has waited; None: nobody looked.
-    """
-    waiting = waiting_messages(profile, messages)
-    if 0 < profile.compression_window_size <= waiting:
-        return Decision(reason=MESSAGE_WINDOW, mode="background")
-    if waiting_seconds is None or not ages(profile, messages):
-        return None
-    is_old = waiting_seconds >= profile.compression_cooldown_sec
-    return Decision(reason=MAXIMUM_AGE, mode="background") if is_old else None
 
 
 def ages(profile: Profile, messages: int) -> bool:

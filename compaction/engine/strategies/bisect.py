@@ -16,16 +16,28 @@ from dataclasses import dataclass, field, replace
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import split_point
+from compaction.engine.protocols import PlanFacts
 from compaction.engine.strategies.acceptance import implausible, is_cut_off, problem_of
+from compaction.engine.strategies.base import files_of, plan_by_cut
+from compaction.engine.strategies.prompts import (
+    PROMPT_VERSION,
+    main_language,
+    spoken_text,
+    system_prompt,
+)
 from compaction.engine.types import (
+    CallEstimate,
     Clock,
     Item,
     Outcome,
+    Plan,
     Step,
     Summarizer,
     SummarizerError,
     SummarizerOverflow,
     SummaryAnswer,
+    SummaryFailed,
+    SummaryJob,
     SummaryRequest,
     TokenCounter,
 )
@@ -71,16 +83,9 @@ def estimate_calls(
     return refused + left + estimate_calls(items[cut:], limit, profile, depth=depth + 1) + 1
 
 
+ALGORITHM = "bisect_v1"
 # The smallest budget of a text that is cut by force (spec 1.5, "forced truncation").
 FORCED_MINIMUM_TOKENS = 128
-
-
-class SummaryFailed(Exception):  # noqa: N818 - it is an outcome, told apart by `code`
-    """No summary came out. `code`: summariser_error, bad_answer, too_many_calls, nothing_to_do."""
-
-    def __init__(self, code: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
 
 
 def on_step_nothing(step: Step) -> None:
@@ -369,3 +374,53 @@ def cut_to_tokens(text: str, tokens: int, counter: TokenCounter) -> str:
         else:
             high = middle - 1
     return text[:low]
+
+
+class BisectStrategy:
+    """Asks for one summary of everything, and halves what is too large for the summariser."""
+
+    uses_summarizer = True
+    version = PROMPT_VERSION
+
+    def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+        """Return the plan of the profile's cut."""
+        return plan_by_cut(items, profile, facts)
+
+    def estimate(self, job: SummaryJob, profile: Profile, limit: int | None) -> CallEstimate:
+        """Return the calls that halving comes to; each is taken to write as much as asked for."""
+        before = job.counter.count(job.previous) if job.previous else 0
+        calls = 0
+        if job.items:
+            calls = estimate_calls(job.items, limit, profile, previous_tokens=before)
+        return CallEstimate(
+            calls=calls,
+            input_tokens=before + sum(item.tokens for item in job.items),
+            output_tokens=calls * profile.target_summary_tokens,
+        )
+
+    def run(
+        self,
+        job: SummaryJob,
+        profile: Profile,
+        summarizer: Summarizer,
+        on_step: Callable[[Step], None],
+    ) -> Outcome:
+        """Return the summary with the instruction that its first call was given."""
+        engine = BisectSummary(
+            profile=profile, summarizer=summarizer, counter=job.counter, on_step=on_step
+        )
+        outcome = engine.run(job.items, previous=job.previous, instructions=job.instructions)
+        request = SummaryRequest(kind="chunk", items=job.items)
+        return replace(
+            outcome,
+            algorithm=ALGORITHM,
+            prompt=system_prompt(
+                "chunk",
+                target_tokens=profile.target_summary_tokens,
+                language=main_language(spoken_text(request)),
+                previous=bool(job.previous),
+            ),
+            prompt_version=PROMPT_VERSION,
+            metadata={"leaf_count": outcome.leaf_count, "split_depth": outcome.split_depth},
+            **files_of(job.items),
+        )

@@ -14,10 +14,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from compaction.engine.parameters import Profile
+from compaction.engine.protocols import PlanFacts
+from compaction.engine.strategies.base import files_of, plan_by_cut
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS
-from compaction.engine.types import Item, Outcome, Step, SummaryRequest, TokenCounter
+from compaction.engine.types import (
+    CallEstimate,
+    Item,
+    Outcome,
+    Plan,
+    Step,
+    Summarizer,
+    SummaryJob,
+    SummaryRequest,
+    TokenCounter,
+)
 
 KIND = "archive"
+ALGORITHM = "archive_v1"
 # Part of the messages that an archive may keep at most, so that storing it always frees something.
 LARGEST_SHARE = 0.9
 # Shorter pieces of messages say nothing: then the oldest are left out.
@@ -74,7 +88,43 @@ def archive(
         output_tokens=step.output_tokens,
         steps=(step,),
         is_archive=True,
+        algorithm=ALGORITHM,
+        writer=KIND,
+        metadata={"leaf_count": 1, "split_depth": 0},
+        **files_of(items),
     )
+
+
+class DigestStrategy:
+    """Keeps the messages themselves, shortened: the last way when no summary can be made."""
+
+    uses_summarizer = False
+    version = ALGORITHM
+
+    def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+        """Return the plan of the profile's cut."""
+        return plan_by_cut(items, profile, facts)
+
+    def estimate(self, job: SummaryJob, profile: Profile, limit: int | None) -> CallEstimate:
+        """Return no calls: nobody is asked."""
+        return CallEstimate(calls=0, input_tokens=0, output_tokens=0)
+
+    def run(
+        self,
+        job: SummaryJob,
+        profile: Profile,
+        summarizer: Summarizer,
+        on_step: Callable[[Step], None],
+    ) -> Outcome:
+        """Return the digest; it takes the place of the one before it, and of nothing else."""
+        return archive(
+            job.items,
+            earlier=job.digest,
+            counter=job.counter,
+            max_tokens=profile.archive_tokens,
+            sent_again=job.sent_again,
+            on_step=on_step,
+        )
 
 
 def _step(request: SummaryRequest, text: str, **sizes: Any) -> Step:

@@ -28,9 +28,8 @@ from chatapp.management.console import (
     wrapped,
 )
 from chatapp.models import Session
-from compaction.doctor.examine import examine
+from compaction.doctor.examine import Mended, examine, mend
 from compaction.doctor.findings import Finding
-from compaction.doctor.repair import Mended, mend
 from compaction.management.redo import ids_of
 
 ERRORS_STATUS, USAGE_STATUS = 1, 2

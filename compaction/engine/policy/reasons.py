@@ -1,0 +1,64 @@
+"""Why a run was made: the rule's name as it is stored, and what people read instead of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+SINCE_SUMMARY = "since the last summary"
+
+
+class Reason(StrEnum):
+    """Every reason of ours, with its label and, for a trigger, what its limit counts.
+
+    A plug-in's trigger has a reason of its own, which is shown as it is.
+    """
+
+    label: str
+    measures: str
+
+    def __new__(cls, value: str, label: str, measures: str = "") -> Reason:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.label = label
+        member.measures = measures
+        return member
+
+    MESSAGE_LIMIT = "message_limit", "Message limit reached", f"Messages {SINCE_SUMMARY}"
+    TOKEN_LIMIT = "token_limit", "Token limit reached", f"Tokens {SINCE_SUMMARY}"
+    WINDOW = "window", "Window nearly full", "Tokens of the next request"
+    AHEAD = "ahead", "Ahead of need", "Tokens of the next request, to summarise ahead"
+    MESSAGE_WINDOW = "message_window", "Window of messages full", "Messages beyond the tail"
+    MAXIMUM_AGE = (
+        "maximum_age",
+        "Messages waited long enough",
+        "Maximum age of a message beyond the tail",
+    )
+    HARD_LIMIT = (
+        "hard_limit",
+        "Hard limit reached",
+        "Messages beyond the tail, at the latest",
+    )
+    # After a refusal: what was said so far; then tool results that were not seen, too.
+    OVERFLOW = "overflow_retry", "Request was too large"
+    OVERFLOW_AGAIN = "overflow_again", "Request was still too large"
+    PRECHECK = "precheck", "Request would have been too large"
+    MANUAL = "manual", "By hand"
+    RESUMMARIZE = "resummarize", "Re-summarised"
+    # The messages themselves are stored: a request would leave them out.
+    ARCHIVE = "archive", "Stored unsummarised"
+
+
+_BY_VALUE: dict[str, Reason] = {str(member.value): member for member in Reason}
+
+
+def reason_label(reason: str) -> str:
+    """Return a reason in words; one of a plug-in keeps its name."""
+    known = _BY_VALUE.get(reason)
+    return known.label if known else reason
+
+
+def reason_measures(reason: str, *, has_summary: bool) -> str:
+    """Return what a trigger's limit counts; before the first summary, everything so far."""
+    known = _BY_VALUE.get(reason)
+    words = (known.measures or known.label) if known else reason
+    return words if has_summary else words.replace(SINCE_SUMMARY, "so far")

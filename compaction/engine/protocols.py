@@ -1,0 +1,108 @@
+"""The seams of the engine: what a strategy, a cut, a trigger and a rendering have to offer.
+
+All are pure: no database, no network, no clock but the one that is passed in. They are registered by
+name (compaction.engine.registry); a profile names the ones it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from compaction.engine.parameters import Profile
+from compaction.engine.types import (
+    CallEstimate,
+    Facts,
+    Item,
+    Outcome,
+    Plan,
+    Step,
+    Summarizer,
+    SummaryJob,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFacts:
+    """What a plan depends on besides the messages and the profile.
+
+    `keep_last_n` is what a person or a recovery asked for; it overrides the profile's cut. With
+    `whole`, tool results that the model has not seen are summarised too, because nothing else makes
+    the request smaller. `room` returns the tokens that the window leaves a tail at most; it may
+    read from the database, so it is called by those only who need it.
+    """
+
+    room: Callable[[], int]
+    keep_last_n: int | None = None
+    whole: bool = False
+
+
+class Strategy(Protocol):
+    """Makes a summary of messages: plans it, says what it costs, and runs it."""
+
+    # Whether the profile's summariser is asked. Where it is not, no budget or breaker is looked at.
+    uses_summarizer: bool
+    # Changes whenever the same input would be asked for in another way: old versions are outdated.
+    version: str
+
+    def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+        """Return what to summarise and what to keep. Groups are never parted."""
+        ...
+
+    def estimate(self, job: SummaryJob, profile: Profile, limit: int | None) -> CallEstimate:
+        """Return the calls that a job takes when one call reads at most `limit` tokens."""
+        ...
+
+    def run(
+        self,
+        job: SummaryJob,
+        profile: Profile,
+        summarizer: Summarizer,
+        on_step: Callable[[Step], None],
+    ) -> Outcome:
+        """Return the summary of the job's items; raise SummaryFailed.
+
+        `on_step` hears of every finished call before the next one starts; what it raises ends the
+        run. What the outcome says is what is stored.
+        """
+        ...
+
+
+class Cut(Protocol):
+    """Says where the cut falls: what is summarised and what stays verbatim."""
+
+    def __call__(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+        """Return the plan. An empty `summarise` means that nothing is left to do."""
+        ...
+
+
+class Trigger(Protocol):
+    """A rule that says a compaction is due. It looks at stored numbers, never at messages."""
+
+    # The rule's name, as it is stored with runs and summaries.
+    reason: str
+    # `inline`: before the next request; `background`: in the queue, and no request waits for it.
+    mode: str
+
+    def is_due(self, profile: Profile, facts: Facts) -> bool:
+        """Whether the rule is in force and its limit is reached."""
+        ...
+
+    def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
+        """Return the limit and where it stands now; None where the rule is not in force."""
+        ...
+
+
+class Rendering(Protocol):
+    """Says how summaries are sent."""
+
+    # Whether prompt and summaries become one system message.
+    merges_system: bool
+
+    def messages(self, summaries: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the messages that carry the summaries, oldest first.
+
+        Equal summaries give equal messages, so that a server's prompt cache holds.
+        """
+        ...

@@ -1,1 +1,0 @@
-"""Writes: verbs that views, admin, tasks and commands call."""
