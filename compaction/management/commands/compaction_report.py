@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from chatapp.formatting import percent, short_id
 from chatapp.management.console import (
     DEFAULT_COLUMNS,
-    Column,
+    TableColumn,
     counted,
     one_line,
     table_lines,
@@ -39,21 +39,21 @@ from compaction.vocabulary import reason_words, seconds
 LABEL_CELLS = 14
 NO_MODEL = "no model answered"
 REASON_COLUMNS = (
-    Column(heading="Reason", elastic=True),
-    Column(heading="Runs", right=True),
-    Column(heading="Succeeded", right=True),
-    Column(heading="Skipped", right=True),
-    Column(heading="Failed", right=True),
-    Column(heading="Cancelled", right=True),
-    Column(heading="Unfinished", right=True),
+    TableColumn(heading="Reason", elastic=True),
+    TableColumn(heading="Runs", right=True),
+    TableColumn(heading="Succeeded", right=True),
+    TableColumn(heading="Skipped", right=True),
+    TableColumn(heading="Failed", right=True),
+    TableColumn(heading="Cancelled", right=True),
+    TableColumn(heading="Unfinished", right=True),
 )
 SLOWEST_COLUMNS = (
-    Column(heading="Run"),
-    Column(heading="Session"),
-    Column(heading="Title", elastic=True),
-    Column(heading="Status"),
-    Column(heading="Calls", right=True),
-    Column(heading="Took", right=True),
+    TableColumn(heading="Run"),
+    TableColumn(heading="Session"),
+    TableColumn(heading="Title", elastic=True),
+    TableColumn(heading="Status"),
+    TableColumn(heading="Calls", right=True),
+    TableColumn(heading="Took", right=True),
 )
 
 
@@ -152,7 +152,7 @@ def _fact(label: str, value: str) -> list[str]:
     return [f"{label:<{LABEL_CELLS}}{lines[0]}", *(" " * LABEL_CELLS + rest for rest in lines[1:])]
 
 
-def _table(title: str, columns: Sequence[Column], cells: Iterable[list[str]]) -> list[str]:
+def _table(title: str, columns: Sequence[TableColumn], cells: Iterable[list[str]]) -> list[str]:
     rows = list(cells)
     return ["", title, "", *table_lines(columns, rows)] if rows else []
 
@@ -170,11 +170,11 @@ def _reason_cells(row: ReasonRow) -> list[str]:
     return [one_line(reason_words(row.reason)), *(f"{count:,}" for count in counts)]
 
 
-def _group_columns(by: str) -> tuple[Column, ...]:
+def _group_columns(by: str) -> tuple[TableColumn, ...]:
     names = ("Runs", "Succeeded", "Failed", "Tokens saved", "Median ratio", "Cost")
     return (
-        Column(heading=by.capitalize(), elastic=True),
-        *(Column(heading=name, right=True) for name in names),
+        TableColumn(heading=by.capitalize(), elastic=True),
+        *(TableColumn(heading=name, right=True) for name in names),
     )
 
 
