@@ -63,7 +63,7 @@ class Ink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ConversationText:
     """One branch of a session; `lines` reads and sets it."""
 
     session: Session
