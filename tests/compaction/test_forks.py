@@ -8,7 +8,7 @@ from chatapp import transcript
 from compaction.branches.leases import ensure_state
 from compaction.branches.snapshot import situation_of
 from compaction.models import SessionSummary
-from compaction.profiles import assign_profile
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.support import NEVER, compact, sent, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
 
