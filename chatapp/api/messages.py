@@ -26,7 +26,7 @@ from chatapp.api.serializers import (
 )
 from chatapp.context.backend import context_backend, notify
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import active_branch, path_q, whole_content
+from chatapp.selectors import active_branch, whole_content
 
 _VERBOSITY = {
     "default": MessageSerializer,
@@ -73,12 +73,12 @@ class MessageList(SessionView):
         if verbosity not in _VERBOSITY:
             raise ValidationError({"verbosity": [f"One of {', '.join(_VERBOSITY)}."]})
         fields = _VERBOSITY[verbosity].Meta.fields
-        rows = stored_rows(Message.objects.filter(path_q(branch)), fields)
         order = request.query_params.get("order", "oldest")
         if order not in _ORDERS:
             raise ValidationError({"order": [f"One of {', '.join(_ORDERS)}."]})
         pages = self.pagination_class()
         pages.ordering = _ORDERS[order]
+        rows = stored_rows(Message.objects.filter(pages.path_q(branch, request)), fields)
         page = pages.paginate_queryset(rows, request, view=self) or []
         return pages.get_paginated_response(written(page, fields))
 

@@ -18,8 +18,8 @@ from chatapp.context.backend import context_backend
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import counter_of, group_of, path_q
-from chatapp.transcript.writing import TranscriptError, lock_branches
+from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
+from chatapp.transcript.writing import TranscriptError, lock_branches, lock_some_branches
 
 
 def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Branch:
@@ -37,7 +37,7 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
             f"fork at the last of them, message {members[-1].pk}."
         )
     with transaction.atomic():
-        lock_branches(session.pk)
+        lock_some_branches(session.pk, at.branch_id)
         at.refresh_from_db(fields=["position", "tokens_through"])
         return Branch.objects.create(
             session=session,
@@ -45,9 +45,7 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
             fork_position=at.position,
             kind=kind,
             head_position=at.position,
-            message_count=Message.objects.filter(
-                path_q(at.branch), position__lte=at.position, kind=Message.Kind.MESSAGE
-            ).count(),
+            message_count=messages_through(at),
             token_total=at.tokens_through,
         )
 
@@ -110,7 +108,7 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
         first = changed.first()
         if not still or first is None or changed.count() != len(contents):
             raise TranscriptError("The conversation went on in another branch meanwhile.")
-        new = _start(session, old, path, first)
+        new = _start(session, old, first)
         # What follows the fork, and marks that the old branch had put before it.
         missing = path.exclude(path_q(new))
         ids = _repeat(missing, new, contents, counter_of(session))
@@ -121,9 +119,10 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
     return found
 
 
-def _start(session: Session, old: Branch, path: QuerySet[Message], first: Message) -> Branch:
+def _start(session: Session, old: Branch, first: Message) -> Branch:
     """Return the new branch without messages: at the root where nothing stands before the first."""
-    before = path.filter(position__lt=first.position, kind=Message.Kind.MESSAGE).last()
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    before = next(iter(rows_before(old, messages, end=first.position, most=1)), None)
     return Branch.objects.create(
         session=session,
         parent=before.branch if before else None,

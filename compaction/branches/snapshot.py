@@ -269,7 +269,7 @@ def _rules(situation: Situation) -> int:
     """
     if situation.state.cursor or not situation.profile.counts_window:
         return 0
-    rules = path_messages(situation.branch).filter(pinned=True, role=Message.Role.SYSTEM)
+    rules = pinned_messages(situation.branch).filter(role=Message.Role.SYSTEM)
     return rules.count()
 
 
