@@ -16,6 +16,7 @@ MAY_BE_NOTHING = {"CPU ms", "summarised/s", "runs", "turns"}
 AIMED = {"storing": "flat", "waiting": "none", "forking": "10 at most"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.django_db(transaction=True)
 def test_every_theme_measures_something(theme):
@@ -33,6 +34,7 @@ def test_every_named_theme_is_a_module_and_every_module_of_rows_is_named():
     assert set(THEMES) == measuring
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("theme", AIMED)
 def test_a_row_that_the_issue_has_an_aim_for_says_it(theme):
@@ -41,6 +43,7 @@ def test_a_row_that_the_issue_has_an_aim_for_says_it(theme):
     assert aims == {AIMED[theme]}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_filled_database_has_right_sums(capsys):
     from chatapp.context.backend import context_backend
