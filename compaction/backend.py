@@ -17,7 +17,7 @@ from chatapp.llm.errors import ModelError
 from chatapp.models import Branch, Message, Session
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import ensure_state, soon
-from compaction.branches.snapshot import Situation, refreshed, situation_of
+from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
 from compaction.recovery.stored_results import cut_for_sending, guarded
@@ -39,11 +39,11 @@ class CompactionBackend(BaseContextBackend):
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""
-        situation = situation_of(session)
-        facts = context_facts(situation)
-        if facts["compacts_first"] is None and (decision := foreseen(situation)):
+        snapshot = snapshot_of(session)
+        facts = context_facts(snapshot)
+        if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
             facts["compacts_first"] = decision.reason
-        return replace(sendable(situation), facts=facts)
+        return replace(sendable(snapshot), facts=facts)
 
     def recover(
         self,
@@ -79,10 +79,10 @@ class CompactionBackend(BaseContextBackend):
         with look_again_if_it_fails(branch.pk):
             state = ensure_state(branch)
             known = outcome.context.origin
-            if isinstance(known, Situation):
+            if isinstance(known, BranchSnapshot):
                 check(refreshed(known, state))
             else:
-                check(situation_of(session, state=state))
+                check(snapshot_of(session, state=state))
 
     def switch(
         self,

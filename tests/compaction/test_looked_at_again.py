@@ -12,7 +12,7 @@ from django.utils import timezone
 from chatapp.context.backend import context_backend, notify
 from compaction import backend
 from compaction.branches.leases import Lease, ensure_state, held
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import Reason
 from compaction.errors import RunGoneError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
@@ -104,7 +104,7 @@ def emergency(owner, model_server, queued) -> CompactionRun:
     ensure_state(session.branch)
     return lifecycle.request_run(
         session=session, branch=session.branch, trigger="proactive", reason=Reason.ARCHIVE,
-        profile=situation_of(session).profile_row, background=False,
+        profile=snapshot_of(session).profile_row, background=False,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from compaction.admin.summary.forms import (
     may_restore,
     taken_back,
 )
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.engine.parameters import Profile
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
@@ -85,13 +85,13 @@ def compact(
     keep_last_n: int | None = None,
 ) -> SafeString:
     """Queue a run by hand and say so; raises one of acting.REFUSALS."""
-    situation = situation_of(session)
+    snapshot = snapshot_of(session)
     run = request_run(
         session=session,
-        branch=situation.branch,
+        branch=snapshot.branch,
         trigger=CompactionRun.Trigger.MANUAL,
         reason="manual",
-        profile=situation.profile_row,
+        profile=snapshot.profile_row,
         background=True,
         instructions=instructions,
         keep_last_n=keep_last_n,
@@ -120,7 +120,7 @@ def redo(
 
     Raises one of acting.REFUSALS, also where there is no summary.
     """
-    sent = situation_of(session).summaries
+    sent = snapshot_of(session).summaries
     if not sent:
         raise CompactionError("It has no active summary yet; compact it first.")
     run = resummarize(

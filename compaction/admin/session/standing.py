@@ -23,7 +23,7 @@ from chatapp.selectors import (
     rows_from,
     segments,
 )
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.models import SessionSummary
 from compaction.selectors import newest_summaries
 
@@ -48,12 +48,12 @@ _OF_SUMMARY = (
 class Standing:
     """One branch at one moment; what is not asked for is not read."""
 
-    situation: Situation
+    snapshot: BranchSnapshot
 
     @property
     def session(self) -> Session:
         """The session."""
-        return self.situation.session
+        return self.snapshot.session
 
     @cached_property
     def page(self) -> str:
@@ -63,12 +63,12 @@ class Standing:
     @property
     def branch(self) -> Branch:
         """The branch, with sums read together with the state."""
-        return self.situation.branch
+        return self.snapshot.branch
 
     @property
     def cursor(self) -> int:
         """The position up to which it is summarised."""
-        return self.situation.state.cursor
+        return self.snapshot.state.cursor
 
     @cached_property
     def stretches(self) -> list[Segment]:
@@ -102,10 +102,10 @@ class Standing:
     def sent_from(self) -> int:
         """The first position behind the cursor that is sent; later where the profile limits that.
 
-        The same rule as Situation.kept, worked out from places alone.
+        The same rule as BranchSnapshot.kept, worked out from places alone.
         """
-        behind, limit = self.cursor + 1, self.situation.profile.sent_limit
-        state = self.situation.state
+        behind, limit = self.cursor + 1, self.snapshot.profile.sent_limit
+        state = self.snapshot.state
         if not limit or self.branch.message_count - state.covered_messages <= limit:
             return behind
         rows = self._rows.exclude(_RULE)
@@ -122,7 +122,7 @@ class Standing:
     @property
     def limit_words(self) -> str:
         """What limits how many messages are sent; the smaller where two do."""
-        profile = self.situation.profile
+        profile = self.snapshot.profile
         by_history = profile.history_limit == profile.sent_limit
         return "history limit" if by_history else "context size"
 
@@ -171,7 +171,7 @@ class Standing:
         last = rows_before(self.branch, self._rows, end=self.sent_from, most=1)
         through = last[0].tokens_through if last else 0
         rules = sum(row.tokens for row in self._open_rules if row.position < self.sent_from)
-        return through - self.situation.state.covered_tokens - rules
+        return through - self.snapshot.state.covered_tokens - rules
 
     @property
     def _open_rules(self) -> list[Message]:
@@ -181,16 +181,16 @@ class Standing:
     def kept_tokens(self) -> int:
         """Tokens of the messages behind the cursor that are sent."""
         rules = sum(row.tokens for row in self._open_rules)
-        return max(0, self.situation.facts.tokens - rules - self.left_out_tokens)
+        return max(0, self.snapshot.facts.tokens - rules - self.left_out_tokens)
 
     @cached_property
     def parts(self) -> dict[str, int]:
         """Tokens of the next request by part; what is empty is there with 0."""
-        situation, model = self.situation, self.situation.model
+        snapshot, model = self.snapshot, self.snapshot.model
         return {
             "system": text_tokens(model, self.session.system_prompt) + self.rule_tokens,
             "tools": tools_tokens(model, self.session.tools),
-            "summaries": situation.sent_summary_tokens,
+            "summaries": snapshot.sent_summary_tokens,
             "again": self.again_tokens,
             "kept": self.kept_tokens,
         }
@@ -201,13 +201,13 @@ def _newest(rows: QuerySet[Message]) -> list[Message]:
     return list(rows.only(*_LEAN).order_by("-position")[: MARKS_DRAWN + 1])[::-1]
 
 
-def situation_for(request: HttpRequest, session: Session) -> Situation:
+def situation_for(request: HttpRequest, session: Session) -> BranchSnapshot:
     """Return where the active branch stands, read once a request: panels and forms ask for it.
 
     Raises one of acting.REFUSALS.
     """
-    found: dict[Any, Situation] = getattr(request, "_situations", {})
+    found: dict[Any, BranchSnapshot] = getattr(request, "_situations", {})
     if session.pk not in found:
-        found[session.pk] = situation_of(session)
+        found[session.pk] = snapshot_of(session)
         request._situations = found  # type: ignore[attr-defined]
     return found[session.pk]
