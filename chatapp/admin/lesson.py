@@ -15,14 +15,14 @@ from chatapp import formatting
 from chatapp.admin.parts import Link, Section
 from chatapp.admin.wide_list import WideList
 from chatapp.llm.registry import ModelConfig, all_models
-from chatapp.models import Lesson
+from chatapp.models import LearnedLimits
 
 NOT_CONFIGURED = "no model of the settings"
 
 
-@admin.register(Lesson)
-class LessonAdmin(WideList):
-    """One model of one server. Forgetting a lesson brings the settings back into force."""
+@admin.register(LearnedLimits)
+class LearnedLimitsAdmin(WideList):
+    """One model of one server. Forgetting learned limits brings the settings back into force."""
 
     list_display = (
         "name",
@@ -51,7 +51,7 @@ class LessonAdmin(WideList):
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whether the operator may forget lessons: permission `delete lesson`."""
+        """Whether the operator may forget learned limits: permission `delete learned limits`."""
         return bool(request.user.has_perm("chatapp.delete_lesson"))
 
     def search_q(self, wanted: str) -> Q:
@@ -60,85 +60,85 @@ class LessonAdmin(WideList):
 
     @admin.action(description="Forget", permissions=["delete"])
     def delete_selected(
-        self, request: HttpRequest, queryset: QuerySet[Lesson]
+        self, request: HttpRequest, queryset: QuerySet[LearnedLimits]
     ) -> HttpResponse | None:
-        """Delete the selected lessons after a page that asks."""
+        """Delete the selected learned limits after a page that asks."""
         asked: HttpResponse | None = delete_selected(self, request, queryset)
         return asked
 
     # --- cells ------------------------------------------------------------------------------------
 
     @admin.display(description="Server")
-    def server_shown(self, lesson: Lesson) -> str:
+    def server_shown(self, limits: LearnedLimits) -> str:
         """Return the server's address; none is OpenAI's own."""
-        return lesson.server or "OpenAI"
+        return limits.server or "OpenAI"
 
     @admin.display(description="Used by")
-    def aliases(self, lesson: Lesson) -> str:
-        """Return the aliases of the settings that the lesson counts for."""
-        return ", ".join(model.alias for model in models_of(lesson)) or NOT_CONFIGURED
+    def aliases(self, limits: LearnedLimits) -> str:
+        """Return the aliases of the settings that what was learned counts for."""
+        return ", ".join(model.alias for model in models_of(limits)) or NOT_CONFIGURED
 
     @admin.display(description="Context window")
-    def window_shown(self, lesson: Lesson) -> str:
+    def window_shown(self, limits: LearnedLimits) -> str:
         """Return what was learnt next to what the settings say."""
-        return _beside(lesson.context_window, self.window_set(lesson))
+        return _beside(limits.context_window, self.window_set(limits))
 
     @admin.display(description="Longest answer")
-    def answer_shown(self, lesson: Lesson) -> str:
+    def answer_shown(self, limits: LearnedLimits) -> str:
         """Return what was learnt next to what the settings say."""
-        return _beside(lesson.max_output, self.answer_set(lesson))
+        return _beside(limits.max_output, self.answer_set(limits))
 
     @admin.display(description="Learnt")
-    def window_learnt(self, lesson: Lesson) -> str:
+    def window_learnt(self, limits: LearnedLimits) -> str:
         """Return the tokens that the server takes; a dash where it taught nothing."""
-        return formatting.number(lesson.context_window)
+        return formatting.number(limits.context_window)
 
     @admin.display(description="Set")
-    def window_set(self, lesson: Lesson) -> str:
+    def window_set(self, limits: LearnedLimits) -> str:
         """Return what the settings say."""
-        return _each(lesson, lambda model: model.context_window)
+        return _each(limits, lambda model: model.context_window)
 
     @admin.display(description="In force")
-    def window_in_force(self, lesson: Lesson) -> str:
+    def window_in_force(self, limits: LearnedLimits) -> str:
         """Return the smaller of the two."""
-        return _each(lesson, lambda model: _smaller(model.context_window, lesson.context_window))
+        return _each(limits, lambda model: _smaller(model.context_window, limits.context_window))
 
     @admin.display(description="Learnt")
-    def answer_learnt(self, lesson: Lesson) -> str:
+    def answer_learnt(self, limits: LearnedLimits) -> str:
         """Return the longest answer the server gives."""
-        return formatting.number(lesson.max_output)
+        return formatting.number(limits.max_output)
 
     @admin.display(description="Set")
-    def answer_set(self, lesson: Lesson) -> str:
+    def answer_set(self, limits: LearnedLimits) -> str:
         """Return what the settings say."""
-        return _each(lesson, lambda model: model.max_output)
+        return _each(limits, lambda model: model.max_output)
 
     @admin.display(description="In force")
-    def answer_in_force(self, lesson: Lesson) -> str:
+    def answer_in_force(self, limits: LearnedLimits) -> str:
         """Return the smaller of the two."""
-        return _each(lesson, lambda model: _smaller(model.max_output, lesson.max_output))
+        return _each(limits, lambda model: _smaller(model.max_output, limits.max_output))
 
     @admin.display(description="Its tokens per ours")
-    def ratio_learnt(self, lesson: Lesson) -> str:
+    def ratio_learnt(self, limits: LearnedLimits) -> str:
         """Return how many of the server's tokens one of ours is."""
-        ratio = lesson.tokens_per_count
+        ratio = limits.tokens_per_count
         return "—" if ratio is None else f"{ratio:.2f}"
 
     @admin.display(description="What it means")
-    def ratio_meaning(self, lesson: Lesson) -> str:
+    def ratio_meaning(self, limits: LearnedLimits) -> str:
         """Return what the ratio does."""
-        if lesson.tokens_per_count is None:
+        if limits.tokens_per_count is None:
             return "The server was never seen to count otherwise: our count is taken as it is."
-        if lesson.tokens_per_count <= 1:
+        if limits.tokens_per_count <= 1:
             return "The server counts no more than we do: our count is taken as it is."
         return (
-            f"What we count as 1,000 tokens is {1000 * lesson.tokens_per_count:,.0f} to the "
+            f"What we count as 1,000 tokens is {1000 * limits.tokens_per_count:,.0f} to the "
             "server: requests are judged larger by that much, so they are compacted earlier."
         )
 
     # --- page -------------------------------------------------------------------------------------
 
-    def links_for(self, request: HttpRequest, obj: Lesson) -> list[Link]:
+    def links_for(self, request: HttpRequest, obj: LearnedLimits) -> list[Link]:
         """Return the way to forget it."""
         if not self.has_delete_permission(request, obj):
             return []
@@ -156,12 +156,12 @@ class LessonAdmin(WideList):
         return super().change_view(request, object_id, form_url, own)
 
 
-def models_of(lesson: Lesson) -> list[ModelConfig]:
-    """Return the configured models that a lesson counts for (lessons.py compares the same way)."""
+def models_of(limits: LearnedLimits) -> list[ModelConfig]:
+    """Return the configured models that learned limits counts for (learned limits.py compares the same way)."""
     return [
         model
         for model in all_models().values()
-        if (model.base_url[:300], model.name[:200]) == (lesson.server, lesson.name)
+        if (model.base_url[:300], model.name[:200]) == (limits.server, limits.name)
     ]
 
 
@@ -176,7 +176,7 @@ def _beside(learnt: int | None, configured: str) -> str:
     return f"{formatting.number(learnt)} (set: {configured})"
 
 
-def _each(lesson: Lesson, value: Callable[[ModelConfig], int]) -> str:
+def _each(limits: LearnedLimits, value: Callable[[ModelConfig], int]) -> str:
     """Return what each model says; once where all say the same."""
-    values = sorted({value(model) for model in models_of(lesson)})
+    values = sorted({value(model) for model in models_of(limits)})
     return ", ".join(formatting.number(each) for each in values) or "—"

@@ -10,7 +10,7 @@ from chatapp.formatting import clock
 from compaction.models import CompactionRun, SessionSummary
 from compaction.vocabulary import status_words, summary_words, waits
 
-ARCHIVE_BADGE = cells.badge("Archive", "busy")
+DIGEST_BADGE = cells.badge("Archive", "busy")
 _TONES = {
     "queued": "busy",
     "running": "busy",
@@ -39,6 +39,6 @@ def status_tone(run: CompactionRun) -> str:
 
 
 def summary_status(summary: SessionSummary) -> SafeString:
-    """Return whether a summary counts, and whether it is an archive."""
+    """Return whether a summary counts, and whether it is a fallback digest."""
     badge = cells.badge(summary_words(summary), _TONES.get(summary.status, ""))
-    return format_html("{} {}", badge, ARCHIVE_BADGE) if summary.archived else badge
+    return format_html("{} {}", badge, DIGEST_BADGE) if summary.is_digest else badge

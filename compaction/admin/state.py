@@ -42,7 +42,7 @@ class CompactionStateAdmin(WideList):
         "last_consolidated_at",
     )
     list_select_related = ("branch__session",)
-    list_filter = (one_row(Session, "branch__session"), Activity, "pending")
+    list_filter = (one_row(Session, "branch__session"), Activity, "recheck_requested")
     ordering = ("-branch__created_at", "-pk")
     sortable_by = ()
     list_only = (
@@ -56,7 +56,7 @@ class CompactionStateAdmin(WideList):
         "lease_owner",
         "lease_expires_at",
         "backoff_until",
-        "look_again_at",
+        "next_check_at",
         "branch__kind",
         "branch__message_count",
         "branch__session__title",
@@ -73,7 +73,7 @@ class CompactionStateAdmin(WideList):
             title="Work",
             fields=("activity", "lease_owner", "lease_expires_at", "asked_again"),
         ),
-        Section(title="Later", fields=("failures", "backoff_until", "look_again_at")),
+        Section(title="Later", fields=("failures", "backoff_until", "next_check_at")),
     )
 
     class Media:
@@ -112,12 +112,12 @@ class CompactionStateAdmin(WideList):
     @admin.display(description="Asked again")
     def asked_again(self, state: CompactionState) -> str:
         """Return whether somebody asked while a worker held the branch."""
-        return "yes" if state.pending else "no"
+        return "yes" if state.recheck_requested else "no"
 
     @admin.display(description="Looked at again")
     def looks_again(self, state: CompactionState) -> str:
         """Return when time alone may make a compaction due."""
-        return clock(state.look_again_at)
+        return clock(state.next_check_at)
 
     @admin.display(description="Profile")
     def profile_name(self, state: CompactionState) -> str:

@@ -148,7 +148,7 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "trigger",
             "reason",
             "truncated",
-            "archived",
+            "is_digest",
             "compression_ratio",
             "previous",
             "supersedes",
@@ -229,7 +229,7 @@ class StateSerializer(serializers.Serializer[Any]):
     pending = serializers.BooleanField()
     failures = serializers.IntegerField()
     backoff_until = serializers.DateTimeField(allow_null=True)
-    look_again_at = serializers.DateTimeField(allow_null=True)
+    next_check_at = serializers.DateTimeField(allow_null=True)
     waiting = serializers.IntegerField()
     draft = serializers.UUIDField(allow_null=True)
     due = serializers.CharField(allow_null=True)

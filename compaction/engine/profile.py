@@ -33,7 +33,7 @@ PRESETS: dict[str, Profile] = {
         compression_hard_limit=30,
         batch_messages=60,
         smaller_after_failures=3,
-        archive_after_failures=6,
+        digest_after_failures=6,
     ),
 }
 

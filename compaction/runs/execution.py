@@ -24,7 +24,7 @@ from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.window import archives
+from compaction.engine.policy.window import uses_digest
 from compaction.engine.protocols import Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import does_not_shrink
@@ -175,7 +175,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         snapshot,
         plan.summarise,
         previous=snapshot.previous_text,
-        digest=_archived_before(snapshot),
+        digest=_digest_before(snapshot),
         strategy=_strategy_of(run, snapshot),
     )
     sizes = _sizes(snapshot, outcome)
@@ -192,11 +192,11 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     lifecycle.reload(run)
 
 
-def _archives(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
+def _uses_digest(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether the messages themselves are stored: because somebody waits, or all else failed."""
     failures = snapshot.state.failures
     is_automatic = run.trigger == Trigger.PROACTIVE
-    keeps_failing = is_automatic and archives(snapshot.profile, failures)
+    keeps_failing = is_automatic and uses_digest(snapshot.profile, failures)
     return keeps_failing or _is_last_way(run, snapshot)
 
 
@@ -214,7 +214,7 @@ def _keeps_draft(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
 
 def _strategy_of(run: CompactionRun, snapshot: BranchSnapshot) -> Strategy:
     """Return the profile's strategy, or the digest of the messages where it is the last way."""
-    if not _archives(run, snapshot):
+    if not _uses_digest(run, snapshot):
         return STRATEGIES.get(snapshot.profile.strategy)
     event(
         "archiving",
@@ -227,14 +227,14 @@ def _strategy_of(run: CompactionRun, snapshot: BranchSnapshot) -> Strategy:
     return STRATEGIES.get(FALLBACK_STRATEGY)
 
 
-def _archived_before(snapshot: BranchSnapshot) -> str:
-    """Return the text whose place an archive takes: the archive's before it, or old placeholders'.
+def _digest_before(snapshot: BranchSnapshot) -> str:
+    """Return the text whose place a fallback digest takes: the fallback digest's before it, or old placeholders'.
 
     Those would not be sent any more beside a summary's row.
     """
     if not snapshot.summaries:
         return snapshot.previous_text
-    return snapshot.archive.summary_text if snapshot.archive is not None else ""
+    return snapshot.digest.summary_text if snapshot.digest is not None else ""
 
 
 def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
@@ -345,11 +345,11 @@ def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     tokens = snapshot.model.counter.count(outcome.text)
     kept = snapshot.facts.tokens - sum(item.tokens for item in outcome.items)
     before = snapshot.summary_tokens + snapshot.facts.tokens
-    staying = [row for row in snapshot.summaries if not row.archived]
-    if not outcome.is_archive:
-        # The new one takes the oldest one's place, and the archive's, if it has taken that in.
+    staying = [row for row in snapshot.summaries if not row.is_digest]
+    if not outcome.is_digest:
+        # The new one takes the oldest one's place, and the fallback digest's, if it has taken that in.
         staying = staying[-others:] if (others := snapshot.profile.summary_limit - 1) else []
-        beside = snapshot.archive
+        beside = snapshot.digest
         staying += [beside] if beside is not None and beside not in snapshot.continued else []
     last = outcome.items[-1].position
     # A pinned message is sent verbatim although it was summarised too.

@@ -122,7 +122,7 @@ def test_the_page_says_who_works_until_when_and_how_far_the_triggers_are(session
         session=session, branch=session.branch, profile=profile(message_limit=40, keep_last_n=2),
         status="running", worker=worker, trigger="manual", reason="manual", mode="background",
     )  # fmt: skip
-    move_cursor(session, 0, lease_owner=worker, lease_expires_at=until, pending=True)
+    move_cursor(session, 0, lease_owner=worker, lease_expires_at=until, recheck_requested=True)
     page = admin_client.get(page_of(session)).text
     assert reverse("admin:compaction_compactionrun_change", args=[run.pk]) in page
     said = plain(page)

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
 from compaction.branches.snapshot import BranchSnapshot
-from compaction.engine.policy.window import archives, batch_size
+from compaction.engine.policy.window import batch_size, uses_digest
 
 Line = tuple[str, SafeString | str]
 
@@ -45,7 +45,7 @@ def _runs_words(snapshot: BranchSnapshot) -> str:
     size = batch_size(profile, waiting=waiting, failures=failures)
     runs = math.ceil(waiting / size)
     said = "one run takes all" if runs == 1 else f"about {runs:,} runs of {size:,}"
-    if archives(profile, failures):
+    if uses_digest(profile, failures):
         return f"{said}; the next one is stored unsummarised, because runs keep failing"
     if size < batch_size(profile, waiting=waiting, failures=0):
         return f"{said}, fewer at once because runs failed"

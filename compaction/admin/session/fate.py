@@ -18,7 +18,7 @@ from compaction.models import SessionSummary, SessionSummaryMessage
 from compaction.selectors import summaries_of
 
 PINNED = Fate(sign="◆", name="pinned", words="Pinned: sent verbatim")
-_COLUMNS = ("status", "covers_through", "created_at", "branch", "archived")
+_COLUMNS = ("status", "covers_through", "created_at", "branch", "is_digest")
 
 
 def fates_of(standing: Standing, rows: list[Message]) -> dict[Any, Fate]:
@@ -105,7 +105,7 @@ def _of_message(standing: Standing, row: Message, summary: SessionSummary | None
 
 def _covering_link(summary: SessionSummary) -> SafeString:
     link = summary_link(summary)
-    return format_html("{} (an archive)", link) if summary.archived else link
+    return format_html("{} (an archive)", link) if summary.is_digest else link
 
 
 def summary_link(summary: SessionSummary) -> SafeString:

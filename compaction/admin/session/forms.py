@@ -42,7 +42,7 @@ _LEAN = (
     "covers_through",
     "message_count",
     "created_at",
-    "archived",
+    "is_digest",
     "branch",
     "session",
 )
@@ -189,7 +189,7 @@ class TakeBackForm(RestoreForm):
 
 def _choice_words(row: SessionSummary) -> str:
     first, last = formatting.place(row.covers_from), formatting.place(row.covers_through)
-    name = f"{formatting.short_id(row.pk)}{' (archive)' if row.archived else ''}"
+    name = f"{formatting.short_id(row.pk)}{' (digest)' if row.is_digest else ''}"
     return f"{name}: {row.message_count:,} messages, positions {first} – {last}"
 
 

@@ -40,7 +40,7 @@ _OF_SUMMARY = (
     "approx_tokens",
     "summary_tokens",
     "reason",
-    "archived",
+    "is_digest",
 )
 
 

@@ -49,14 +49,14 @@ def _lines(snapshot: BranchSnapshot, facts: dict[str, Any]) -> list[Line]:
         ("Now (is_consolidating)", activity(snapshot)),
         (
             "Asked again (pending_consolidation)",
-            "yes: it is looked at again" if facts["pending"] else "no",
+            "yes: it is looked at again" if facts["recheck_requested"] else "no",
         ),
         ("Due", _due_words(snapshot, facts["due"])),
     ]
     if facts["draft"] is not None:
         lines.append(("Draft", _draft_words(facts["draft"])))
-    if state.look_again_at is not None:
-        lines.append(("Looked at again", look_again_words(snapshot)))
+    if state.next_check_at is not None:
+        lines.append(("Looked at again", next_check_words(snapshot)))
     return lines
 
 
@@ -86,9 +86,9 @@ def _draft_words(draft: Any) -> SafeString:
     return format_html("{} is ready and counts when a rule asks for it.", link)
 
 
-def look_again_words(snapshot: BranchSnapshot) -> str:
+def next_check_words(snapshot: BranchSnapshot) -> str:
     """Return when time alone may make a compaction due."""
-    moment = snapshot.state.look_again_at
+    moment = snapshot.state.next_check_at
     if moment is None:
         return "—"
     if moment <= timezone.now():

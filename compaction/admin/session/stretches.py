@@ -101,14 +101,14 @@ def _older(standing: Standing, first: SessionSummary) -> Stretch:
 
 def _summary(row: SessionSummary, *, even: bool, is_sent: bool) -> Stretch:
     sends = "its text is sent" if is_sent else "newer summaries have taken it in"
-    what = "Archive" if row.archived else "Summary"
+    what = "Archive" if row.is_digest else "Summary"
     name = formatting.short_id(row.pk)
     kind = "summary" if even else "summary-b"
     return Stretch(
-        kind="archive" if row.archived else kind,
+        kind="archive" if row.is_digest else kind,
         start=row.covers_from,
         end=row.covers_through,
-        label="archive" if row.archived else name,
+        label="archive" if row.is_digest else name,
         summary=row,
         said=f"{what} {name} of {row.message_count:,} messages, "
         f"{_places(row.covers_from, row.covers_through)}; "

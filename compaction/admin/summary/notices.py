@@ -1,4 +1,4 @@
-"""What stands above everything else on the page of an archive or of a draft."""
+"""What stands above everything else on the page of a fallback digest or of a draft."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DRAFT = (
 
 
 def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | str]:
-    """Return the sentences; with a way to the form where the archive may be made again."""
+    """Return the sentences; with a way to the form where the fallback digest may be made again."""
     found: list[SafeString | str] = []
-    if summary.archived:
+    if summary.is_digest:
         found.append(_of_archive(summary, may_redo=may_redo))
     if summary.status == Status.DRAFT:
         found.append(_DRAFT)

@@ -59,7 +59,7 @@ class SessionSummaryAdmin(SummaryCells, WideList):
         CreatedSince,
         Day,
         SummaryStatus,
-        "archived",
+        "is_digest",
         Trigger,
         Reason,
         Ratio,
@@ -79,7 +79,7 @@ class SessionSummaryAdmin(SummaryCells, WideList):
         "tokens_after",
         "compression_ratio",
         "truncated",
-        "archived",
+        "is_digest",
         "created_at",
         "session__title",
     )
@@ -201,7 +201,7 @@ class SessionSummaryAdmin(SummaryCells, WideList):
         return [*links, offered] if offered else links
 
     def notices_for(self, request: HttpRequest, obj: SessionSummary) -> list[SafeString | str]:
-        """Say what an archive and a draft are."""
+        """Say what a fallback digest and a draft are."""
         return notices_on(obj, may_redo=may_run(request))
 
     def panels_for(self, request: HttpRequest, obj: SessionSummary) -> list[Panel]:

@@ -60,7 +60,7 @@ class Runs:
         rows = CompactionRun.objects.filter(~Exists(recovery_steps), session=session.pk)
         return rows.defer("instructions").annotate(
             is_draft=Exists(made.filter(status=SessionSummary.Status.DRAFT)),
-            is_archive=Exists(made.filter(archived=True)),
+            is_digest=Exists(made.filter(is_digest=True)),
         )
 
     def entries(self, session: Session, rows: Sequence[CompactionRun]) -> Mapping[Any, Entry]:
