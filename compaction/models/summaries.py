@@ -115,7 +115,7 @@ class SessionSummary(models.Model):
             models.Index(
                 fields=["branch", "-covers_through"],
                 condition=models.Q(status="active", is_digest=True),
-                name="summary_archive",
+                name="summary_digest",
             ),
             # GET sessions/{id}/summaries/, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="summary_of_session"),

@@ -9,9 +9,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.urls import reverse
 
-from chatapp.admin.timeline.entries import read_timeline
+from chatapp.admin.timeline import timeline_sources
+from chatapp.admin.toolkit.timeline import read_timeline
 from chatapp.models import Session
-from compaction.admin.timeline.sources import TIMELINE_SOURCES
 from compaction.branches.leases import ensure_state
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
@@ -162,7 +162,7 @@ def test_a_versions_table_and_the_comparison_tell_an_archive(digest, admin_clien
 
 
 def test_the_timeline_says_what_an_archive_means(digest, session):
-    (entry,) = read_timeline(session, TIMELINE_SOURCES).entries
+    (entry,) = read_timeline(session, timeline_sources()).entries
     assert entry.means.startswith("No summariser could be asked")
 
 
@@ -208,7 +208,7 @@ def test_the_forms_of_the_session_choose_from_no_draft(draft, session, admin_cli
 
 
 def test_the_timeline_does_not_say_that_a_draft_is_sent(draft, session):
-    (entry,) = read_timeline(session, TIMELINE_SOURCES).entries
+    (entry,) = read_timeline(session, timeline_sources()).entries
     assert entry.means.startswith("A summary was made ahead and waits as a draft")
 
 

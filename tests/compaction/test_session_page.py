@@ -165,8 +165,8 @@ def test_the_strip_draws_summaries_gaps_pins_and_what_is_kept(session, admin_cli
 def test_only_the_newest_summaries_are_drawn_and_the_others_taken_together(
     session, admin_client, monkeypatch
 ):
-    monkeypatch.setattr("compaction.admin.session.standing.SUMMARIES_DRAWN", 2)
-    monkeypatch.setattr("compaction.admin.session.stretches.SUMMARIES_DRAWN", 2)
+    monkeypatch.setattr("compaction.admin.branch_view.SUMMARIES_DRAWN", 2)
+    monkeypatch.setattr("compaction.admin.timeline_bar.SUMMARIES_DRAWN", 2)
     for place in range(1, 5):
         summary_of(session, place, place)
     move_cursor(session, 4, covered_messages=4, covered_tokens=160)

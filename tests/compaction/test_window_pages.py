@@ -13,7 +13,7 @@ from django.utils import timezone
 from chatapp import transcript
 from chatapp.models import POSITION_STEP, Message, Session
 from chatapp.transcript.writing import Draft
-from compaction.admin.profile.values import inherited_values, label_of
+from compaction.admin.profile_values import inherited_values, label_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
 from compaction.profiles import save_profile
