@@ -1,4 +1,4 @@
-"""What chatapp calls (DESIGN.md rules 6 and 8; issue 2, section 6)."""
+"""What chatapp calls: a turn fails for no compaction, and costs the same at any age."""
 
 from __future__ import annotations
 
