@@ -1,4 +1,4 @@
-"""The only writers of new messages: append, insert between two, pin, each under the session's lock."""
+"""The only writers of new messages, each under the session's lock: append, insert, pin."""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ class EndRun(Protocol):
     `saved` is by how much the next request gets smaller, where the sizes do not tell.
     """
 
-    def __call__(self, outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None: ...
+    def __call__(self, outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None:
+        """End the run."""
+        ...
 
 
 def store_summary(

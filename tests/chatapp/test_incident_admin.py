@@ -1,4 +1,4 @@
-"""Incidents and learned limits in the admin: what is listed, what is found, what can be forgotten."""
+"""Incidents and learned limits in the admin: listed, found, forgotten."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_while_backing_off_the_request_goes_out_as_it_is(due, model_server):
 def test_looking_changes_nothing(due):
     CompactionState.objects.all().delete()
     sent(due)
-    context_backend.preview(due).facts
+    context_backend.preview(due)
     assert not CompactionState.objects.exists()
     assert not CompactionRun.objects.exists()
 

@@ -97,7 +97,7 @@ def is_last_resort(profile: Profile, *, waiting: int, failures: int) -> bool:
 
 
 def uses_digest(profile: Profile, failures: int) -> bool:
-    """Whether the next batch is stored as a fallback digest, because its summariser keeps failing."""
+    """Whether the next batch is stored as a digest, because its summariser keeps failing."""
     return 0 < profile.digest_after_failures <= failures
 
 
