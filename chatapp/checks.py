@@ -13,6 +13,7 @@ from rest_framework.throttling import SimpleRateThrottle
 
 from chatapp.conf import ChatappSettings, chatapp_settings
 from chatapp.context.backend import context_backend
+from chatapp.formats.registry import broken_formats
 from chatapp.health import unknown_part
 from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
@@ -154,6 +155,20 @@ def check_wordings(**kwargs: Any) -> list[CheckMessage]:
         )
         for wording in chatapp_settings.overflow_wordings
         if not isinstance(wording, str) or len(wording.strip()) < LEAST_WORDING_CHARS
+    ]
+
+
+@register(Tags.compatibility)
+def check_formats(**kwargs: Any) -> list[CheckMessage]:
+    """FORMATS must name formats that can be loaded."""
+    return [
+        Error(
+            sentence,
+            hint="CHATAPP['FORMATS'] is {\"name\": dotted path of a chatapp.formats.Format with "
+            "this name}.",
+            id="chatapp.E011",
+        )
+        for sentence in broken_formats()
     ]
 
 

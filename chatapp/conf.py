@@ -174,6 +174,9 @@ class ChatappSettings(SettingsGroup):
     heartbeat_seconds: int = setting(
         15, "A silent stream sends a comment this often.", unit="seconds", minimum=1
     )
+    formats: Mapping[str, str] = setting(
+        dict, "Transcript formats of plug-ins: name and dotted path of a `Format`.", variable=None
+    )
     overflow_wordings: Pieces = setting(
         (),
         "Comma-separated pieces of error texts that also mean: the request is too large.",

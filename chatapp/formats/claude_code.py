@@ -31,6 +31,7 @@ from chatapp.formats.records import (
     place_before,
     placeholder,
 )
+from chatapp.formats.registry import Format
 
 
 @dataclass(slots=True)
@@ -261,7 +262,7 @@ NAME = "claude_code"
 RECORD_KEYS = {"cwd": "cwd", "git_branch": "gitBranch", "version": "version", "slug": "slug"}
 
 
-def looks_like(document: Document) -> bool:
+def recognises(document: Document) -> bool:
     """Whether any record is a Claude Code message: its type, and a message object inside it."""
     return any(holds_message(record.value) for record in _records(document))
 
@@ -365,3 +366,12 @@ def _metadata(session: Sequence[Record]) -> dict[str, Any]:
             if ours not in found and (value := _text(record, theirs)):
                 found[ours] = value
     return found
+
+
+FORMAT = Format(
+    name=NAME,
+    label="Claude Code sessions (JSONL, or its web export)",
+    endings=(".json", ".jsonl"),
+    recognises=recognises,
+    parse=parse,
+)

@@ -1,4 +1,4 @@
-"""Files and values as they are read: JSON, JSON lines, and what every format's reader needs of them."""
+"""Files and values as they are read: JSON, JSON lines, and what every format's reader needs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The values of a file; `is_lines` is False when the whole file is one JSON value."""
+    """The text of a file and its values; `is_lines` is False where it is one JSON value."""
 
+    text: str
     records: tuple[Record, ...]
     is_lines: bool
     problems: tuple[Problem, ...] = ()
@@ -57,7 +58,7 @@ def read_document(text: str) -> Document:
     if _skip_whitespace(text, end) < len(text):
         return _read_lines(text)
     line = text.count("\n", 0, start) + 1
-    return Document(records=(Record(line=line, value=value),), is_lines=False)
+    return Document(text=text, records=(Record(line=line, value=value),), is_lines=False)
 
 
 def compact_json(value: Any) -> str:
@@ -83,7 +84,7 @@ def _read_lines(text: str) -> Document:
                 break
             records.append(Record(line=number, value=value))
             position = _skip_whitespace(line, position)
-    return Document(records=tuple(records), is_lines=True, problems=tuple(problems))
+    return Document(text=text, records=tuple(records), is_lines=True, problems=tuple(problems))
 
 
 def _broken(number: int, position: int, error: _UnreadableError) -> Problem:

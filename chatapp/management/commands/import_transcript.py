@@ -6,14 +6,14 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.formats.records import Problem, UnknownFormatError
+from chatapp.formats import Problem, UnknownFormatError, all_formats, file_endings
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.management.console import ProgressBar, counted
 from chatapp.messages.wire import InvalidMessageError
@@ -21,7 +21,6 @@ from chatapp.transcript.writing import TranscriptError
 from chatapp.transfer import Imported, import_file
 
 STDIN = "-"
-SUFFIXES = frozenset({".json", ".jsonl"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +46,10 @@ class FileResult:
         """Return the result as a JSON line shows it."""
         return {
             "file": self.file,
-            "sessions": [
-                {
-                    "session": str(item.session.pk),
-                    "title": item.session.title,
-                    "format": item.format,
-                    "messages_added": item.messages_added,
-                    "created": item.created,
-                }
-                for item in self.imported
-            ],
+            "sessions": [item.as_dict() for item in self.imported],
             "messages_added": self.added,
             "already_there": self.known,
-            "problems": [{"line": item.line, "text": item.text} for item in self.problems],
+            "problems": [asdict(problem) for problem in self.problems],
             "error": self.error,
         }
 
@@ -68,17 +58,19 @@ class Command(BaseCommand):
     """Imports each file in turn; a file that cannot be read stops none of the others."""
 
     help = (
-        "Imports transcripts (OpenAI chat JSON or JSONL, pi sessions, Claude Code sessions). "
-        "Importing a file twice adds nothing; one that has grown adds what is new. "
+        "Imports transcripts of the formats below. Importing a file twice adds nothing; one that "
+        "has grown adds what is new. "
         "The exit status is 1 when a file could not be imported."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.epilog = f"Formats: {'; '.join(found.label for found in all_formats())}."
         parser.add_argument(
             "files",
             nargs="+",
             metavar="FILE",
-            help="a transcript, a folder (its *.json and *.jsonl, subfolders too), or - for stdin",
+            help=f"a transcript, a folder (its {' and '.join(_patterns())}, subfolders too), "
+            "or - for stdin",
         )
         parser.add_argument(
             "--owner",
@@ -147,10 +139,15 @@ def found_files(names: Sequence[str]) -> Iterator[str]:
         if name == STDIN or not Path(name).is_dir():
             yield name
             continue
-        files = sorted(path for path in Path(name).rglob("*") if path.suffix in SUFFIXES)
+        endings = file_endings()
+        files = sorted(path for path in Path(name).rglob("*") if path.suffix in endings)
         if not files:
-            raise CommandError(f"The folder {name} holds no *.json or *.jsonl file.")
+            raise CommandError(f"The folder {name} holds no {' or '.join(_patterns())} file.")
         yield from (str(path) for path in files if path.is_file())
+
+
+def _patterns() -> list[str]:
+    return [f"*{ending}" for ending in file_endings()]
 
 
 def find_owner(username: str | None) -> Any:
