@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
-from chatapp.context.backend import context_backend, tell
+from chatapp.context.backend import context_backend, notify
 from chatapp.formats import Export, parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.messages.wire import CUT_FROM, Cleaner, InvalidMessageError, fields_of, text_size
@@ -287,7 +287,7 @@ def _tell(session: Session) -> None:
     newest = Message.objects.filter(branch=session.branch).order_by("-position").first()
     if newest is not None:
         newest.branch = session.branch
-        tell(context_backend.message_stored, session, newest)
+        notify(context_backend.message_stored, session, newest)
 
 
 def _key(identity: str) -> str:

@@ -28,9 +28,10 @@ from compaction.models import (
     RecoveryRung,
     SessionSummary,
 )
-from compaction.profiles import assign_profile, find_profile
+from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.runs.resummarize import estimate_compaction
+from compaction.runs.scheduling import assign_profile
 from compaction.runs.status import branch_facts, last_consolidated
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary

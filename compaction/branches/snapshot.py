@@ -269,7 +269,7 @@ def _rules(situation: Situation) -> int:
     """
     if situation.state.cursor or not situation.profile.counts_window:
         return 0
-    rules = path_messages(situation.branch).filter(pinned=True, role=Message.Role.SYSTEM)
+    rules = pinned_messages(situation.branch).filter(role=Message.Role.SYSTEM)
     return rules.count()
 
 
@@ -331,3 +331,20 @@ def waiting_since(situation: Situation) -> datetime | None:
 
 def _seconds_since(moment: datetime | None) -> float | None:
     return (timezone.now() - moment).total_seconds() if moment else None
+
+
+def refreshed(known: Situation, state: CompactionState) -> Situation:
+    """Return the branch as a state that was just read says it is.
+
+    Profile and model are those of the snapshot that is known; the summaries, too, where the cursor
+    has not moved. So a turn reads them once, however often it looks at its branch.
+    """
+    if state.pk != known.state.pk or state.profile != known.state.profile:
+        return situation_of(known.session, state=state)
+    fresh = replace(known, state=state, derived={})
+    kept = {"profile", "model"}
+    if state.cursor == known.state.cursor:
+        kept |= {"summaries", "old_placeholders", "summary_texts", "summary_tokens"}
+    # What a cached property has worked out stands in the instance's dict under its name.
+    fresh.__dict__.update({name: known.__dict__[name] for name in kept & known.__dict__.keys()})
+    return fresh

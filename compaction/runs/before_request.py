@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
@@ -73,7 +73,7 @@ class Preparation:
         for _ in range(MOST_READS - 1):
             context = sendable(situation, run_id=run_id)
             if _is_still_so(situation):
-                return context
+                return replace(context, origin=situation)
             situation = situation_of(self.session)
         return sendable(situation, run_id=run_id)
 

@@ -21,6 +21,7 @@ from compaction.engine.policy.window import ages
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
+from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.summaries.drafts import has_draft
 
@@ -125,3 +126,15 @@ def _time_to_look(situation: Situation) -> datetime | None:
     due = since + timedelta(seconds=profile.compression_cooldown_sec)
     # What is due now is queued, noted, or waits for more messages.
     return due if due > timezone.now() else None
+
+
+def assign_profile(session: Session, name: str) -> None:
+    """Give a session a profile of its own by name; an empty name goes back to the default.
+
+    All of its branches get it; later ones take it from their parents.
+    """
+    if name:
+        find_profile(name)
+    for branch in Branch.objects.filter(session=session):
+        state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
+        state.update(profile=name, look_again_at=timezone.now())

@@ -99,8 +99,7 @@ def reported_tokens(situation: Situation) -> int | None:
     """
     answer = (
         Message.objects.filter(
-            path_q(situation.branch),
-            position__gt=situation.state.cursor,
+            path_q(situation.branch, after=situation.state.cursor),
             role=Message.Role.ASSISTANT,
             kind=Message.Kind.MESSAGE,
             usage__isnull=False,

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from chatapp.models import Branch, Message
-from chatapp.selectors import path_messages
+from chatapp.selectors import rows_before
 from chatapp.transcript import Replay, point_placeholder, replay
 from compaction.branches.context_builder import Cut, cut_results, kept_of, limits_of, sizes_as_sent
 from compaction.branches.leases import ensure_state, held
@@ -71,7 +71,8 @@ def follow_replay(replayed: Replay) -> None:
     old_state = ensure_state(old)
     copies = _copy_summaries(replayed, through=old_state.cursor)
     _point_placeholders(replayed, copies)
-    last = path_messages(new, through=old_state.cursor).order_by("-position").first()
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only("tokens_through")
+    last = next(iter(rows_before(new, messages, end=old_state.cursor + 1, most=1)), None)
     CompactionState.objects.create(
         branch=new,
         profile=old_state.profile,

@@ -46,7 +46,7 @@ def _append(session: Session) -> None:
 
 
 def _prepare(session: Session) -> None:
-    context_backend.prepare(session, [])
+    context_backend.prepare(session)
 
 
 def _two_queries(session: Session) -> None:

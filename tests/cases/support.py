@@ -300,7 +300,7 @@ class _Rules:
 
     def equals(self, entry: dict[str, Any]) -> None:
         assert entry["target"] == "context_tokens"
-        facts = context_backend.describe(fresh(self.session))
+        facts = context_backend.preview(fresh(self.session)).facts
         assert facts["reported_tokens"] == entry["value"]
 
 

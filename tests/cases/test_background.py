@@ -25,7 +25,6 @@ from compaction.runs.lifecycle import request_run
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import check_branch, execute_run
 from compaction.summaries.summarizer import ModelSummarizer
-from tests.cases.conftest import QuickServer
 from tests.cases.support import (
     add,
     ask,
@@ -41,6 +40,7 @@ from tests.cases.support import (
 )
 from tests.cases.test_summaries import admin_text
 from tests.factories import talk
+from tests.fakes.model_server import ModelServer
 
 threaded = pytest.mark.django_db(transaction=True)
 
@@ -402,7 +402,7 @@ def test_b44_a_worker_whose_lease_ran_out_alone_stores_nothing_twice(cases, play
 # --- B45 -----------------------------------------------------------------------------------------
 
 
-class Watcher(QuickServer):
+class Watcher(ModelServer):
     """Does something while the summariser's caller waits for the answer."""
 
     look = None

@@ -95,7 +95,7 @@ def test_while_backing_off_the_request_goes_out_as_it_is(due, model_server):
 def test_looking_changes_nothing(due):
     CompactionState.objects.all().delete()
     sent(due)
-    context_backend.describe(due)
+    context_backend.preview(due).facts
     assert not CompactionState.objects.exists()
     assert not CompactionRun.objects.exists()
 
@@ -250,8 +250,8 @@ def steady(owner, model_server, queued):
     profile(**NEVER)
 
     def measure(session):
-        context_backend.prepare(session, [])
-        return reading(lambda: context_backend.prepare(session, []))
+        context_backend.prepare(session)
+        return reading(lambda: context_backend.prepare(session))
 
     return measure
 

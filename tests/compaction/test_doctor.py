@@ -29,6 +29,7 @@ from compaction.models import (
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.made_once import made_once
 
 
 def doctor(*arguments: str) -> tuple[int, str]:
@@ -46,6 +47,7 @@ def codes(session: Session) -> list[str]:
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued) -> Session:
     """A session with two summaries and a fork, all well."""
     model_server.script = [{"when": {}, "reply": {"text": "short"}}]

@@ -22,6 +22,7 @@ from compaction.models import CompactionRun, CompactionState, SessionSummary, Se
 from compaction.runs.lifecycle import claim, request_run
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -64,6 +65,7 @@ def found(session: Session) -> list[str]:
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued) -> Session:
     """Two summaries over a root of 34 messages, and a fork behind them; all well."""
     profile(**NEVER, keep_last_n=2)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from chatapp import transcript
+from chatapp import selectors, transcript
 from compaction.branches.leases import ensure_state
 from compaction.branches.snapshot import situation_of
 from compaction.models import SessionSummary
-from compaction.profiles import assign_profile
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.support import NEVER, compact, sent, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True, params=[0, selectors.SHALLOW])
+def shallow(request, monkeypatch):
+    """Read every path as a deep one, too: its summaries are tested one by one then."""
+    monkeypatch.setattr(selectors, "SHALLOW", request.param)
 
 
 @pytest.fixture

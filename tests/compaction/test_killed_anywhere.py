@@ -28,7 +28,7 @@ from tests.compaction.support import compact, say, state
 from tests.compaction.test_window import window
 from tests.factories import SessionFactory, profile, talk, user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 LONG_AGO = timedelta(hours=2)
 WORDS = "words enough to be summarised by somebody"

@@ -10,13 +10,8 @@ from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import situation_of
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile
-from compaction.profiles import (
-    assign_profile,
-    find_profile,
-    install_presets,
-    make_default,
-    save_profile,
-)
+from compaction.profiles import find_profile, install_presets, make_default, save_profile
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.support import compact
 from tests.factories import SessionFactory, profile, talk
 

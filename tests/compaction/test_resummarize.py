@@ -14,12 +14,14 @@ from compaction.runs.worker import execute_run
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 VERSION_2 = [{"when": {}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "V2 "}}]
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued):
     """Two active summaries, of MK-0001… and of MK-0006, MK-0020…"""
     profile(**NEVER, keep_last_n=2)

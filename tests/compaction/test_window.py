@@ -559,7 +559,7 @@ def test_a_pinned_message_is_sent_although_its_batch_was_summarised(conversation
 
 def test_the_context_tells_the_rules_and_how_far_they_are(conversation):
     conversation.go_on(45)
-    rules = {rule["reason"]: rule for rule in context_backend.describe(conversation.session)[
+    rules = {rule["reason"]: rule for rule in context_backend.preview(conversation.session).facts[
         "branch"]["triggers"]}  # fmt: skip
     assert (rules["message_window"]["now"], rules["message_window"]["left"]) == (5, 7)
     assert (rules["hard_limit"]["now"], rules["hard_limit"]["left"]) == (5, 25)

@@ -28,9 +28,10 @@ from compaction.branches.snapshot import situation_of
 from compaction.engine.parameters import Profile
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.profiles import assign_profile, find_profile
+from compaction.profiles import find_profile
 from compaction.runs.lifecycle import request_run
 from compaction.runs.resummarize import resummarize
+from compaction.runs.scheduling import assign_profile
 from compaction.selectors import summaries_of
 from compaction.summaries.restore import restore_summary
 
