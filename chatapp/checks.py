@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from rest_framework.throttling import SimpleRateThrottle
 
-from chatapp.conf import ChatappSettings, chatapp_settings
+from chatapp.conf import MOVED_BACKENDS, ChatappSettings, backend_path, chatapp_settings
 from chatapp.context.backend import context_backend
 from chatapp.formats.registry import broken_formats
 from chatapp.health import unknown_part
@@ -84,6 +84,25 @@ def _check_model(model: ModelConfig) -> Iterator[CheckMessage]:
             hint="Lower OPENAI_MAX_OUTPUT or correct OPENAI_CONTEXT_WINDOW.",
             id="chatapp.W001",
         )
+
+
+@register(Tags.compatibility)
+def check_moved_backends(**kwargs: Any) -> list[CheckMessage]:
+    """A BACKEND with an older dotted path works for one version and says so."""
+    if isinstance(_models(), Exception):
+        return []  # check_models says what is wrong
+    entries = {f"['MODELS'][{alias!r}]": entry for alias, entry in chatapp_settings.models.items()}
+    entries["['CONTEXT']"] = chatapp_settings.context
+    paths = {place: entry.get("BACKEND", "") for place, entry in entries.items()}
+    return [
+        Warning(
+            f"CHATAPP{place}['BACKEND'] is {path!r}, which the next version will not find.",
+            hint=f"Write {backend_path(path)}.",
+            id="chatapp.W002",
+        )
+        for place, path in paths.items()
+        if path in MOVED_BACKENDS
+    ]
 
 
 @register(Tags.compatibility)

@@ -185,6 +185,17 @@ class ChatappSettings(SettingsGroup):
 
 chatapp_settings = lazy_settings("CHATAPP", ChatappSettings)
 
+# Classes that a BACKEND may name by an older path, for one version more (chatapp.W002).
+MOVED_BACKENDS = {
+    "chatapp.llm.client.OpenAIModel": "chatapp.llm.openai_client.OpenAIModel",
+    "chatapp.context.FullHistoryBackend": "chatapp.context.backend.FullHistoryBackend",
+}
+
+
+def backend_path(path: str) -> str:
+    """Return the dotted path of today for the one that a BACKEND names."""
+    return MOVED_BACKENDS.get(path, path)
+
 
 def on_sqlite(database: Mapping[str, Any]) -> bool:
     """Whether a database's settings are those of a file."""
