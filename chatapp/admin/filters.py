@@ -13,7 +13,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chatapp.days import day_range
+from chatapp.formatting import day_range
 from chatapp.llm.registry import all_models
 
 

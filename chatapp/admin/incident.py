@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest
 
-from chatapp import vocabulary
+from chatapp import incidents
 from chatapp.admin import cells
 from chatapp.admin.filters import CreatedSince, Day, one_row
 from chatapp.admin.parts import Link, Section
@@ -27,7 +27,7 @@ class Code(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         """Return the codes in words."""
-        return sorted(vocabulary.CODE_WORDS.items(), key=lambda each: each[1])
+        return sorted(incidents.CODE_WORDS.items(), key=lambda each: each[1])
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Keep one code's rows."""
@@ -67,12 +67,12 @@ class IncidentAdmin(WideList):
     @admin.display(description="Kind")
     def kind_shown(self, incident: Incident) -> str:
         """Return what sort of thing it was."""
-        return str(cells.badge(incident.get_kind_display(), vocabulary.tone_of(incident)))
+        return str(cells.badge(incident.get_kind_display(), incidents.tone_of(incident)))
 
     @admin.display(description="What happened")
     def what(self, incident: Incident) -> str:
         """Return the code in words."""
-        return vocabulary.code_words(incident.code)
+        return incidents.code_words(incident.code)
 
     @admin.display(description="In words")
     def text_start(self, incident: Incident) -> str:
@@ -87,7 +87,7 @@ class IncidentAdmin(WideList):
     @admin.display(description="What it means")
     def means(self, incident: Incident) -> str:
         """Return what followed from it."""
-        return vocabulary.meaning_of(incident)
+        return incidents.meaning_of(incident)
 
     @admin.display(description="Session")
     def in_session(self, incident: Incident) -> str:
@@ -97,13 +97,13 @@ class IncidentAdmin(WideList):
     @admin.display(description="Numbers")
     def numbers(self, incident: Incident) -> str:
         """Return the numbers by name."""
-        found = vocabulary.numbers_of(incident.details)
+        found = incidents.numbers_of(incident.details)
         return "; ".join(f"{name}: {value}" for name, value in found) or "—"
 
     @admin.display(description="The server said")
     def server_said(self, incident: Incident) -> str:
         """Return the server's own words."""
-        return cells.stored_text(vocabulary.said_in(incident.details))
+        return cells.stored_text(incidents.said_in(incident.details))
 
     @admin.display(description="As stored")
     def details_json(self, incident: Incident) -> str:

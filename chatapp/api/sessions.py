@@ -15,8 +15,7 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from chatapp import transcript
-from chatapp.api.base import SessionView, message_of, sessions_of
-from chatapp.api.pagination import OldestFirstPagination
+from chatapp.api.base import OldestFirstPagination, SessionView, message_of, sessions_of
 from chatapp.api.serializers import BranchSerializer, ForkSerializer, SessionSerializer
 from chatapp.models import Branch, Session
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from chatapp import formatting, vocabulary
+from chatapp import formatting, incidents
 from chatapp.admin import cells
 from chatapp.admin.parts import Link
 from chatapp.admin.timeline.entries import Entry
@@ -34,13 +34,13 @@ class Incidents:
             links.append(Link(label="Branch", url=url))
         return Entry(
             at=incident.created_at,
-            title=vocabulary.code_words(incident.code),
+            title=incidents.code_words(incident.code),
             label=str(incident.get_kind_display()),
-            tone=vocabulary.tone_of(incident),
+            tone=incidents.tone_of(incident),
             reason=incident.text,
-            said=vocabulary.said_in(incident.details),
-            numbers=vocabulary.numbers_of(incident.details),
-            means=vocabulary.meaning_of(incident),
+            said=incidents.said_in(incident.details),
+            numbers=incidents.numbers_of(incident.details),
+            means=incidents.meaning_of(incident),
             links=links,
         )
 

@@ -15,8 +15,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 
-from chatapp.days import days_between, utc_day
-from chatapp.formatting import span_words
+from chatapp.formatting import days_between, span_words, utc_day
 from chatapp.models import Session
 from chatapp.site import OperatorsSite
 from compaction.admin.acting import may_run, may_view

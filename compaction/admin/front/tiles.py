@@ -12,8 +12,7 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin import cells
 from chatapp.admin.filters import days_value
-from chatapp.days import utc_day
-from chatapp.formatting import span_words
+from chatapp.formatting import span_words, utc_day
 from chatapp.models import Message, Session
 from compaction.admin.acting import may_view
 from compaction.admin.filters import FAILURES
