@@ -27,7 +27,6 @@ from compaction.runs.before_request import Preparation
 from compaction.runs.scheduling import check, check_branch
 from compaction.runs.status import context_facts
 
-
 LEAST_KEPT_CHARS = ResultLimits().min_keep_chars
 
 

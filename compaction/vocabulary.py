@@ -12,35 +12,15 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from chatapp.formatting import clock, duration
+from compaction.engine.policy.reasons import SINCE_SUMMARY as SINCE_SUMMARY
+from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import reason_words as reason_words
+from compaction.engine.policy.reasons import rule_words as rule_words
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status
 
-SINCE_SUMMARY = "since the last summary"
-REASONS = {
-    "message_limit": "Message limit reached",
-    "token_limit": "Token limit reached",
-    "window": "Window nearly full",
-    "ahead": "Ahead of need",
-    "message_window": "Window of messages full",
-    "maximum_age": "Messages waited long enough",
-    "hard_limit": "Hard limit reached",
-    "overflow_retry": "Request was too large",
-    "overflow_again": "Request was still too large",
-    "precheck": "Request would have been too large",
-    "manual": "By hand",
-    "resummarize": "Re-summarised",
-    "archive": "Stored unsummarised",
-}
-RULES = {
-    "message_limit": f"Messages {SINCE_SUMMARY}",
-    "token_limit": f"Tokens {SINCE_SUMMARY}",
-    "window": "Tokens of the next request",
-    "ahead": "Tokens of the next request, to summarise ahead",
-    "message_window": "Messages beyond the tail",
-    "hard_limit": "Messages beyond the tail, at the latest",
-    "maximum_age": "Maximum age of a message beyond the tail",
-}
+REASONS = {str(reason.value): reason.label for reason in Reason}
 OUTCOMES = {
     "ok": "ok",
     "overflow": "too large",
@@ -74,17 +54,6 @@ INTERRUPTED = "interrupted"
 # The kind of a step that joins two texts.
 MERGE = "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
-
-
-def reason_words(reason: str) -> str:
-    """Return a trigger rule in words; a rule of a plug-in keeps its name."""
-    return REASONS.get(reason, reason)
-
-
-def rule_words(reason: str, *, has_summary: bool) -> str:
-    """Return what a trigger rule measures; before the first summary, everything so far."""
-    words = RULES.get(reason, reason_words(reason))
-    return words if has_summary else words.replace(SINCE_SUMMARY, "so far")
 
 
 def trigger_words(trigger: str) -> str:
