@@ -14,6 +14,7 @@ from chatapp.formats.reading import (
     Document,
     Record,
     Wire,
+    blocks_of,
     content_of,
     count,
     digest,
@@ -169,7 +170,7 @@ class SessionReader:
     def _add_answer(self, record: Record) -> None:
         message = record.value["message"]
         records.answer([message])  # raises when the record is damaged
-        for block in records.blocks_of(message):
+        for block in blocks_of(message.get("content")):
             if is_block(block, "tool_use"):
                 self._tool_names[text_or_empty(block.get("id"))] = block["name"]
         self.model = text_or_empty(message.get("model")) or self.model

@@ -230,6 +230,32 @@ def usage_of(*, fresh: Any, read: Any, written: Any, output: Any) -> dict[str, A
     }
 
 
+def blocks_of(content: Any) -> list[Any]:
+    """The blocks of an assistant's content; raises DamagedError where there are none."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise DamagedError("its content is neither text nor a list of blocks")
+    return content
+
+
+def assistant_wire(blocks: Sequence[Any], *, kind: str, arguments: str) -> Wire:
+    """The assistant message of content blocks.
+
+    Calls are the blocks of that `kind`; their arguments stand under the key `arguments`.
+    """
+    calls = [
+        tool_call(call_id=block.get("id"), name=block.get("name"), arguments=block.get(arguments))
+        for block in blocks
+        if is_block(block, kind)
+    ]
+    text = texts_of(blocks, kind="text", key="text")
+    wire: Wire = {"role": "assistant", "content": text or (None if calls else "")}
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
+
+
 def moment(value: Any) -> datetime | None:
     """A point in time (UTC) from ISO 8601, epoch seconds or epoch milliseconds; else None."""
     try:

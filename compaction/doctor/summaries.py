@@ -31,8 +31,20 @@ def check_placeholders(session: Session, lines: Sequence[Line]) -> Iterator[Find
                 bare.append(pk)
             elif str(named) not in known:
                 alone.append(pk)
-        yield from _alone(line, alone)
-        yield from _bare(line, bare)
+        yield from _placeholders(
+            line,
+            alone,
+            code="placeholder_alone",
+            what="for a summary that does not exist. None is ever sent; what was summarised there "
+            "is sent verbatim.",
+        )
+        yield from _placeholders(
+            line,
+            bare,
+            code="placeholder_bare",
+            what="without a summary row, from an import or old data. The text in the placeholder "
+            "is sent until the branch is summarised.",
+        )
 
 
 def _marks(line: Line) -> Iterator[tuple[UUID, object]]:
@@ -41,26 +53,11 @@ def _marks(line: Line) -> Iterator[tuple[UUID, object]]:
     yield from pairs.iterator(chunk_size=2000)
 
 
-def _alone(line: Line, marks: Sequence[UUID]) -> Iterator[Finding]:
+def _placeholders(line: Line, marks: Sequence[UUID], *, code: str, what: str) -> Iterator[Finding]:
     if marks:
         yield Finding(
-            code="placeholder_alone",
-            text=f"{counted(len(marks), 'placeholder')} for a summary that does not exist. None is "
-            "ever sent; what was summarised there is sent verbatim.",
-            severity=Severity.NOTE,
-            remedy=NOTHING,
-            session=line.branch.session_id,
-            branch=line.branch.pk,
-            message=marks[0],
-        )
-
-
-def _bare(line: Line, marks: Sequence[UUID]) -> Iterator[Finding]:
-    if marks:
-        yield Finding(
-            code="placeholder_bare",
-            text=f"{counted(len(marks), 'placeholder')} without a summary row, from an import or "
-            "old data. The text in the placeholder is sent until the branch is summarised.",
+            code=code,
+            text=f"{counted(len(marks), 'placeholder')} {what}",
             severity=Severity.NOTE,
             remedy=NOTHING,
             session=line.branch.session_id,
