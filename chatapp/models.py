@@ -17,8 +17,8 @@ class Session(models.Model):
     """One conversation. Its messages form a tree of branches; `active_branch` is the line in use.
 
     `turn_owner` and `turn_expires_at` are the turn's lease: one turn at a time per session, taken
-    by a conditional UPDATE (see turns.py). `import_key` names the conversation that was imported.
-    `stateless` remembers that its server does not keep answers, so the whole history is sent,
+    by a conditional UPDATE (see chatapp/turns/service.py). `import_key` names the conversation that
+    was imported. `stateless` remembers that its server does not keep answers, so the whole history is sent,
     `plain_text` that it takes texts only. Both are set by a refusal and can be taken back.
     """
 
@@ -171,8 +171,8 @@ class Message(models.Model):
     """One row: written once by transcript.py, its text never changed (DESIGN.md, rule 1).
 
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
-    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted once;
-    `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
+    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted
+    once; `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
     """
 
     class Role(models.TextChoices):

@@ -58,7 +58,7 @@ SLOWEST_COLUMNS = (
 
 
 class Command(BaseCommand):
-    """Reads and writes out; every figure comes from compaction/reporting.py."""
+    """Reads and writes out; every figure comes from compaction/statistics/report.py."""
 
     help = (
         "Reports what compaction did: sessions, runs by outcome and reason, tokens saved, "
