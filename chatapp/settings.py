@@ -227,8 +227,8 @@ SPECTACULAR_SETTINGS = {
         "chatapp.api.schema.add_problem_responses",
     ],
     "ENUM_NAME_OVERRIDES": {
-        "WireEnum": "chatapp.models.session.Session.Api",
-        "RoleEnum": "chatapp.models.message.Message.Role",
+        "WireEnum": "chatapp.models.Session.Api",
+        "RoleEnum": "chatapp.models.Message.Role",
     },
 }
 

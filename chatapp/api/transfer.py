@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -74,11 +73,11 @@ class ImportView(APIView):
 class ExportSchema(AutoSchema):
     """Lists the forms of exports when the schema is asked for: settings add some."""
 
-    def get_override_parameters(self) -> list[OpenApiParameter]:
+    def get_override_parameters(self) -> list[Any]:
         """Return the parameter that chooses a form."""
         return [OpenApiParameter("as", str, enum=list(all_exports()))]
 
-    def get_response_serializers(self) -> Mapping[tuple[int, str], OpenApiTypes]:
+    def get_response_serializers(self) -> Any:
         """Return what each form's media type holds."""
         return {
             (200, export.media_type): OpenApiTypes.OBJECT
