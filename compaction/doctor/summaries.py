@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, Max, Min
 
-from chatapp.management.console import counted
+from chatapp.formatting import plural
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import on_path_q
 from compaction.doctor.findings import NOTHING, Finding, Line, Severity
@@ -57,7 +57,7 @@ def _placeholders(line: Line, marks: Sequence[UUID], *, code: str, what: str) ->
     if marks:
         yield Finding(
             code=code,
-            text=f"{counted(len(marks), 'placeholder')} {what}",
+            text=f"{plural(len(marks), 'placeholder')} {what}",
             severity=Severity.NOTE,
             remedy=NOTHING,
             session=line.branch.session_id,
@@ -129,7 +129,7 @@ def _active(line: Line) -> list[_Row]:
 def _lost(branch: Branch, row: _Row) -> Finding:
     return Finding(
         code="links_missing",
-        text=f"The summary was made from {counted(row.message_count, 'message')} and is linked to "
+        text=f"The summary was made from {plural(row.message_count, 'message')} and is linked to "
         f"{row.linked:,}: nobody can tell what it covers.",
         remedy=_BACK,
         session=branch.session_id,

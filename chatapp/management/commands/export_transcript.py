@@ -11,7 +11,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.formats import Export, all_exports
-from chatapp.management.console import counted
+from chatapp.formatting import plural
 from chatapp.models import Session
 from chatapp.transfer import export_sessions
 
@@ -60,7 +60,7 @@ class Command(BaseCommand):
                 file.writelines(parts)
         except OSError as error:
             raise CommandError(f"{path} cannot be written: {error.strerror}.") from error
-        self.stderr.write(f"{counted(len(ids), 'session')} written to {path}", style_func=str)
+        self.stderr.write(f"{plural(len(ids), 'session')} written to {path}", style_func=str)
 
 
 def _export_called(form: str) -> Export:

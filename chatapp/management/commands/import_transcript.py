@@ -14,8 +14,9 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.formats import Problem, UnknownFormatError, all_formats, file_endings
+from chatapp.formatting import plural
 from chatapp.llm.registry import UnknownModelError, get_model
-from chatapp.management.console import ProgressBar, counted
+from chatapp.management.console import ProgressBar
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.transcript.writing import TranscriptError
 from chatapp.transfer import Imported, import_file
@@ -99,9 +100,7 @@ class Command(BaseCommand):
                 results.append(result)
         failed = sum(bool(result.error) for result in results)
         if failed:
-            raise CommandError(
-                f"{failed} of {counted(len(results), 'file')} could not be imported."
-            )
+            raise CommandError(f"{failed} of {plural(len(results), 'file')} could not be imported.")
 
     def import_one(self, name: str, *, owner: Any, model: str) -> FileResult:
         """Import one file and return what became of it."""
@@ -128,8 +127,8 @@ class Command(BaseCommand):
             self.stderr.write(f"{result.file}: {result.error}")
             return
         self.stdout.write(
-            f"{result.file}: {counted(len(result.imported), 'session')}, "
-            f"{counted(result.added, 'message')} added, {result.known} already there"
+            f"{result.file}: {plural(len(result.imported), 'session')}, "
+            f"{plural(result.added, 'message')} added, {result.known} already there"
         )
 
 
