@@ -17,8 +17,8 @@ from chatapp.llm.errors import ModelError
 from chatapp.messages.wire import texts_of, with_texts
 from chatapp.models import Branch, Message, Session
 from compaction.branches.context_builder import foreseen, sendable
-from compaction.branches.leases import ensure_state, soon
-from compaction.branches.snapshot import Situation, refreshed, situation_of
+from compaction.branches.leases import after_lease, ensure_state
+from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
 from compaction.models import CompactionState
@@ -43,11 +43,11 @@ class CompactionBackend(BaseContextBackend):
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""
-        situation = situation_of(session)
-        facts = context_facts(situation)
-        if facts["compacts_first"] is None and (decision := foreseen(situation)):
+        snapshot = snapshot_of(session)
+        facts = context_facts(snapshot)
+        if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
             facts["compacts_first"] = decision.reason
-        return replace(sendable(situation), facts=facts)
+        return replace(sendable(snapshot), facts=facts)
 
     def recover(
         self,
@@ -58,7 +58,7 @@ class CompactionBackend(BaseContextBackend):
         refused: Context,
         emit: Emit = silent,
     ) -> Recovery:
-        """Answer an overflow with the next rung of the ladder."""
+        """Answer an overflow with the next step of the recovery."""
         return recover_overflow(session, error, previous, refused=refused, emit=emit)
 
     def to_store(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class CompactionBackend(BaseContextBackend):
 
     def message_stored(self, session: Session, message: Message) -> None:
         """Queue a run where a trigger is due; should that not work, the sweep looks again."""
-        with look_again_if_it_fails(message.branch_id):
+        with check_again_if_it_fails(message.branch_id):
             check_branch(session, message.branch)
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
@@ -80,13 +80,13 @@ class CompactionBackend(BaseContextBackend):
         What the turn read of its branch is not read again, but for the state.
         """
         branch = outcome.answer.branch if outcome.answer is not None else session.branch
-        with look_again_if_it_fails(branch.pk):
+        with check_again_if_it_fails(branch.pk):
             state = ensure_state(branch)
             known = outcome.context.origin
-            if isinstance(known, Situation):
+            if isinstance(known, BranchSnapshot):
                 check(refreshed(known, state))
             else:
-                check(situation_of(session, state=state))
+                check(snapshot_of(session, state=state))
 
     def switch(
         self,
@@ -107,12 +107,12 @@ class CompactionBackend(BaseContextBackend):
 
 
 @contextmanager
-def look_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
+def check_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
     """Have the sweep look at a branch whose look failed with the database."""
     try:
         yield
     except Error:
-        CompactionState.objects.filter(pk=branch_id).update(look_again_at=soon())
+        CompactionState.objects.filter(pk=branch_id).update(next_check_at=after_lease())
         raise
 
 

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from chatapp.formatting import clock, duration
-from compaction.engine.policy.reasons import SINCE_SUMMARY as SINCE_SUMMARY
-from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.reasons import reason_words as reason_words
-from compaction.engine.policy.reasons import rule_words as rule_words
+from compaction.engine.policy.reasons import reason_label
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status
 
-REASONS = {str(reason.value): reason.label for reason in Reason}
 OUTCOMES = {
     "ok": "ok",
     "overflow": "too large",
@@ -35,35 +31,37 @@ OUTCOME_MEANINGS = {
     "error": "no usable answer",
     "forced": "made here without a model call, with parts left out",
 }
-# The rungs of a ladder: what was tried.
-MOVES = {
+# The steps of a recovery from an overflow: what was tried.
+ACTIONS = {
     "compact": "Compaction",
     "truncate": "Tool results cut",
     "halve": "Fewer messages sent",
     "give_up": "Gave up",
 }
-MOVE_MEANINGS = {
+ACTION_MEANINGS = {
     "compact": "What was said so far is sent as a summary; nothing stored is lost.",
     "truncate": "The conversation goes on in a new branch with shortened tool results; the old "
     "branch is stored as it was.",
     "halve": "Only the newest messages were sent, in this turn alone; nothing stored changed.",
     "give_up": "Nothing was left to try: the user was told what to do.",
 }
-RUNG_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
+RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = "interrupted"
 # The kind of a step that joins two texts.
 MERGE = "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
 
+_NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
+
 
 def trigger_words(trigger: str) -> str:
-    """Return who or what started a run: document 002's trigger in words."""
+    """Return who or what started a run, in words."""
     return str(dict(CompactionRun.Trigger.choices).get(trigger, trigger))
 
 
 def why(run: CompactionRun) -> str:
     """Return a run's rule, and what started it where that says more, as a sentence."""
-    reason, trigger = reason_words(run.reason), trigger_words(run.trigger)
+    reason, trigger = reason_label(run.reason), trigger_words(run.trigger)
     return f"{reason}." if reason == trigger else f"{reason} ({trigger.lower()})."
 
 
@@ -130,7 +128,6 @@ class Explanation:
     ways: tuple[str, ...] = ()
 
 
-_NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
 EXPLANATIONS = {
     "summariser_error": Explanation(
         title="The summariser could not answer",

@@ -12,7 +12,7 @@ from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import POSITION_STEP, Branch, Message
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from tests.compaction.support import NEVER, compact, say, sent, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
@@ -164,7 +164,7 @@ def test_the_window_rule_counts_pinned_messages_before_the_cursor(owner, model_s
     first = Message.objects.filter(session=session).order_by("position").first()
     transcript.set_pinned(first, True)
     compact(session)
-    facts = situation_of(session).facts
+    facts = snapshot_of(session).facts
     assert facts.request_tokens == context_backend.preview(session).account.used
 
 

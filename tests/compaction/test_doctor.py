@@ -18,7 +18,7 @@ from chatapp.selectors import path_messages
 from chatapp.transcript.writing import Draft
 from compaction.branches.context_builder import context_of
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.models import (
     CompactionRun,
@@ -68,7 +68,7 @@ def compact(session: Session) -> None:
 
 def sent(session: Session) -> str:
     fresh = Session.objects.select_related("active_branch").get(pk=session.pk)
-    return json.dumps(context_of(situation_of(fresh)).messages)
+    return json.dumps(context_of(snapshot_of(fresh)).messages)
 
 
 # --- what is well ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, rebuild_sums
 from chatapp.transcript.writing import Draft
 from compaction.branches.leases import Lease
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine, mend
 from compaction.doctor.findings import Finding
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
@@ -430,7 +430,7 @@ def running(session: Session) -> CompactionRun:
         branch=session.branch,
         trigger="manual",
         reason="manual",
-        profile=situation_of(session).profile_row,
+        profile=snapshot_of(session).profile_row,
         background=True,
     )
     worker = uuid.uuid4()

@@ -51,13 +51,13 @@ class Reason(StrEnum):
 _BY_VALUE: dict[str, Reason] = {str(member.value): member for member in Reason}
 
 
-def reason_words(reason: str) -> str:
+def reason_label(reason: str) -> str:
     """Return a reason in words; one of a plug-in keeps its name."""
     known = _BY_VALUE.get(reason)
     return known.label if known else reason
 
 
-def rule_words(reason: str, *, has_summary: bool) -> str:
+def reason_measures(reason: str, *, has_summary: bool) -> str:
     """Return what a trigger's limit counts; before the first summary, everything so far."""
     known = _BY_VALUE.get(reason)
     words = (known.measures or known.label) if known else reason
