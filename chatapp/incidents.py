@@ -1,4 +1,7 @@
-"""Incidents: noting what did not go as planned, and what their codes mean in words."""
+"""Incidents: noting what did not go as planned, and what their codes mean in words.
+
+Why: docs/architecture.md#every-failure-is-a-row.
+"""
 
 from __future__ import annotations
 

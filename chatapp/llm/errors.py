@@ -119,7 +119,7 @@ def silent_overflow(reply: Reply, window: int) -> ModelError | None:
 
     Such an answer says that the window ended it, or was cut at once by a prompt that fills the
     window, or follows a prompt that is larger than the window. An answer with text or calls is
-    never one, and `window` 0 is one nobody knows (spec/pi_openclaw.md C1).
+    never one, and `window` 0 is one nobody knows.
     """
     if reply.text or reply.tool_calls or reply.refusal:
         return None
