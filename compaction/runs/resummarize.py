@@ -11,6 +11,7 @@ from compaction.branches.planning import decision_of, plan_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
+from compaction.engine.policy.reasons import Reason
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.types import Item, SummaryJob
 from compaction.errors import CompactionError
@@ -60,7 +61,7 @@ def resummarize(
             session=summary.session,
             branch=summary.branch,
             trigger=Trigger.RESUMMARIZE,
-            reason="resummarize",
+            reason=Reason.RESUMMARIZE,
             profile=profile,
             instructions=instructions,
             replaces=summary,
@@ -72,7 +73,7 @@ def resummarize(
         session=summary.session,
         branch=summary.branch,
         trigger=Trigger.RESUMMARIZE,
-        reason="resummarize",
+        reason=Reason.RESUMMARIZE,
         profile=snapshot.profile_row,
         background=True,
         instructions=instructions,
