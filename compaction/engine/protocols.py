@@ -41,7 +41,8 @@ class PlanFacts:
 class Strategy(Protocol):
     """Makes a summary of messages: plans it, says what it costs, and runs it."""
 
-    # Whether the profile's summariser is asked. Where it is not, no budget or breaker is looked at.
+    # Whether the profile's summariser is asked. Where it is not, no budget or breaker is looked at,
+    # and the summariser that `run` is given refuses every call.
     uses_summarizer: bool
     # Changes whenever the same input would be asked for in another way: old versions are outdated.
     version: str
@@ -64,7 +65,8 @@ class Strategy(Protocol):
         """Return the summary of the job's items; raise SummaryFailed.
 
         `on_step` hears of every finished call before the next one starts; what it raises ends the
-        run. What the outcome says is what is stored.
+        run. A call that it does not hear of is stored as a step of its own, under none. What the
+        outcome says is what is stored; its items are the job's, or the oldest of them.
         """
         ...
 
@@ -73,7 +75,10 @@ class Cut(Protocol):
     """Says where the cut falls: what is summarised and what stays verbatim."""
 
     def __call__(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
-        """Return the plan. An empty `summarise` means that nothing is left to do."""
+        """Return the plan. An empty `summarise` means that nothing is left to do.
+
+        Where it would part a group, the kept part grows (compaction.engine.policy.cuts.legal_plan).
+        """
         ...
 
 
@@ -103,6 +108,7 @@ class Rendering(Protocol):
     def messages(self, summaries: Sequence[str]) -> list[dict[str, Any]]:
         """Return the messages that carry the summaries, oldest first.
 
-        Equal summaries give equal messages, so that a server's prompt cache holds.
+        Each has a role (system, user, assistant) and a text as its content; a user's comes before
+        an assistant's. Equal summaries give equal messages, so that a server's prompt cache holds.
         """
         ...
