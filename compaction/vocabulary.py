@@ -181,6 +181,15 @@ EXPLANATIONS = {
         "the extractive summariser, which needs no model.",
         ways=("steps", "profile", "retry"),
     ),
+    "strategy_error": Explanation(
+        title="The strategy failed",
+        happened="The strategy or the cut that the profile names raised an error, or returned what "
+        "cannot be stored.",
+        means=f"{_NOTHING_LOST} After an automatic run, the next ones wait for a while.",
+        remedy="Read the sentence: it names the strategy and its error. Mend the plug-in, or name "
+        "another strategy or cut in the profile; then run it again.",
+        ways=("steps", "profile", "state", "retry"),
+    ),
     "too_many_calls": Explanation(
         title="The run needed more calls than it may make",
         happened="Halving went on until the profile's cap of model calls (max_model_calls) was "

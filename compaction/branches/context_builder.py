@@ -20,7 +20,9 @@ from compaction.convert import to_item
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import groups
 from compaction.engine.policy.reasons import Reason
+from compaction.engine.protocols import Rendering
 from compaction.engine.registry import RENDERINGS
+from compaction.engine.rendering import FALLBACK_RENDERING, rendered
 from compaction.engine.tool_results import (
     ResultLimits,
     Route,
@@ -123,16 +125,32 @@ def _assembled(situation: Situation, cut: Cut) -> Context:
         texts = [row.summary_text for row in situation.newest]
         share = sum(row.summary_tokens for row in situation.newest)
         tokens = tokens * share // max(1, situation.summary_tokens)
-    rendering = RENDERINGS.get(situation.profile.rendering)
+    rendering, carriers = _rendered(situation, texts)
     part = HistoryPart(
         system=rules,
-        summaries=rendering.messages(texts),
+        summaries=carriers,
         summary_tokens=tokens,
         merge_system=rendering.merges_system,
         kept=kept,
         shortened=shortened(situation, kept, cut),
     )
     return assemble(situation.session, part, model=situation.model, reserve=situation.reserve)
+
+
+def _rendered(situation: Situation, texts: list[str]) -> tuple[Rendering, list[dict[str, Any]]]:
+    """Return the messages that carry the summaries, and the rendering that made them.
+
+    Where a plug-in's fails, it is the built-in one, and what was wrong is a problem of the branch.
+    """
+    name = situation.profile.rendering
+    rendering = RENDERINGS.get(name)
+    try:
+        return rendering, rendered(rendering, texts)
+    except ValueError as error:
+        situation.failed["rendering_failed"] = (
+            f"The rendering {name!r} {error}. The summaries were sent as system messages instead."
+        )
+    return FALLBACK_RENDERING, FALLBACK_RENDERING.messages(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -19,17 +20,32 @@ from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
 from compaction.branches.context_builder import limits_of
 from compaction.branches.leases import lock_state
-from compaction.branches.planning import batch_of, decision_of, plan_of
+from compaction.branches.planning import (
+    PlanFailed,
+    batch_of,
+    decision_of,
+    plan_for_run,
+    plan_of,
+)
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
+from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import archives
-from compaction.engine.protocols import Strategy
 from compaction.engine.registry import STRATEGIES
-from compaction.engine.strategies.acceptance import does_not_shrink
+from compaction.engine.strategies.acceptance import does_not_shrink, fault_of_outcome
 from compaction.engine.tool_results import limited_results
-from compaction.engine.types import Item, Outcome, SummaryFailed, SummaryJob
+from compaction.engine.types import (
+    Item,
+    Outcome,
+    Plan,
+    Summarizer,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryFailed,
+    SummaryJob,
+)
 from compaction.errors import (
     LostRaceError,
     MustWaitError,
@@ -42,13 +58,20 @@ from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.lifecycle import hold_off, note_failure
-from compaction.runs.steps import AskingFirst, StepWriter, Work
+from compaction.runs.scheduling import note_problems
+from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import continued_by, running_row
 from compaction.summaries.drafts import publish_draft, store_draft
-from compaction.summaries.storing import Sizes, store_new_version, store_summary
+from compaction.summaries.storing import (
+    STRATEGY_VERSION,
+    Sizes,
+    store_new_version,
+    store_summary,
+)
 from compaction.summaries.summarizer import (
     WatchedSummarizer,
     admitted,
+    storable,
     summarising_model,
     summarizer_for,
 )
@@ -56,6 +79,7 @@ from compaction.summaries.summarizer import (
 logger = logging.getLogger(__name__)
 # What stores something when no summariser can: the messages themselves, shortened.
 FALLBACK_STRATEGY = "digest"
+STRATEGY_ERROR = "strategy_error"
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
@@ -64,6 +88,7 @@ def do_work(work: Work) -> None:
     run = work.run
     try:
         situation = situation_of(run.session, run.branch, profile=run.profile)
+        note_problems(situation)
         if run.replaces is not None:
             _replace(work, situation, run.replaces)
         else:
@@ -155,12 +180,8 @@ def _extend(work: Work, situation: Situation) -> None:
     batch = None
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(situation, only_what_falls_out=_is_last_way(run, situation))
-    plan = plan_of(
-        situation,
-        keep_last_n=run.keep_last_n,
-        whole=run.reason == Reason.OVERFLOW_AGAIN,
-        at_most=batch,
-    )
+    strategy = _strategy_of(run, situation)
+    plan = _plan(run, situation, strategy, at_most=batch)
     if not plan.summarise:
         lifecycle.finish(
             run,
@@ -176,7 +197,7 @@ def _extend(work: Work, situation: Situation) -> None:
         plan.summarise,
         previous=situation.previous_text,
         digest=_archived_before(situation),
-        strategy=_strategy_of(run, situation),
+        strategy=strategy,
     )
     sizes = _sizes(situation, outcome)
     _must_shrink(outcome, sizes)
@@ -190,6 +211,23 @@ def _extend(work: Work, situation: Situation) -> None:
         end_run=partial(lifecycle.succeed, run),
     )
     lifecycle.reload(run)
+
+
+def _plan(run: CompactionRun, situation: Situation, strategy: str, *, at_most: int | None) -> Plan:
+    """Return what the run summarises; raise SummaryFailed where the profile's strategy fails.
+
+    The last way does not fail with it.
+    """
+    plan = plan_for_run if strategy == situation.profile.strategy else plan_of
+    try:
+        return plan(
+            situation,
+            keep_last_n=run.keep_last_n,
+            whole=run.reason == Reason.OVERFLOW_AGAIN,
+            at_most=at_most,
+        )
+    except PlanFailed as failure:
+        raise SummaryFailed(STRATEGY_ERROR, str(failure)) from failure
 
 
 def _archives(run: CompactionRun, situation: Situation) -> bool:
@@ -212,10 +250,10 @@ def _keeps_draft(run: CompactionRun, situation: Situation) -> bool:
     return run.reason == Reason.AHEAD and situation.profile.publish_when_needed
 
 
-def _strategy_of(run: CompactionRun, situation: Situation) -> Strategy:
-    """Return the profile's strategy, or the digest of the messages where it is the last way."""
+def _strategy_of(run: CompactionRun, situation: Situation) -> str:
+    """Return the name of the profile's strategy, or of the last way's where all else failed."""
     if not _archives(run, situation):
-        return STRATEGIES.get(situation.profile.strategy)
+        return situation.profile.strategy
     event(
         "archiving",
         session=run.session_id,
@@ -224,7 +262,7 @@ def _strategy_of(run: CompactionRun, situation: Situation) -> Strategy:
         reason=run.reason,
         failures=situation.state.failures,
     )
-    return STRATEGIES.get(FALLBACK_STRATEGY)
+    return FALLBACK_STRATEGY
 
 
 def _archived_before(situation: Situation) -> str:
@@ -292,21 +330,21 @@ def _summarise(
     *,
     previous: str,
     digest: str = "",
-    strategy: Strategy | None = None,
+    strategy: str = "",
 ) -> Outcome:
     """Return what a strategy makes of the items; the profile's, unless another one is named."""
-    strategy = strategy or STRATEGIES.get(situation.profile.strategy)
-    inner = summarizer_for(
-        situation.session,
-        situation.profile,
-        deadline=work.deadline,
-        cancelled=work.must_stop,
-    )
     run, profile = work.run, situation.profile
-    admits = strategy.uses_summarizer
-    summarizer = admitted(run, profile, inner) if admits else inner
-    limit = _result_chars(situation) if admits else None
-    if admits:
+    name = strategy or profile.strategy
+    uses_summarizer = STRATEGIES.get(name).uses_summarizer
+    inner: Summarizer = NoSummarizer()
+    limit = None
+    if uses_summarizer:
+        inner = summarizer_for(
+            situation.session, profile, deadline=work.deadline, cancelled=work.must_stop
+        )
+        limit = _result_chars(situation)
+    summarizer = admitted(run, profile, inner)
+    if uses_summarizer:
         running_row(run).update(result_chars=limit)
     job = SummaryJob(
         items=tuple(limited_results(items, limit)),
@@ -316,12 +354,53 @@ def _summarise(
         instructions=run.instructions,
         sent_again=_sent_again(situation, items),
     )
-    writer = StepWriter(work, inner if admits else None)
+    writer = StepWriter(work, inner if uses_summarizer else None)
     try:
-        return strategy.run(job, profile, AskingFirst(summarizer, work), writer.write)
+        outcome = _run_strategy(name, job, profile, RunSummarizer(summarizer, work, writer), writer)
     finally:
         if isinstance(summarizer, WatchedSummarizer):
             summarizer.leave()
+    return _checked(name, outcome, items, whole=run.replaces_id is not None)
+
+
+def _run_strategy(
+    name: str, job: SummaryJob, profile: Profile, summarizer: Summarizer, writer: StepWriter
+) -> Outcome:
+    """Return the strategy's outcome; its own errors are told from those of calls and storing."""
+    try:
+        return STRATEGIES.get(name).run(job, profile, summarizer, writer.write)
+    except SummaryFailed:
+        raise
+    except (SummarizerError, SummarizerOverflow) as error:
+        raise SummaryFailed("summariser_error", str(error)) from error
+    except Exception as error:
+        if error is writer.raised:
+            raise
+        logger.exception("The strategy %r failed", name)
+        raise SummaryFailed(
+            STRATEGY_ERROR, f"The strategy {name!r} failed ({type(error).__name__}: {error})."
+        ) from error
+    finally:
+        writer.write_unreported()
+
+
+def _checked(name: str, outcome: Outcome, items: Sequence[Item], *, whole: bool) -> Outcome:
+    """Return an outcome that can be stored, with what is stored of its strategy."""
+    if fault := fault_of_outcome(outcome, items, whole=whole):
+        raise SummaryFailed(STRATEGY_ERROR, f"The strategy {name!r} {fault}.")
+    text = storable(outcome.text)
+    if not text.strip():
+        raise SummaryFailed("bad_answer", f"The strategy {name!r} returned an empty text.")
+    strategy = STRATEGIES.get(name)
+    writer = outcome.writer or ("" if strategy.uses_summarizer else name)
+    metadata = {"strategy": name, STRATEGY_VERSION: strategy.version} | dict(outcome.metadata)
+    return replace(
+        outcome,
+        text=text,
+        algorithm=outcome.algorithm or name,
+        writer=writer,
+        metadata=metadata,
+    )
 
 
 def _sent_again(situation: Situation, items: Sequence[Item]) -> frozenset[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import PlanFailed, decision_of, plan_for_run
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
@@ -18,6 +18,7 @@ from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, continued_by
+from compaction.summaries.storing import version_of
 from compaction.summaries.summarizer import summariser_name, summarising_model, summarizer_for
 
 Trigger = CompactionRun.Trigger
@@ -97,11 +98,16 @@ def summaries_to_redo(
 
 def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
     profile = situation.profile
-    return (
+    strategy = STRATEGIES.get(profile.strategy)
+    same = (
         row.trigger == Trigger.RESUMMARIZE
         and row.profile_id == situation.profile_row.pk
-        and row.prompt_version == STRATEGIES.get(profile.strategy).version
-        and row.model == summariser_name(situation.session, profile)
+        and version_of(row) == strategy.version
+    )
+    if not same or not strategy.uses_summarizer:
+        return same
+    return (
+        row.model == summariser_name(situation.session, profile)
         and row.target_summary_tokens == profile.target_summary_tokens
         and row.temperature == profile.temperature
     )
@@ -116,8 +122,14 @@ def estimate_redo(summary: SessionSummary, situation: Situation) -> Estimate:
 
 
 def estimate_compaction(situation: Situation) -> Estimate:
-    """Return what compacting a branch by hand would read, keep, call and cost."""
-    plan = plan_of(situation)
+    """Return what compacting a branch by hand would read, keep, call and cost.
+
+    Raises CompactionError where the strategy cannot say.
+    """
+    try:
+        plan = plan_for_run(situation)
+    except PlanFailed as failure:
+        raise CompactionError(f"{failure} A run would fail.") from failure
     decision = decision_of(situation)
     found = _estimate(situation, list(plan.summarise), previous=situation.previous_text)
     return Estimate(
@@ -135,7 +147,13 @@ def _estimate(situation: Situation, items: list[Item], *, previous: str) -> Esti
     model: ModelConfig = summarising_model(situation.session, profile)
     limit = summarizer_for(situation.session, profile).input_limit(profile.target_summary_tokens)
     job = SummaryJob(items=tuple(items), counter=model.counter, previous=previous)
-    found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
+    try:
+        found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
+    except Exception as error:
+        raise CompactionError(
+            f"The strategy {profile.strategy!r} cannot say what a run would take "
+            f"({type(error).__name__}: {error})."
+        ) from error
     usage = {"prompt_tokens": found.input_tokens, "completion_tokens": found.output_tokens}
     return Estimate(
         messages=len(items),

@@ -7,11 +7,13 @@ cancel and past a budget automatic runs of a branch wait.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Session
 from compaction.branches.leases import ensure_state, soon
 from compaction.branches.planning import decision_of, plan_of
@@ -24,6 +26,7 @@ from compaction.models import CompactionRun, CompactionState
 from compaction.runs import lifecycle
 from compaction.summaries.drafts import has_draft
 
+logger = logging.getLogger(__name__)
 # Rules that are no limit: too few messages are not worth a run.
 _UNHURRIED = frozenset({Reason.AHEAD, Reason.MAXIMUM_AGE})
 # Part of the window that a run ahead of need has to work on.
@@ -42,6 +45,7 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
 def check(situation: Situation) -> CompactionRun | None:
     """Do the same for a branch whose situation was just read."""
     decision = None if situation.backs_off else decision_of(situation)
+    note_problems(situation)
     # While a run waits for the queue, further messages do not look at all of its input again.
     run = lifecycle.waiting_run(situation.branch) if decision else None
     if decision is not None and run is None:
@@ -50,6 +54,13 @@ def check(situation: Situation) -> CompactionRun | None:
         run = _queue(situation, decision)
     look_again_later(situation)
     return run
+
+
+def note_problems(situation: Situation) -> None:
+    """Store what is wrong with the profile or a plug-in as incidents, each once a session."""
+    for code, sentence in situation.problems.items():
+        note(situation.session, Kind.WARNING, code, sentence)
+        logger.warning("Session %s: %s", situation.session.pk, sentence)
 
 
 def _queue(situation: Situation, decision: Decision) -> CompactionRun | None:
