@@ -41,7 +41,7 @@ def check_models(**kwargs: Any) -> list[CheckMessage]:
         return [
             Error(
                 f"CHATAPP cannot be read: {models}",
-                hint="README, Connect a model, lists the keys of an entry.",
+                hint="docs/models.md lists the keys of an entry.",
                 id="chatapp.E002",
             )
         ]

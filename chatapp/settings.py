@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from csp.constants import NONE, SELF
-from django.utils.module_loading import import_string
 
 from chatapp.conf import (
     BASE_DIR,
@@ -268,8 +269,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = max(CHATAPP["MAX_BODY_BYTES"], CHATAPP["MAX_IMPORT
 # The model's file for `manage.py local_model`.
 LOCAL_MODEL_GGUF = model_server.local_model_gguf
 
-# By its path, as everything of the other app here: this one imports nothing of it.
-COMPACTION = import_string("compaction.conf.compaction_from_environment")()
+# What is not in here comes from the COMPACTION_… variables when the app asks for it, so that
+# nothing of it is loaded where it is not installed.
+COMPACTION: dict[str, Any] = {}
 
 # --- watching -------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ class CompactionConfig(AppConfig):
         from compaction import checks, conf, listeners  # noqa: F401
         from compaction.runs import queue, takeover  # noqa: F401
 
+        # Reads the settings: a variable that cannot be used stops the start, not the first run.
         conf.use_plugins()
         queue.watch_workers()
 

@@ -11,8 +11,6 @@ from django.db import transaction
 from django.db.models import Max, Q
 from django.utils import timezone
 
-from chatapp.models import Branch, Session
-from compaction.branches.leases import ensure_state
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS, ProfileError, build
@@ -201,18 +199,6 @@ def profile_of(state: CompactionState) -> CompactionProfile:
             raise
         logger.warning("Branch %s uses the default profile. %s", state.pk, error)
         return find_profile()
-
-
-def assign_profile(session: Session, name: str) -> None:
-    """Give a session a profile of its own by name; an empty name goes back to the default.
-
-    All of its branches get it; later ones take it from their parents.
-    """
-    if name:
-        find_profile(name)
-    for branch in Branch.objects.filter(session=session):
-        state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
-        state.update(profile=name, look_again_at=timezone.now())
 
 
 def install_presets() -> None:

@@ -27,7 +27,6 @@ from chatapp.admin.path_page import (
     read_page,
 )
 from chatapp.models import Message, Session
-from chatapp.selectors import segments
 
 TITLE = "Messages along the active branch"
 NOT_ALLOWED = "You may not see messages: that takes the permission “view message”."
@@ -82,9 +81,7 @@ def messages_panel(
         return Panel(title=TITLE, body=format_html('<p class="panel-more">{}</p>', NOT_ALLOWED))
     page = PathPage(rows=[])
     if session.active_branch is not None:
-        page = read_page(
-            segments(session.active_branch), shown_messages(), at=position_asked_for(request)
-        )
+        page = read_page(session.active_branch, shown_messages(), at=position_asked_for(request))
     found = fates(page.rows)
     body = render_to_string(
         "admin/chatapp/messages.html",

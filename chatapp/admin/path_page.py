@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -12,8 +11,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from chatapp.admin import cells
-from chatapp.models import POSITION_STEP, Message, Session
-from chatapp.selectors import Segment, segments_q
+from chatapp.models import POSITION_STEP, Branch, Message, Session
+from chatapp.selectors import rows_before, rows_from
 
 PAGE_ROWS = 25
 ANCHOR = "messages"
@@ -31,56 +30,20 @@ class PathPage:
     newer: int | None = None
 
 
-def rows_from(
-    stretches: Sequence[Segment], rows: QuerySet[Message], *, start: int, most: int
-) -> list[Message]:
-    """Return the first rows of a path from a position on.
-
-    One query a stretch: a condition with OR over them would be sorted, not read by its index.
-    """
-    found: list[Message] = []
-    for stretch in stretches:
-        if stretch.through is None or stretch.through >= start:
-            own = rows.filter(segments_q([stretch]), position__gte=start)
-            found += own.order_by("position")[:most]
-    return sorted(found, key=_by_position)[:most]
-
-
-def rows_before(
-    stretches: Sequence[Segment],
-    rows: QuerySet[Message],
-    *,
-    most: int,
-    end: int | None = None,
-    start: int = 0,
-) -> list[Message]:
-    """Return the last rows of a path before a position (None: of all), in order."""
-    found: list[Message] = []
-    for stretch in stretches:
-        own = rows.filter(segments_q([stretch]), position__gte=start)
-        own = own if end is None else own.filter(position__lt=end)
-        found += own.order_by("-position")[:most]
-    return sorted(found, key=_by_position)[-most:]
-
-
-def _by_position(row: Message) -> Any:
-    return row.position, row.pk
-
-
-def read_page(stretches: Sequence[Segment], rows: QuerySet[Message], *, at: int | None) -> PathPage:
+def read_page(branch: Branch, rows: QuerySet[Message], *, at: int | None) -> PathPage:
     """Return the page whose first row stands at `at` or behind it.
 
     None, or a place behind everything, is the newest page.
     """
     found: list[Message] = []
     if at is not None:
-        found = rows_from(stretches, rows, start=at, most=PAGE_ROWS + 1)
+        found = rows_from(branch, rows, start=at, most=PAGE_ROWS + 1)
     newer = found[PAGE_ROWS].position if len(found) > PAGE_ROWS else None
-    found = found[:PAGE_ROWS] or rows_before(stretches, rows, most=PAGE_ROWS)
+    found = found[:PAGE_ROWS] or rows_before(branch, rows, most=PAGE_ROWS)
     if not found:
         return PathPage(rows=[])
     places = rows.only("position")
-    before = rows_before(stretches, places, end=found[0].position, most=PAGE_ROWS)
+    before = rows_before(branch, places, end=found[0].position, most=PAGE_ROWS)
     return PathPage(rows=found, older=before[0].position if before else None, newer=newer)
 
 

@@ -67,6 +67,7 @@ class Context:
     run_id: str | None = None
     model: ModelConfig | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    origin: Any = field(default=None, compare=False, repr=False)
 
     @property
     def asks_something(self) -> bool:

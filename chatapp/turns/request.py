@@ -17,7 +17,7 @@ from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of
 from chatapp.models import Message, Session
-from chatapp.selectors import segments
+from chatapp.selectors import rows_before
 
 if TYPE_CHECKING:
     from chatapp.context.assembly import Account
@@ -84,19 +84,9 @@ def continued(
 
 
 def _last_answer(session: Session) -> Message | None:
-    """Return the newest assistant message of the path.
-
-    Stretch by stretch, so that an index finds it however long the path is.
-    """
-    for stretch in segments(session.branch):
-        rows = Message.objects.filter(
-            branch_id=stretch.branch_id, role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE
-        )
-        if stretch.through is not None:
-            rows = rows.filter(position__lte=stretch.through)
-        if (found := rows.order_by("-position").first()) is not None:
-            return found
-    return None
+    """Return the newest assistant message of the path."""
+    answers = Message.objects.filter(role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE)
+    return next(iter(rows_before(session.branch, answers, most=1)), None)
 
 
 def sent_by(request: ModelRequest, model: ModelConfig) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from compaction.admin.acting import REFUSALS
 from compaction.admin.filters import Activity
 from compaction.admin.session.state_panel import state_panel
 from compaction.admin.tables import run_table
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState
 
 RUNS_SHOWN = 10
@@ -131,8 +131,8 @@ class CompactionStateAdmin(WideList):
     def panels_for(self, request: HttpRequest, obj: CompactionState) -> list[Panel]:
         """Return how far the triggers are and what waits; a sentence where nobody can tell."""
         try:
-            situation = situation_of(obj.branch.session, obj.branch)
-            return [state_panel(situation, "What the branch waits for")]
+            snapshot = snapshot_of(obj.branch.session, obj.branch)
+            return [state_panel(snapshot, "What the branch waits for")]
         except REFUSALS as refusal:
             sentence = format_html('<p class="panel-more">{}</p>', refusal)
             return [Panel(title="What the branch waits for", body=sentence)]

@@ -19,7 +19,7 @@ from chatapp.api.pagination import NewestFirstPagination, TranscriptPagination
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
 from compaction.api import serializers as shapes
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.errors import CompactionError
 from compaction.models import (
     CompactionProfile,
@@ -28,9 +28,10 @@ from compaction.models import (
     RecoveryRung,
     SessionSummary,
 )
-from compaction.profiles import assign_profile, find_profile
+from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.runs.resummarize import Estimate, estimate_compaction
+from compaction.runs.scheduling import assign_profile
 from compaction.runs.status import branch_facts, last_consolidated
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
@@ -76,7 +77,7 @@ class CompactView(SessionView):
         asked = form.validated_data
         profile = _profile(asked["profile"])
         if asked["dry_run"]:
-            estimate = _estimate(situation_of(session, profile=profile))
+            estimate = _estimate(snapshot_of(session, profile=profile))
             shown = shapes.EstimateSerializer({"dry_run": True, **estimate.as_dict()})
             return Response(shown.data)
         arguments: dict[str, Any] = {
@@ -89,10 +90,10 @@ class CompactView(SessionView):
         if asked["wait"]:
             run = compact_branch(profile=profile, **arguments)
             return Response(self._json(request, run))
-        situation = situation_of(session, profile=profile)
+        snapshot = snapshot_of(session, profile=profile)
         run = lifecycle.request_run(
-            branch=situation.branch,
-            profile=situation.profile_row,
+            branch=snapshot.branch,
+            profile=snapshot.profile_row,
             background=True,
             **arguments,
         )
@@ -102,9 +103,9 @@ class CompactView(SessionView):
         return shapes.RunSerializer(_own_runs(request).get(pk=run.pk)).data
 
 
-def _estimate(situation: Situation) -> Estimate:
+def _estimate(snapshot: BranchSnapshot) -> Estimate:
     try:
-        return estimate_compaction(situation)
+        return estimate_compaction(snapshot)
     except CompactionError as error:
         raise Conflict(str(error)) from error
 
@@ -115,7 +116,7 @@ class CompactionView(SessionView):
     @extend_schema(responses=shapes.StateSerializer)
     def get(self, request: Request, session_id: str) -> Response:
         """Return cursor, lease, pending, and which trigger comes next and how far it is."""
-        return Response(_state_of(situation_of(self.get_session())))
+        return Response(_state_of(snapshot_of(self.get_session())))
 
     @extend_schema(request=shapes.AssignProfileSerializer, responses=shapes.StateSerializer)
     def patch(self, request: Request, session_id: str) -> Response:
@@ -126,11 +127,11 @@ class CompactionView(SessionView):
         name = form.validated_data["profile"]
         _profile(name)
         assign_profile(session, name)
-        return Response(_state_of(situation_of(session)))
+        return Response(_state_of(snapshot_of(session)))
 
 
-def _state_of(situation: Situation) -> Any:
-    facts = branch_facts(situation) | {"last_consolidated": last_consolidated(situation)}
+def _state_of(snapshot: BranchSnapshot) -> Any:
+    facts = branch_facts(snapshot) | {"last_consolidated": last_consolidated(snapshot)}
     return shapes.StateSerializer(facts).data
 
 

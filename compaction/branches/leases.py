@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from chatapp.database import again_if_cut
 from chatapp.models import Branch
-from chatapp.transcript import lock_branches
+from chatapp.transcript import lock_some_branches
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
@@ -54,7 +54,7 @@ def ensure_state(branch: Branch) -> CompactionState:
     if state._state.adding:
         with transaction.atomic():
             # Where a summary is being taken back meanwhile, this waits for how it ends.
-            lock_branches(branch.session_id)
+            lock_some_branches(branch.session_id)
             CompactionState.objects.bulk_create([state_of(branch)], ignore_conflicts=True)
         state = state_of(branch)
     elif state.cursor != (stored := state.stored_cursor):

@@ -9,7 +9,7 @@ from functools import partial
 
 from django.db import Error
 
-from compaction.branches.snapshot import Situation, frame_tokens
+from compaction.branches.snapshot import BranchSnapshot, frame_tokens
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import decide
@@ -26,7 +26,7 @@ class PlanFailed(Exception):  # noqa: N818 - it is an outcome of a plug-in, not 
 
 
 def plan_of(
-    situation: Situation,
+    snapshot: BranchSnapshot,
     *,
     keep_last_n: int | None = None,
     whole: bool = False,
@@ -39,27 +39,27 @@ def plan_of(
     last messages: a run is due, and says what is wrong (plan_for_run).
     """
     try:
-        return plan_for_run(situation, keep_last_n=keep_last_n, whole=whole, at_most=at_most)
+        return plan_for_run(snapshot, keep_last_n=keep_last_n, whole=whole, at_most=at_most)
     except PlanFailed as failure:
         logger.warning("%s", failure)
-        facts = _plan_facts(situation, keep_last_n, whole)
-        plan = cut_last_n(situation.items, situation.profile, facts)
+        facts = _plan_facts(snapshot, keep_last_n, whole)
+        plan = cut_last_n(snapshot.items, snapshot.profile, facts)
         return _batch(plan, keep_last_n, at_most)
 
 
 def plan_for_run(
-    situation: Situation,
+    snapshot: BranchSnapshot,
     *,
     keep_last_n: int | None = None,
     whole: bool = False,
     at_most: int | None = None,
 ) -> Plan:
     """Return the same, but raise PlanFailed where strategy or cut fail."""
-    profile = situation.profile
-    facts = _plan_facts(situation, keep_last_n, whole)
+    profile = snapshot.profile
+    facts = _plan_facts(snapshot, keep_last_n, whole)
     try:
-        plan = STRATEGIES.get(profile.strategy).plan(situation.items, profile, facts)
-        plan = legal_plan(situation.items, plan, whole=whole)
+        plan = STRATEGIES.get(profile.strategy).plan(snapshot.items, profile, facts)
+        plan = legal_plan(snapshot.items, plan, whole=whole)
     except Error:
         # The room for a tail is read from the database: a fault of that is nobody's plan.
         raise
@@ -77,69 +77,69 @@ def _batch(plan: Plan, keep_last_n: int | None, at_most: int | None) -> Plan:
     return first_batch(plan, at_most)
 
 
-def _plan_facts(situation: Situation, keep_last_n: int | None, whole: bool) -> PlanFacts:
-    room = partial(_room_for_tail, situation)
+def _plan_facts(snapshot: BranchSnapshot, keep_last_n: int | None, whole: bool) -> PlanFacts:
+    room = partial(_room_for_tail, snapshot)
     return PlanFacts(room=room, keep_last_n=keep_last_n, whole=whole)
 
 
-def decision_of(situation: Situation) -> Decision | None:
+def decision_of(snapshot: BranchSnapshot) -> Decision | None:
     """Return why a compaction is due, or None; a rule that fails is a problem of the branch."""
-    return decide(situation.profile, situation.facts, partial(_note_failure, situation))
+    return decide(snapshot.profile, snapshot.facts, partial(_note_failure, snapshot))
 
 
-def _note_failure(situation: Situation, sentence: str) -> None:
-    situation.failed["trigger_failed"] = sentence
+def _note_failure(snapshot: BranchSnapshot, sentence: str) -> None:
+    snapshot.failed["trigger_failed"] = sentence
 
 
-def due_before_request(situation: Situation) -> Decision | None:
+def due_before_request(snapshot: BranchSnapshot) -> Decision | None:
     """Return why a request would be preceded by a compaction; None where it goes out as it is."""
-    return unless_prevented(situation, decision_of(situation))
+    return unless_prevented(snapshot, decision_of(snapshot))
 
 
-def due_before_next_turn(situation: Situation) -> Decision | None:
+def due_before_next_turn(snapshot: BranchSnapshot) -> Decision | None:
     """Return why a turn with one more message would compact first, as far as that can be told.
 
     The message's own tokens are not known yet: a long one may trip a limit that is near.
     """
-    facts = replace(situation.facts, messages=situation.facts.messages + 1)
-    return unless_prevented(situation, decide(situation.profile, facts))
+    facts = replace(snapshot.facts, messages=snapshot.facts.messages + 1)
+    return unless_prevented(snapshot, decide(snapshot.profile, facts))
 
 
-def unless_prevented(situation: Situation, decision: Decision | None) -> Decision | None:
+def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Decision | None:
     """Return the decision, or None where no request waits for it.
 
     That is what runs in the background, what another run works on, and what cannot be done. The
     hard limit does not wait for a back-off after failures to end, and where messages would
     fall out, for none.
     """
-    state = situation.state
+    state = snapshot.state
     if decision is None or decision.mode != "inline" or state.is_consolidating:
         return None
-    bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or situation.hides_messages)
-    if situation.backs_off and not bypasses:
+    bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or snapshot.hides_messages)
+    if snapshot.backs_off and not bypasses:
         return None
-    return decision if plan_of(situation).summarise else None
+    return decision if plan_of(snapshot).summarise else None
 
 
-def batch_of(situation: Situation, *, only_what_falls_out: bool = False) -> int:
+def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
     """Return how many of the oldest messages an automatic run takes.
 
     A profile may limit that, and less goes after failures. What is archived because a request
     would leave it out is no more than that, and enough to be smaller than it was.
     """
-    profile, facts = situation.profile, situation.facts
+    profile, facts = snapshot.profile, snapshot.facts
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.spoken - profile.context_size)
         return archive_limit(profile, least)
-    waiting = len(plan_of(situation).summarise)
-    return batch_size(profile, waiting=waiting, failures=situation.state.failures)
+    waiting = len(plan_of(snapshot).summarise)
+    return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
 
 
-def _room_for_tail(situation: Situation) -> int:
+def _room_for_tail(snapshot: BranchSnapshot) -> int:
     """Tokens a tail may have at all: what the window leaves beside the fixed parts (B11)."""
-    facts, profile, model = situation.facts, situation.profile, situation.model
+    facts, profile, model = snapshot.facts, snapshot.profile, snapshot.model
     if facts.usable is None:
         return profile.keep_recent_tokens
     summary = profile.target_summary_tokens + frame_tokens(profile, model)
     usable = math.floor(facts.usable / model.scale)
-    return max(0, usable - situation.fixed_tokens - min(summary, usable // 4))
+    return max(0, usable - snapshot.fixed_tokens - min(summary, usable // 4))

@@ -25,7 +25,7 @@ from chatapp.management.console import (
 )
 from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_q
+from chatapp.selectors import rows_from
 from compaction.branches.leases import state_of
 from compaction.errors import CompactionError
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
@@ -63,7 +63,7 @@ class Ink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ConversationText:
     """One branch of a session; `lines` reads and sets it."""
 
     session: Session
@@ -211,12 +211,11 @@ def _batches(branch: Branch) -> Iterator[list[Message]]:
 
     Not QuerySet.iterator(): its cursor would stay open as long as somebody reads in the pager.
     """
-    path = Message.objects.filter(path_q(branch)).order_by("position")
-    path = path.defer("usage", "response_id", "reasoning")
-    rows = list(path[:BATCH])
+    path = Message.objects.defer("usage", "response_id", "reasoning")
+    rows = rows_from(branch, path, start=0, most=BATCH)
     while rows:
         yield rows
-        rows = list(path.filter(position__gt=rows[-1].position)[:BATCH])
+        rows = rows_from(branch, path, start=rows[-1].position + 1, most=BATCH)
 
 
 def _sources(rows: list[Message], chain: set[UUID]) -> dict[UUID, UUID]:

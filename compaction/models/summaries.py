@@ -105,6 +105,12 @@ class SessionSummary(models.Model):
                 condition=models.Q(status="active"),
                 name="summary_active",
             ),
+            # The same for a deep fork: the session's newest are tested one by one.
+            models.Index(
+                fields=["session", "-covers_through"],
+                condition=models.Q(status="active"),
+                name="summary_active_session",
+            ),
             # Before every request: whether a branch has an archive that no summary has taken in.
             models.Index(
                 fields=["branch", "-covers_through"],

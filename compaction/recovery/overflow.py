@@ -19,7 +19,7 @@ from chatapp.transcript.writing import TranscriptError
 from compaction.branches.context_builder import Cut, context_of, grouped
 from compaction.branches.leases import state_of
 from compaction.branches.planning import plan_of
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.recovery import (
@@ -85,11 +85,11 @@ def recover_overflow(
     emit: Emit,
 ) -> Recovery:
     """Return a smaller context after an overflow, or a sentence that says what to do."""
-    situation = situation_of(session)
-    profile = situation.profile
+    snapshot = snapshot_of(session)
+    profile = snapshot.profile
     if not (profile.enabled and profile.retry_on_context_overflow):
         why = "Compaction after an overflow is switched off."
-        return Recovery(error=sentence_for(error, situation, refused, tried=why))
+        return Recovery(error=sentence_for(error, snapshot, refused, tried=why))
     memory = previous.memory if previous is not None else None
     if memory is None:
         rules = LadderRules(
@@ -114,41 +114,41 @@ class _Climb:
     def climb(self) -> Recovery:
         """Return the next context to try, or the sentence of the end."""
         while True:
-            situation = situation_of(self.session)
-            move = self.memory.ladder.next(self._footing(situation))
-            if move is Move.GIVE_UP or is_hopeless(self.error, situation, self.refused):
-                return self._give_up(situation)
+            snapshot = snapshot_of(self.session)
+            move = self.memory.ladder.next(self._footing(snapshot))
+            if move is Move.GIVE_UP or is_hopeless(self.error, snapshot, self.refused):
+                return self._give_up(snapshot)
             self.emit("compaction", {"phase": "started", "reason": _REASONS[move]})
-            step = self._do(move, situation)
-            self._record(move, step, situation.branch)
+            step = self._do(move, snapshot)
+            self._record(move, step, snapshot.branch)
             self.memory = replace(self.memory, ladder=step.ladder)
             if step.context is not None:
                 return Recovery(context=step.context, memory=self.memory)
 
-    def _footing(self, situation: Situation) -> Footing:
-        rows = [row for row in situation.rows if not row.is_rule]
+    def _footing(self, snapshot: BranchSnapshot) -> Footing:
+        rows = [row for row in snapshot.rows if not row.is_rule]
         return Footing(
             # Shorter results are not fewer messages.
             oversized=self.error.kind is not ErrorKind.TOO_MANY_MESSAGES
-            and is_oversized_now(situation, window_of(self.error)),
+            and is_oversized_now(snapshot, window_of(self.error)),
             groups=len(grouped(rows)),
             compaction_failed=speaks_of_failed_compaction(self.error.detail),
         )
 
-    def _do(self, move: Move, situation: Situation) -> _Step:
+    def _do(self, move: Move, snapshot: BranchSnapshot) -> _Step:
         if move is Move.COMPACT:
-            return self._compact(situation)
-        return self._truncate(situation) if move is Move.TRUNCATE else self._halve(situation)
+            return self._compact(snapshot)
+        return self._truncate(snapshot) if move is Move.TRUNCATE else self._halve(snapshot)
 
-    def _compact(self, situation: Situation) -> _Step:
+    def _compact(self, snapshot: BranchSnapshot) -> _Step:
         """Compact everything but the question (document 002, 1.4)."""
-        reason = self._compaction_reason(situation)
-        run = _compact_fully(self.session, situation.branch, reason)
-        if run.error_code == "busy" and _is_free_and_unchanged(situation):
-            run = _compact_fully(self.session, situation.branch, reason)
-        context = context_of(situation_of(self.session), run_id=str(run.pk))
+        reason = self._compaction_reason(snapshot)
+        run = _compact_fully(self.session, snapshot.branch, reason)
+        if run.error_code == "busy" and _is_free_and_unchanged(snapshot):
+            run = _compact_fully(self.session, snapshot.branch, reason)
+        context = context_of(snapshot_of(self.session), run_id=str(run.pk))
         # A smaller window that the refusal taught makes every request smaller: that is not freed.
-        before = self._size(context_of(situation))
+        before = self._size(context_of(snapshot))
         freed = min(self._freed(context), before - self._size(context))
         return _Step(
             ladder=self.memory.ladder.after_compaction(freed),
@@ -158,26 +158,26 @@ class _Climb:
             run=run,
         )
 
-    def _compaction_reason(self, situation: Situation) -> str:
+    def _compaction_reason(self, snapshot: BranchSnapshot) -> str:
         """Return whether tool results that the model has not seen are summarised, too.
 
         Only where cutting them is no way any more, and nothing else is left to summarise.
         """
         ladder = self.memory.ladder
         cuttable = ladder.rules.truncate and not ladder.truncated
-        if cuttable and is_oversized_now(situation, window_of(self.error)):
+        if cuttable and is_oversized_now(snapshot, window_of(self.error)):
             return Reason.OVERFLOW
-        earlier = plan_of(situation, keep_last_n=0).summarise
+        earlier = plan_of(snapshot, keep_last_n=0).summarise
         return Reason.OVERFLOW if earlier and not ladder.compactions else Reason.OVERFLOW_AGAIN
 
-    def _truncate(self, situation: Situation) -> _Step:
+    def _truncate(self, snapshot: BranchSnapshot) -> _Step:
         """Cut tool results in a replayed branch (document 004, section 4)."""
         ladder = self.memory.ladder
         try:
-            cut = cut_tool_results(situation, window_of(self.error))
+            cut = cut_tool_results(snapshot, window_of(self.error))
         except (CompactionError, TranscriptError) as refusal:
             return _Step(ladder=ladder.after_truncation(), text=str(refusal), failed=True)
-        context = context_of(situation_of(self.session))
+        context = context_of(snapshot_of(self.session))
         freed = self._freed(context)
         return _Step(
             ladder=ladder.after_truncation(),
@@ -187,14 +187,14 @@ class _Climb:
             characters_cut=cut.characters,
         )
 
-    def _halve(self, situation: Situation) -> _Step:
+    def _halve(self, snapshot: BranchSnapshot) -> _Step:
         """Send fewer of the newest groups; nothing is stored."""
-        footing = self._footing(situation)
+        footing = self._footing(snapshot)
         ladder = self.memory.ladder
         while (groups := ladder.halved(footing)) is not None:
             ladder = ladder.after_halving(groups)
             cut = Cut(groups=groups, results_together=True, window=window_of(self.error))
-            context = context_of(situation, cut=cut)
+            context = context_of(snapshot, cut=cut)
             # Pinned messages and the question come on top: fewer groups may change nothing.
             if self._is_enough(context):
                 return _Step(ladder=ladder, context=context, groups=groups)
@@ -256,11 +256,11 @@ class _Climb:
             news |= {"groups": step.groups}
         return news
 
-    def _give_up(self, situation: Situation) -> Recovery:
+    def _give_up(self, snapshot: BranchSnapshot) -> Recovery:
         tried = self._tried()
-        sentence = sentence_for(self.error, situation, self.refused, tried=tried)
+        sentence = sentence_for(self.error, snapshot, self.refused, tried=tried)
         step = _Step(ladder=self.memory.ladder, text=sentence)
-        self._record(Move.GIVE_UP, step, situation.branch)
+        self._record(Move.GIVE_UP, step, snapshot.branch)
         return Recovery(error=sentence, memory=self.memory)
 
     def _tried(self) -> str:
@@ -289,12 +289,12 @@ def _compact_fully(session: Session, branch: Branch, reason: str) -> CompactionR
     )
 
 
-def _is_free_and_unchanged(before: Situation) -> bool:
+def _is_free_and_unchanged(before: BranchSnapshot) -> bool:
     """Wait for whoever holds the branch; whether it is free then and was not summarised further."""
     return _wait_for_holder(before) and state_of(before.branch).cursor == before.state.cursor
 
 
-def _wait_for_holder(before: Situation) -> bool:
+def _wait_for_holder(before: BranchSnapshot) -> bool:
     """Wait until nobody works on the branch; return whether that came within the user's time."""
     end = monotonic() + compaction_settings.inline_seconds
     while state_of(before.branch).is_consolidating:

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from chatapp.models import Branch, Session
 from compaction.branches.leases import Lease, ensure_state, soon
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
@@ -53,13 +53,13 @@ def compact_branch(
     A trigger by hand or after an overflow bypasses the thresholds, never the input (1.12 D1).
     `seconds` is the time it may take; without it, what a waiting user is asked to wait.
     """
-    situation = situation_of(session, branch, profile=profile)
+    snapshot = snapshot_of(session, branch, profile=profile)
     run = lifecycle.request_run(
         session=session,
-        branch=situation.branch,
+        branch=snapshot.branch,
         trigger=trigger,
         reason=reason,
-        profile=situation.profile_row,
+        profile=snapshot.profile_row,
         background=False,
         instructions=instructions,
         keep_last_n=keep_last_n,
@@ -160,7 +160,7 @@ def _look_again(run: CompactionRun) -> None:
         state = CompactionState.objects.filter(pk=run.branch_id).select_related("branch").first()
         # A deleted session has no state any more, and nothing to look at.
         if state is not None:
-            check(situation_of(run.session, state=state))
+            check(snapshot_of(run.session, state=state))
 
 
 def _was_automatic(run: CompactionRun) -> bool:

@@ -20,7 +20,7 @@ from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import insert_between, lock_branches
 from chatapp.transcript.writing import Draft
 from compaction.branches.leases import Lease, soon
-from compaction.branches.snapshot import Situation
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
@@ -129,7 +129,7 @@ class EndRun(Protocol):
 
 def store_summary(
     *,
-    situation: Situation,
+    snapshot: BranchSnapshot,
     run: CompactionRun,
     lease: Lease,
     outcome: Outcome,
@@ -140,25 +140,25 @@ def store_summary(
 
     Raises LostRaceError when lease, cursor or run changed meanwhile; then nothing is written.
     """
-    state = situation.state
+    state = snapshot.state
     with transaction.atomic():
         ends = hold_positions(run, outcome)
-        passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
+        passed = path_messages(snapshot.branch, after=state.cursor, through=ends.last.position)
         # Links are checked below: what was passed is what was received, and the rules between.
         claim_state(
             lease,
             cursor=state.cursor,
             changes=moved_cursor(passed, ends.last, messages=len(outcome.items))
-            | _failures_left(situation, outcome),
+            | _failures_left(snapshot, outcome),
         )
         summary = write_summary(
-            situation,
+            snapshot,
             run,
             outcome,
             sizes,
             ends=ends,
             sources=without_rules(passed),
-            previous=previous_of(situation, outcome),
+            previous=previous_of(snapshot, outcome),
         )
         end_run(outcome, sizes)
     return summary
@@ -166,7 +166,7 @@ def store_summary(
 
 def store_new_version(
     *,
-    situation: Situation,
+    snapshot: BranchSnapshot,
     run: CompactionRun,
     lease: Lease,
     outcome: Outcome,
@@ -178,7 +178,7 @@ def store_new_version(
     """Write a new summary over the old one's messages and supersede it; the cursor stays."""
     with transaction.atomic():
         ends = hold_positions(run, outcome)
-        claim_state(lease, cursor=situation.state.cursor, changes={"pending": F("pending")})
+        claim_state(lease, cursor=snapshot.state.cursor, changes={"pending": F("pending")})
         replaced = SessionSummary.objects.filter(
             pk=old.pk, status=SessionSummary.Status.ACTIVE
         ).update(status=SessionSummary.Status.SUPERSEDED)
@@ -188,7 +188,7 @@ def store_new_version(
         drafts = SessionSummary.objects.filter(branch=old.branch_id, status=Status.DRAFT)
         drafts.update(status=Status.SUPERSEDED)
         summary = write_summary(
-            situation,
+            snapshot,
             run,
             outcome,
             sizes,
@@ -202,7 +202,7 @@ def store_new_version(
 
 
 def write_summary(
-    situation: Situation,
+    snapshot: BranchSnapshot,
     run: CompactionRun,
     outcome: Outcome,
     sizes: Sizes,
@@ -244,23 +244,23 @@ def write_summary(
         run=run,
         profile=run.profile,
         **_covered(ends, old),
-        **_asked(situation, run, outcome),
+        **_asked(snapshot, run, outcome),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
     if not is_draft:
-        write_placeholder(situation.branch, summary)
+        write_placeholder(snapshot.branch, summary)
     return summary
 
 
-def _failures_left(situation: Situation, outcome: Outcome) -> dict[str, int]:
+def _failures_left(snapshot: BranchSnapshot, outcome: Outcome) -> dict[str, int]:
     """Return how many failures still count: after an archive one more leads to the next archive.
 
     So the summariser is tried again once, with a small batch, and its success clears them.
     """
-    if not outcome.is_archive or not situation.profile.archive_after_failures:
+    if not outcome.is_archive or not snapshot.profile.archive_after_failures:
         return {}
-    most = situation.profile.archive_after_failures - 1
-    return {"failures": min(most, situation.state.failures)}
+    most = snapshot.profile.archive_after_failures - 1
+    return {"failures": min(most, snapshot.state.failures)}
 
 
 def _covered(ends: Ends, old: SessionSummary | None) -> dict[str, Any]:
@@ -295,21 +295,21 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
     }
 
 
-def previous_of(situation: Situation, outcome: Outcome) -> SessionSummary | None:
+def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | None:
     """Return the row that a new one continues: what it names is not sent beside it (an archive)."""
-    found = situation.newest if outcome.is_archive else situation.continued
+    found = snapshot.newest if outcome.is_archive else snapshot.continued
     return found[-1] if found else None
 
 
-def _asked(situation: Situation, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+def _asked(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
-    profile = situation.profile
+    profile = snapshot.profile
     if outcome.writer:
         return {"model": outcome.writer[:100], "keep_last_n": _kept_by_count(profile, run)}
     return {
         "summary_prompt": outcome.prompt,
         "prompt_version": outcome.prompt_version[:40],
-        "model": summariser_name(situation.session, profile),
+        "model": summariser_name(snapshot.session, profile),
         "temperature": profile.temperature,
         "target_summary_tokens": profile.target_summary_tokens,
         "keep_last_n": _kept_by_count(profile, run),

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from chatapp.models import Session
 from compaction import tasks
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import queue
 from compaction.runs import worker as compact_service
@@ -25,7 +25,6 @@ from compaction.runs.lifecycle import request_run
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import check_branch, execute_run
 from compaction.summaries.summarizer import ModelSummarizer
-from tests.cases.conftest import QuickServer
 from tests.cases.support import (
     add,
     ask,
@@ -41,6 +40,7 @@ from tests.cases.support import (
 )
 from tests.cases.test_summaries import admin_text
 from tests.factories import talk
+from tests.fakes.model_server import ModelServer
 
 threaded = pytest.mark.django_db(transaction=True)
 
@@ -72,12 +72,12 @@ class Beside:
 
 def queued_run(session, **arguments):
     """A run as the API queues it, waiting for a worker."""
-    situation = situation_of(fresh(session))
+    snapshot = snapshot_of(fresh(session))
     arguments = {"trigger": "manual", "reason": "manual"} | arguments
     return request_run(
-        session=situation.session,
-        branch=situation.branch,
-        profile=situation.profile_row,
+        session=snapshot.session,
+        branch=snapshot.branch,
+        profile=snapshot.profile_row,
         background=True,
         **arguments,
     )
@@ -102,7 +102,7 @@ def test_b39_a_background_run_stores_how_far_it_got(
     case.window()
     session = stored(owner, case.transcript)
     old_session = fresh(session)
-    old_state = situation_of(old_session).state
+    old_state = snapshot_of(old_session).state
     assert old_state.cursor == 0
     run = check_branch(old_session)
     assert run is not None
@@ -165,7 +165,7 @@ def test_b39_a_request_that_began_earlier_does_not_write_the_old_value_back(
     session = stored(owner, case.transcript)
     # What a web request holds while the worker works: session, branch and state of before.
     held = fresh(session)
-    held_situation = situation_of(held)
+    held_situation = snapshot_of(held)
     assert held_situation.state.cursor == 0
     execute_run(check_branch(fresh(session)).pk)
     reached = state(session)
@@ -402,7 +402,7 @@ def test_b44_a_worker_whose_lease_ran_out_alone_stores_nothing_twice(cases, play
 # --- B45 -----------------------------------------------------------------------------------------
 
 
-class Watcher(QuickServer):
+class Watcher(ModelServer):
     """Does something while the summariser's caller waits for the answer."""
 
     look = None

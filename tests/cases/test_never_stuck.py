@@ -122,9 +122,9 @@ def test_b13_a_stale_usage_report_does_not_fire_the_trigger_again(cases, play, o
     case.profile(cut="recent_tokens", window_trigger=True)
     session = stored(owner, case.transcript)
     session = fresh(session)
-    context_backend.prepare(session, [])
+    context_backend.prepare(session)
     assert SessionSummary.objects.count() == 1
-    context_backend.prepare(fresh(session), [])
+    context_backend.prepare(fresh(session))
     assert SessionSummary.objects.count() == 1
     ask(session, case.next_user)
     check(case, server, session)

@@ -115,7 +115,7 @@ def test_b01_parallel_calls_and_repeated_ids_stay_together(cases, play_once, wir
     case.profile(keep_last_n=keep)
     session = stored(UserFactory(), wires)
     compact(session)
-    messages = context_backend.prepare(fresh(session), []).messages
+    messages = context_backend.prepare(fresh(session)).messages
     # All is answered: the next request ends with a question of its own.
     served(case, [*messages, {"role": "user", "content": case.next_user}])
     assert case.lib.markers(wires) <= case.lib.markers(list(messages))

@@ -53,7 +53,7 @@ def test_b13_a_check_right_after_a_compaction_does_not_fire_again(cases, play, o
     assert [run.status for run in work_off(session)] == ["succeeded"]
     assert len(linked(SessionSummary.objects.get())) == 20
     assert check_branch(fresh(session)) is None
-    assert context_backend.describe(fresh(session))["reported_tokens"] is None
+    assert context_backend.preview(fresh(session)).facts["reported_tokens"] is None
     ask(session, case.next_user)
     assert check_branch(fresh(session)) is None
     check(case, server, session)

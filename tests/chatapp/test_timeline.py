@@ -357,5 +357,6 @@ for address in ("change", "timeline"):
 """
 
 
+@pytest.mark.slow
 def test_the_timeline_works_where_compaction_is_not_installed(tmp_path):
     assert_works_alone(ALONE, tmp_path)

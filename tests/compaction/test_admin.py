@@ -30,6 +30,7 @@ from compaction.models import (
 from compaction.profiles import find_profile, save_profile
 from compaction.runs.worker import compact_branch
 from tests.factories import SessionFactory, profile, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 
@@ -185,6 +186,7 @@ def nasty(owner) -> Session:
 
 
 @pytest.fixture
+@made_once
 def compacted(owner, model_server, queued) -> Session:
     """A session with one active summary."""
     profile(message_limit=100, keep_last_n=2)

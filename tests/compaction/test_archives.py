@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionState, ModelBreaker, SessionSummary
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import check_branch
@@ -44,7 +44,7 @@ def remembered(conversation, model_server) -> Conversation:
     store(conversation.session, [user(f"MK-{n:04d} " + "long words " * 200) for n in range(12)])
     store(conversation.session, [user(f"MK-{n:04d} {WORDS}") for n in range(12, 52)])
     assert execute_run(check_branch(conversation.session).pk).status == "succeeded"
-    tokens = situation_of(conversation.session).model.counter.count(FACTS)
+    tokens = snapshot_of(conversation.session).model.counter.count(FACTS)
     SessionSummary.objects.update(summary_text=FACTS, summary_tokens=tokens)
     return conversation
 

@@ -13,7 +13,7 @@ from chatapp.transcript import set_pinned
 from chatapp.transcript.writing import Draft
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.branches.context_builder import context_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -232,7 +232,7 @@ def test_restoring_a_summary_that_a_replay_copied_names_the_copy(compacted, api)
     assert answer.status_code == 409
     assert str(copy.pk) in answer.data["detail"]
     assert api.post(f"/api/v1/summaries/{copy.pk}/restore/").status_code == 200
-    assert "<summary>" not in text_of(context_of(situation_of(Session.objects.get())).messages[0])
+    assert "<summary>" not in text_of(context_of(snapshot_of(Session.objects.get())).messages[0])
 
 
 def test_too_many_messages_are_made_fewer_and_no_result_is_cut(owner, server, queued):
@@ -376,7 +376,7 @@ def test_a_limit_per_minute_climbs_with_that_limit_and_is_not_the_window(owner, 
     assert RecoveryRung.objects.get().allowed == 600
     # The answer counts against the limit, too.
     assert server.of("chat")[-1].body["max_tokens"] == 150
-    assert situation_of(Session.objects.get()).model.context_window == 8000
+    assert snapshot_of(Session.objects.get()).model.context_window == 8000
 
 
 def test_what_a_server_taught_is_used_by_the_trigger(owner, server, queued):
@@ -417,7 +417,7 @@ def compacted(owner, server, queued) -> Session:
 def cut(session: Session) -> Branch:
     from compaction.summaries.replays import cut_tool_results
 
-    return cut_tool_results(situation_of(session), None).branch
+    return cut_tool_results(snapshot_of(session), None).branch
 
 
 def test_the_cursor_and_the_sums_up_to_it_follow(compacted):
@@ -472,9 +472,9 @@ def test_the_placeholder_names_the_copy(compacted):
 
 
 def test_the_next_request_is_the_same_apart_from_the_cut_texts(compacted):
-    before = context_of(situation_of(compacted)).messages
+    before = context_of(snapshot_of(compacted)).messages
     cut(compacted)
-    after = context_of(situation_of(Session.objects.get())).messages
+    after = context_of(snapshot_of(Session.objects.get())).messages
     assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
     assert len(after) == len(before)
     shrunk = [m for m in after if "truncated" in text_of(m)]
@@ -484,10 +484,10 @@ def test_the_next_request_is_the_same_apart_from_the_cut_texts(compacted):
 
 def test_the_old_branch_still_sends_what_it_sent(compacted):
     old = compacted.branch
-    before = context_of(situation_of(compacted)).messages
+    before = context_of(snapshot_of(compacted)).messages
     cut(compacted)
     Session.objects.update(active_branch=old)
-    assert context_of(situation_of(Session.objects.get())).messages == before
+    assert context_of(snapshot_of(Session.objects.get())).messages == before
 
 
 def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
@@ -499,7 +499,7 @@ def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
     session = Session.objects.get()
     cut(session)
     assert SessionSummary.objects.count() == 1
-    assert "short" in text_of(context_of(situation_of(Session.objects.get())).messages[0])
+    assert "short" in text_of(context_of(snapshot_of(Session.objects.get())).messages[0])
 
 
 def test_a_summary_of_a_fork_over_what_it_shares_goes_along(owner, server, queued):
@@ -510,10 +510,10 @@ def test_a_summary_of_a_fork_over_what_it_shares_goes_along(owner, server, queue
     transcript.activate(session, transcript.fork(session, at=at))
     compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=4)
     store(session, [call("f", "c1"), result("c1", "a line\n" * 3000)])
-    before = context_of(situation_of(session)).messages
+    before = context_of(snapshot_of(session)).messages
     row = Message.objects.get(role="tool")
     transcript.replay(session, contents={row.pk: row.content[:700]})
-    after = context_of(situation_of(Session.objects.get())).messages
+    after = context_of(snapshot_of(Session.objects.get())).messages
     assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
     assert "short" in text_of(after[0])
     check_all_sums(session)

@@ -185,7 +185,7 @@ def test_d12_recovering_has_a_bound_even_if_it_always_succeeds(session, model_se
     from chatapp.context.backend import Recovery, context_backend
 
     context_backend.check()
-    wrapped = context_backend._wrapped
+    wrapped = vars(context_backend)["_wrapped"]
     store(session, [{"role": "user", "content": "?"}])
     again = wrapped.preview(session)
     monkeypatch.setattr(wrapped, "recover", lambda *args, **kwargs: Recovery(context=again))

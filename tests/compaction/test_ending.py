@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, RunTotals, SessionSummary
 from compaction.runs.lifecycle import ended
 from compaction.runs.resummarize import resummarize
@@ -41,7 +41,7 @@ def run(session):
         } | columns  # fmt: skip
         return CompactionRun.objects.create(
             session=session, branch=session.branch, status=status,
-            profile=situation_of(session).profile_row, **columns,
+            profile=snapshot_of(session).profile_row, **columns,
         )  # fmt: skip
 
     return store

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from chatapp.models import Message, Session
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.limits.budget import Overspent
 from compaction.models import CompactionRun, CompactionState, SessionSummary
@@ -28,7 +28,7 @@ from tests.compaction.support import compact, say, state
 from tests.compaction.test_window import window
 from tests.factories import SessionFactory, profile, talk, user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 LONG_AGO = timedelta(hours=2)
 WORDS = "words enough to be summarised by somebody"
@@ -215,7 +215,7 @@ def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began, qu
     def prepare(session):
         run = lifecycle.request_run(
             session=session, branch=session.branch, trigger="manual", reason="manual",
-            profile=situation_of(session).profile_row, background=True,
+            profile=snapshot_of(session).profile_row, background=True,
         )  # fmt: skip
         worker = uuid4()
         lifecycle.claim(run.pk, worker)

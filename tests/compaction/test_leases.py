@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from compaction.branches.leases import Lease, ensure_state, state_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle
@@ -38,7 +38,7 @@ def branch_id(session):
 def request(session, *, trigger="proactive", background=True) -> CompactionRun:
     return lifecycle.request_run(
         session=session, branch=session.branch, trigger=trigger, reason="manual",
-        profile=situation_of(session).profile_row, background=background,
+        profile=snapshot_of(session).profile_row, background=background,
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_the_run_that_held_the_branch_delivers_the_one_that_waits(
 
 def test_a_trigger_during_a_run_is_looked_at_once_after_it(session, branch_id, monkeypatch):
     looked = []
-    monkeypatch.setattr("compaction.runs.worker.check", lambda situation: looked.append(situation))
+    monkeypatch.setattr("compaction.runs.worker.check", lambda snapshot: looked.append(snapshot))
     run = request(session)
     CompactionState.objects.filter(pk=branch_id).update(pending=True)
     execute_run(run.pk)

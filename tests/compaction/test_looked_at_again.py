@@ -9,10 +9,11 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from chatapp.context.backend import context_backend, tell
+from chatapp.context.backend import context_backend, notify
 from compaction import backend
 from compaction.branches.leases import Lease, ensure_state, held
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
+from compaction.engine.policy.reasons import Reason
 from compaction.errors import RunGoneError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import before_request, lifecycle
@@ -56,7 +57,7 @@ def test_a_message_whose_look_failed_once(session, monkeypatch):
     ensure_state(session.branch)
     with monkeypatch.context() as patch:
         patch.setattr(backend, "check_branch", locked)
-        tell(context_backend.message_stored, session, newest)
+        notify(context_backend.message_stored, session, newest)
     sweep_later()
     assert is_queued()
 
@@ -102,8 +103,8 @@ def emergency(owner, model_server, queued) -> CompactionRun:
     session = SessionFactory(owner=owner, wires=talk(28, marker=1))
     ensure_state(session.branch)
     return lifecycle.request_run(
-        session=session, branch=session.branch, trigger="proactive", reason=lifecycle.ARCHIVE,
-        profile=situation_of(session).profile_row, background=False,
+        session=session, branch=session.branch, trigger="proactive", reason=Reason.ARCHIVE,
+        profile=snapshot_of(session).profile_row, background=False,
     )  # fmt: skip
 
 

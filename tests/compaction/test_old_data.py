@@ -6,7 +6,7 @@ import pytest
 
 from chatapp import transcript
 from chatapp.transcript.writing import Draft
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import SessionSummary
 from tests.compaction.support import NEVER, compact, sent, texts
 from tests.factories import SessionFactory, profile, store, talk
@@ -86,8 +86,8 @@ def test_several_are_sent_oldest_first_and_all_continued(session, model_server):
 
 
 def test_the_figures_hold_for_old_data(session):
-    before = situation_of(session)
+    before = snapshot_of(session)
     run = compact(session)
-    after = situation_of(session)
+    after = snapshot_of(session)
     assert run.tokens_before == before.summary_tokens + before.facts.tokens
     assert run.tokens_after == after.summary_tokens + after.facts.tokens

@@ -18,13 +18,8 @@ from compaction.admin.profile.values import differences
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.profile import parameter_groups
 from compaction.models import CompactionProfile, CompactionRun, CompactionState
-from compaction.profiles import (
-    assign_profile,
-    find_profile,
-    make_default,
-    refuse_stale,
-    save_profile,
-)
+from compaction.profiles import find_profile, make_default, refuse_stale, save_profile
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.test_admin import page_of, told
 from tests.factories import SessionFactory
 

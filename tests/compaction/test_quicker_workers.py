@@ -13,7 +13,7 @@ from chatapp.models import Message
 from chatapp.transcript import insert_between
 from chatapp.transcript.writing import Draft
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import BranchBusyError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle
@@ -122,7 +122,7 @@ def test_a_dead_workers_run_by_hand_goes_on_whoever_took_its_branch(
             session=session, branch=session.branch, status="draft", summary_text="x",
             covers_from=1, covers_through=session.branch.head_position, message_count=1,
         )  # fmt: skip
-        publish_draft(situation_of(session))
+        publish_draft(snapshot_of(session))
     successor = CompactionRun.objects.get(status="queued")
     assert (successor.trigger, successor.restarts) == ("manual", 1)
 
@@ -154,7 +154,7 @@ def test_messages_of_nearly_nothing_are_archived_in_the_end(session, model_serve
     for number in range(turns):
         say(session, f"question {number}")
     # The answer came on top.
-    assert situation_of(session).facts.spoken <= 75 + 1
+    assert snapshot_of(session).facts.spoken <= 75 + 1
     assert SessionSummary.objects.filter(archived=True).exists()
     assert CompactionRun.objects.count() < 40
 
@@ -185,7 +185,7 @@ def test_a_second_worker_publishes_no_draft_twice(owner, model_server, use_model
     session = SessionFactory(owner=owner, wires=talk(20, marker=1))
     profile(**(NEVER | {"prepare_ratio": 0.7, "keep_last_n": 4, "publish_when_needed": True}))
     execute_run(check_branch(session).pk)
-    first, second = situation_of(session), situation_of(session)
+    first, second = snapshot_of(session), snapshot_of(session)
     assert publish_draft(first) is not None
     assert publish_draft(second) is None
     assert Message.objects.filter(kind="placeholder").count() == 1

@@ -11,7 +11,7 @@ from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs import lifecycle
@@ -152,7 +152,7 @@ def test_the_hard_limit_runs_before_the_request(conversation):
     run = CompactionRun.objects.get(mode="inline")
     assert (run.reason, run.status) == ("hard_limit", "succeeded")
     assert answer.context.run_id == str(run.pk)
-    assert situation_of(conversation.session).waiting == 1
+    assert snapshot_of(conversation.session).waiting == 1
 
 
 def test_below_the_hard_limit_no_request_waits(conversation, model_server):
@@ -211,8 +211,8 @@ def test_a_turn_on_a_long_old_session_works_it_off_until_nothing_falls_out(
     ]
     store(conversation.session, [user(f"MK-{n:04d} old words") for n in range(400)])
     say(conversation.session, "still there?")
-    situation = situation_of(conversation.session)
-    assert not situation.hides_messages
+    snapshot = snapshot_of(conversation.session)
+    assert not snapshot.hides_messages
     done = CompactionRun.objects.filter(mode="inline")
     assert {run.status for run in done} == {"succeeded"}
     assert [len(conversation.read_by(one)) for one in conversation.summaries()][:5] == [60] * 5
@@ -465,13 +465,13 @@ def test_a_second_compactor_finds_the_lease_whatever_session_object_it_holds(
 
     def meanwhile(self, request):
         if not others:
-            situation = situation_of(stale)
+            snapshot = snapshot_of(stale)
             run = lifecycle.request_run(
                 session=stale,
                 branch=stale.branch,
                 trigger="proactive",
                 reason="message_window",
-                profile=situation.profile_row,
+                profile=snapshot.profile_row,
                 background=True,
             )
             others.append(run)
@@ -559,7 +559,7 @@ def test_a_pinned_message_is_sent_although_its_batch_was_summarised(conversation
 
 def test_the_context_tells_the_rules_and_how_far_they_are(conversation):
     conversation.go_on(45)
-    rules = {rule["reason"]: rule for rule in context_backend.describe(conversation.session)[
+    rules = {rule["reason"]: rule for rule in context_backend.preview(conversation.session).facts[
         "branch"]["triggers"]}  # fmt: skip
     assert (rules["message_window"]["now"], rules["message_window"]["left"]) == (5, 7)
     assert (rules["hard_limit"]["now"], rules["hard_limit"]["left"]) == (5, 25)

@@ -16,10 +16,10 @@ from compaction.branches.leases import Lease
 from compaction.errors import OutOfTimeError
 from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.profiles import assign_profile, save_profile
+from compaction.profiles import save_profile
 from compaction.runs import lifecycle
 from compaction.runs import sweep as sweeping
-from compaction.runs.scheduling import check_branch
+from compaction.runs.scheduling import assign_profile, check_branch
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import execute_run
 from compaction.summaries.restore import restore_summary

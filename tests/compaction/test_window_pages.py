@@ -14,7 +14,7 @@ from chatapp import transcript
 from chatapp.models import POSITION_STEP, Message, Session
 from chatapp.transcript.writing import Draft
 from compaction.admin.profile.values import inherited_values, label_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
 from compaction.profiles import save_profile
 from tests.compaction.session_page import ATTACK, page_of, plain
@@ -191,7 +191,7 @@ def held(session: Session, **worker) -> WorkerHeartbeat:
     """Have a worker hold the branch."""
     owner = uuid.uuid4()
     run = CompactionRun.objects.create(
-        session=session, branch=session.branch, profile=situation_of(session).profile_row,
+        session=session, branch=session.branch, profile=snapshot_of(session).profile_row,
         status="running", worker=owner, trigger="proactive", reason="message_window",
         mode="background",
     )  # fmt: skip
@@ -274,7 +274,7 @@ def test_what_the_context_size_hides_is_drawn_as_not_sent(session, admin_client)
 
 
 def test_the_cooldown_is_called_maximum_age_beside_its_name(session, admin_client):
-    row = situation_of(session).profile_row
+    row = snapshot_of(session).profile_row
     page = admin_client.get(
         reverse("admin:compaction_compactionprofile_change", args=[row.pk])
     ).text

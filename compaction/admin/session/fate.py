@@ -77,7 +77,7 @@ def _of_placeholder(standing: Standing, row: Message, summary: SessionSummary | 
         active = summary.status == SessionSummary.Status.ACTIVE
         status = "" if active else f" ({summary.get_status_display().lower()})"
         words = format_html("Placeholder of {}{}", summary_link(summary), status)
-    elif row.pk in {old.pk for old in standing.situation.old_placeholders}:
+    elif row.pk in {old.pk for old in standing.snapshot.old_placeholders}:
         words = "Imported placeholder: its text is sent as a summary"
     else:
         words = "Placeholder without a summary row: not sent"
@@ -90,7 +90,7 @@ def _of_message(standing: Standing, row: Message, summary: SessionSummary | None
     if row.position > standing.cursor:
         if row.position >= standing.sent_from:
             return PINNED if row.pinned else KEPT
-        if row.pinned and standing.situation.profile.context_size:
+        if row.pinned and standing.snapshot.profile.context_size:
             return PINNED
         return Fate(sign="○", name="left-out", words=f"Not sent ({standing.limit_words})")
     by = _covering_link(summary) if summary else "an imported placeholder, without a summary row"

@@ -24,13 +24,14 @@ from compaction.admin.summary.forms import (
     may_restore,
     taken_back,
 )
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.engine.parameters import Profile
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.profiles import assign_profile, find_profile
+from compaction.profiles import find_profile
 from compaction.runs.lifecycle import request_run
 from compaction.runs.resummarize import resummarize
+from compaction.runs.scheduling import assign_profile
 from compaction.selectors import summaries_of
 from compaction.summaries.restore import restore_summary
 
@@ -84,13 +85,13 @@ def compact(
     keep_last_n: int | None = None,
 ) -> SafeString:
     """Queue a run by hand and say so; raises one of acting.REFUSALS."""
-    situation = situation_of(session)
+    snapshot = snapshot_of(session)
     run = request_run(
         session=session,
-        branch=situation.branch,
+        branch=snapshot.branch,
         trigger=CompactionRun.Trigger.MANUAL,
         reason="manual",
-        profile=situation.profile_row,
+        profile=snapshot.profile_row,
         background=True,
         instructions=instructions,
         keep_last_n=keep_last_n,
@@ -119,7 +120,7 @@ def redo(
 
     Raises one of acting.REFUSALS, also where there is no summary.
     """
-    sent = situation_of(session).summaries
+    sent = snapshot_of(session).summaries
     if not sent:
         raise CompactionError("It has no active summary yet; compact it first.")
     run = resummarize(

@@ -46,8 +46,8 @@ class Reading:
 
 def reading_of(standing: Standing) -> Reading:
     """Return the parts in the order of the drawing; the free room stands before the reserve."""
-    situation = standing.situation
-    window, reserve = situation.model.context_window, situation.reserve
+    snapshot = standing.snapshot
+    window, reserve = snapshot.model.context_window, snapshot.reserve
     used = sum(standing.parts.values())
     free = max(0, window - reserve - used)
     return Reading(

@@ -30,7 +30,7 @@ from compaction.admin.session.state_panel import state_panel
 from compaction.admin.session.strip import strip_panel
 from compaction.admin.tables import run_table, summary_table
 from compaction.admin.timeline.sources import TIMELINE_SOURCES
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.engine.rendering import as_sent_text
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 
@@ -88,8 +88,8 @@ class CompactedSessionAdmin(SessionAdmin):
     def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
         """Return meter, state, strip, timeline, messages; a sentence where that cannot be told."""
         try:
-            standing = Standing(situation=situation_for(request, obj))
-            panels = [meter_panel(standing), state_panel(standing.situation), strip_panel(standing)]
+            standing = Standing(snapshot=situation_for(request, obj))
+            panels = [meter_panel(standing), state_panel(standing.snapshot), strip_panel(standing)]
         except REFUSALS as refusal:
             sentence = format_html('<p class="panel-more">{}</p>', refusal)
             return [Panel(title="Compaction", body=sentence), *super().panels_for(request, obj)]
@@ -122,14 +122,14 @@ class CompactedSessionAdmin(SessionAdmin):
 
     def origins_of(self, session: Session, context: Context) -> Mapping[int, SafeString | str]:
         """Add which messages are summaries; one message may hold several, and the prompt."""
-        situation = situation_of(session)
-        texts = [as_sent_text(text) for text in situation.summary_texts]
-        if situation.summaries:
-            links = [summary_link(row) for row in situation.summaries]
+        snapshot = snapshot_of(session)
+        texts = [as_sent_text(text) for text in snapshot.summary_texts]
+        if snapshot.summaries:
+            links = [summary_link(row) for row in snapshot.summaries]
         else:
             links = [
                 cells.link(f"imported placeholder {row.place}", place_url(session.pk, row.position))
-                for row in situation.old_placeholders
+                for row in snapshot.old_placeholders
             ]
         found = dict(super().origins_of(session, context))
         for index, message in enumerate(context.messages):

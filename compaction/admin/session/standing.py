@@ -13,11 +13,17 @@ from django.db.models import BooleanField, Case, Q, QuerySet, When
 from django.http import HttpRequest
 
 from chatapp.admin import cells
-from chatapp.admin.path_page import rows_before, rows_from
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import Segment, segments
-from compaction.branches.snapshot import Situation, situation_of
+from chatapp.selectors import (
+    Segment,
+    pinned_messages,
+    placeholders,
+    rows_before,
+    rows_from,
+    segments,
+)
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.models import SessionSummary
 from compaction.selectors import newest_summaries
 
@@ -42,12 +48,12 @@ _OF_SUMMARY = (
 class Standing:
     """One branch at one moment; what is not asked for is not read."""
 
-    situation: Situation
+    snapshot: BranchSnapshot
 
     @property
     def session(self) -> Session:
         """The session."""
-        return self.situation.session
+        return self.snapshot.session
 
     @cached_property
     def page(self) -> str:
@@ -57,17 +63,17 @@ class Standing:
     @property
     def branch(self) -> Branch:
         """The branch, with sums read together with the state."""
-        return self.situation.branch
+        return self.snapshot.branch
 
     @property
     def cursor(self) -> int:
         """The position up to which it is summarised."""
-        return self.situation.state.cursor
+        return self.snapshot.state.cursor
 
     @cached_property
     def stretches(self) -> list[Segment]:
-        """The path: the branch's own stretch, then those of its ancestors."""
-        return segments(self.branch)
+        """The path: the branch's own stretch, then those of its nearest ancestors."""
+        return segments(self.branch, most=MARKS_DRAWN)
 
     @property
     def _rows(self) -> QuerySet[Message]:
@@ -76,14 +82,12 @@ class Standing:
     @cached_property
     def pinned(self) -> list[Message]:
         """The newest pinned messages in order, one more than is drawn."""
-        rows = self._rows.filter(pinned=True)
-        return rows_before(self.stretches, rows, most=MARKS_DRAWN + 1)
+        return _newest(pinned_messages(self.branch))
 
     @cached_property
     def placeholders(self) -> list[Message]:
         """The newest placeholders in order, one more than is drawn."""
-        rows = Message.objects.filter(kind=Message.Kind.PLACEHOLDER).only(*_LEAN)
-        return rows_before(self.stretches, rows, most=MARKS_DRAWN + 1)
+        return _newest(placeholders(self.branch))
 
     @cached_property
     def summaries(self) -> list[SessionSummary]:
@@ -98,27 +102,27 @@ class Standing:
     def sent_from(self) -> int:
         """The first position behind the cursor that is sent; later where the profile limits that.
 
-        The same rule as Situation.kept, worked out from places alone.
+        The same rule as BranchSnapshot.kept, worked out from places alone.
         """
-        behind, limit = self.cursor + 1, self.situation.profile.sent_limit
-        state = self.situation.state
+        behind, limit = self.cursor + 1, self.snapshot.profile.sent_limit
+        state = self.snapshot.state
         if not limit or self.branch.message_count - state.covered_messages <= limit:
             return behind
         rows = self._rows.exclude(_RULE)
-        newest = rows_before(self.stretches, rows, start=behind, most=limit + 1)
+        newest = rows_before(self.branch, rows, start=behind, most=limit + 1)
         if len(newest) <= limit:
             return behind
         for row in newest[1:]:
             if row.role == Message.Role.USER:
                 return row.position
         questions = rows.filter(role=Message.Role.USER)
-        last = rows_before(self.stretches, questions, start=behind, most=1)
+        last = rows_before(self.branch, questions, start=behind, most=1)
         return last[0].position if last else behind
 
     @property
     def limit_words(self) -> str:
         """What limits how many messages are sent; the smaller where two do."""
-        profile = self.situation.profile
+        profile = self.snapshot.profile
         by_history = profile.history_limit == profile.sent_limit
         return "history limit" if by_history else "context size"
 
@@ -132,16 +136,16 @@ class Standing:
             return None
         ends = Case(When(_FINAL_ANSWER, then=True), default=False, output_field=BooleanField())
         told = self._rows.annotate(ends_turn=ends)
-        covered: list[Any] = rows_before(self.stretches, told, end=self.cursor + 1, most=1)
+        covered: list[Any] = rows_before(self.branch, told, end=self.cursor + 1, most=1)
         if not covered or covered[0].ends_turn:
             return None
         asked = self._rows.filter(role=Message.Role.USER)
-        found = rows_before(self.stretches, asked, end=self.cursor + 1, most=1)
+        found = rows_before(self.branch, asked, end=self.cursor + 1, most=1)
         return found[0] if found else None
 
     def _answers_earlier(self) -> bool:
         telling = self._rows.filter(Q(role=Message.Role.USER) | _FINAL_ANSWER)
-        first = rows_from(self.stretches, telling, start=self.sent_from, most=1)
+        first = rows_from(self.branch, telling, start=self.sent_from, most=1)
         return bool(first) and first[0].role == Message.Role.ASSISTANT
 
     # --- sums -------------------------------------------------------------------------------------
@@ -164,10 +168,10 @@ class Standing:
         """Tokens of messages that no summary covers and that are not sent either."""
         if self.sent_from == self.cursor + 1:
             return 0
-        last = rows_before(self.stretches, self._rows, end=self.sent_from, most=1)
+        last = rows_before(self.branch, self._rows, end=self.sent_from, most=1)
         through = last[0].tokens_through if last else 0
         rules = sum(row.tokens for row in self._open_rules if row.position < self.sent_from)
-        return through - self.situation.state.covered_tokens - rules
+        return through - self.snapshot.state.covered_tokens - rules
 
     @property
     def _open_rules(self) -> list[Message]:
@@ -177,28 +181,33 @@ class Standing:
     def kept_tokens(self) -> int:
         """Tokens of the messages behind the cursor that are sent."""
         rules = sum(row.tokens for row in self._open_rules)
-        return max(0, self.situation.facts.tokens - rules - self.left_out_tokens)
+        return max(0, self.snapshot.facts.tokens - rules - self.left_out_tokens)
 
     @cached_property
     def parts(self) -> dict[str, int]:
         """Tokens of the next request by part; what is empty is there with 0."""
-        situation, model = self.situation, self.situation.model
+        snapshot, model = self.snapshot, self.snapshot.model
         return {
             "system": text_tokens(model, self.session.system_prompt) + self.rule_tokens,
             "tools": tools_tokens(model, self.session.tools),
-            "summaries": situation.sent_summary_tokens,
+            "summaries": snapshot.sent_summary_tokens,
             "again": self.again_tokens,
             "kept": self.kept_tokens,
         }
 
 
-def situation_for(request: HttpRequest, session: Session) -> Situation:
+def _newest(rows: QuerySet[Message]) -> list[Message]:
+    """Return the newest of the rows in order, one more than is drawn."""
+    return list(rows.only(*_LEAN).order_by("-position")[: MARKS_DRAWN + 1])[::-1]
+
+
+def situation_for(request: HttpRequest, session: Session) -> BranchSnapshot:
     """Return where the active branch stands, read once a request: panels and forms ask for it.
 
     Raises one of acting.REFUSALS.
     """
-    found: dict[Any, Situation] = getattr(request, "_situations", {})
+    found: dict[Any, BranchSnapshot] = getattr(request, "_situations", {})
     if session.pk not in found:
-        found[session.pk] = situation_of(session)
+        found[session.pk] = snapshot_of(session)
         request._situations = found  # type: ignore[attr-defined]
     return found[session.pk]

@@ -19,49 +19,49 @@ from compaction import vocabulary
 from compaction.admin.session.backlog import Line, backlog_lines
 from compaction.admin.session.holder import holder_words
 from compaction.admin.session.trigger_rows import trigger_rows
-from compaction.branches.snapshot import Situation
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.models import SessionSummary
 from compaction.runs.status import branch_facts
 
 
-def state_panel(situation: Situation, title: str = "Compaction of the active branch") -> Panel:
+def state_panel(snapshot: BranchSnapshot, title: str = "Compaction of the active branch") -> Panel:
     """Return the panel of a branch's state."""
-    facts = branch_facts(situation)
+    facts = branch_facts(snapshot)
     body = render_to_string(
         "admin/compaction/state.html",
         {
-            "lines": _lines(situation, facts),
-            "triggers": trigger_rows(situation, facts["triggers"]),
-            "is_enabled": situation.profile.enabled,
+            "lines": _lines(snapshot, facts),
+            "triggers": trigger_rows(snapshot, facts["triggers"]),
+            "is_enabled": snapshot.profile.enabled,
         },
     )
     return Panel(title=title, body=body)
 
 
-def _lines(situation: Situation, facts: dict[str, Any]) -> list[Line]:
-    state = situation.state
+def _lines(snapshot: BranchSnapshot, facts: dict[str, Any]) -> list[Line]:
+    state = snapshot.state
     lines: list[Line] = [
-        ("Summarised", _covered(situation)),
-        ("Last message summarised (last_consolidated)", _last(situation)),
+        ("Summarised", _covered(snapshot)),
+        ("Last message summarised (last_consolidated)", _last(snapshot)),
         ("Last compaction (last_consolidated_at)", when(state.last_consolidated_at)),
-        *backlog_lines(situation),
-        ("Profile", profile_words(situation)),
-        ("Now (is_consolidating)", activity(situation)),
+        *backlog_lines(snapshot),
+        ("Profile", profile_words(snapshot)),
+        ("Now (is_consolidating)", activity(snapshot)),
         (
             "Asked again (pending_consolidation)",
             "yes: it is looked at again" if facts["pending"] else "no",
         ),
-        ("Due", _due_words(situation, facts["due"])),
+        ("Due", _due_words(snapshot, facts["due"])),
     ]
     if facts["draft"] is not None:
         lines.append(("Draft", _draft_words(facts["draft"])))
     if state.look_again_at is not None:
-        lines.append(("Looked at again", look_again_words(situation)))
+        lines.append(("Looked at again", look_again_words(snapshot)))
     return lines
 
 
-def _covered(situation: Situation) -> str:
-    state = situation.state
+def _covered(snapshot: BranchSnapshot) -> str:
+    state = snapshot.state
     if not state.cursor:
         return "Nothing yet."
     return (
@@ -70,13 +70,13 @@ def _covered(situation: Situation) -> str:
     )
 
 
-def _last(situation: Situation) -> SafeString | str:
+def _last(snapshot: BranchSnapshot) -> SafeString | str:
     """Return document 001's `last_consolidated`: index and sequence id, where it can be seen."""
-    state, session = situation.state, situation.session
+    state, session = snapshot.state, snapshot.session
     if not state.cursor:
         return "—"
     told = f"index {state.covered_messages:,}, sequence id {state.cursor / POSITION_STEP:.6f}"
-    if session.active_branch_id != situation.branch.pk:
+    if session.active_branch_id != snapshot.branch.pk:
         return told
     return cells.link(told, place_url(session.pk, state.cursor))
 
@@ -86,9 +86,9 @@ def _draft_words(draft: Any) -> SafeString:
     return format_html("{} is ready and counts when a rule asks for it.", link)
 
 
-def look_again_words(situation: Situation) -> str:
+def look_again_words(snapshot: BranchSnapshot) -> str:
     """Return when time alone may make a compaction due."""
-    moment = situation.state.look_again_at
+    moment = snapshot.state.look_again_at
     if moment is None:
         return "—"
     if moment <= timezone.now():
@@ -96,30 +96,30 @@ def look_again_words(situation: Situation) -> str:
     return f"At {when(moment)}, also if nothing is said."
 
 
-def profile_words(situation: Situation) -> SafeString:
+def profile_words(snapshot: BranchSnapshot) -> SafeString:
     """Return a link to the profile in force, and whether the session has one of its own."""
-    own = "the session's own" if situation.state.profile else "the default"
-    return format_html("{} ({})", cells.row_link(situation.profile_row), own)
+    own = "the session's own" if snapshot.state.profile else "the default"
+    return format_html("{} ({})", cells.row_link(snapshot.profile_row), own)
 
 
-def _due_words(situation: Situation, due: str | None) -> SafeString | str:
+def _due_words(snapshot: BranchSnapshot, due: str | None) -> SafeString | str:
     if due:
         return cells.badge(vocabulary.reason_words(due), "busy")
-    if not situation.profile.enabled:
+    if not snapshot.profile.enabled:
         return "Never: the profile is switched off."
     return "No trigger is due."
 
 
-def activity(situation: Situation) -> SafeString | str:
+def activity(snapshot: BranchSnapshot) -> SafeString | str:
     """Return who works on the branch, what waits, and what failed."""
-    state = situation.state
+    state = snapshot.state
     sentences: list[SafeString | str] = []
     if state.is_consolidating:
         sentences.append(holder_words(state))
     if state.failures:
         times = "run" if state.failures == 1 else f"{state.failures} runs"
         sentences.append(f"The last {times} failed.")
-    if situation.backs_off:
+    if snapshot.backs_off:
         sentences.append(f"Automatic runs wait until {when(state.backoff_until)}.")
     said = format_html_join(" ", "{}", ((sentence,) for sentence in sentences))
     return said or "Nobody works on it."

@@ -48,7 +48,7 @@ def stretches_of(standing: Standing) -> list[Stretch]:
     if older:
         found.append(_older(standing, rows[0]))
         begin = rows[0].covers_from
-    sent = {row.pk for row in standing.situation.summaries}
+    sent = {row.pk for row in standing.snapshot.summaries}
     for number, row in enumerate(rows):
         if _steps(begin, row.covers_from - 1) >= 1:
             found.append(_without_summary(standing, begin, row.covers_from - 1))
