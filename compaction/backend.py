@@ -54,7 +54,7 @@ class CompactionBackend(BaseContextBackend):
         refused: Context,
         emit: Emit = silent,
     ) -> Recovery:
-        """Answer an overflow with the next rung of the ladder."""
+        """Answer an overflow with the next step of the recovery."""
         return recover_overflow(session, error, previous, refused=refused, emit=emit)
 
     def to_store(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -55,21 +55,21 @@ OUTCOME_MEANINGS = {
     "error": "no usable answer",
     "forced": "made here without a model call, with parts left out",
 }
-# The rungs of a ladder: what was tried.
-MOVES = {
+# The steps of a recovery: what was tried.
+RECOVERY_ACTIONS = {
     "compact": "Compaction",
     "truncate": "Tool results cut",
     "halve": "Fewer messages sent",
     "give_up": "Gave up",
 }
-MOVE_MEANINGS = {
+RECOVERY_ACTION_MEANINGS = {
     "compact": "What was said so far is sent as a summary; nothing stored is lost.",
     "truncate": "The conversation goes on in a new branch with shortened tool results; the old "
     "branch is stored as it was.",
     "halve": "Only the newest messages were sent, in this turn alone; nothing stored changed.",
     "give_up": "Nothing was left to try: the user was told what to do.",
 }
-RUNG_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
+RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = "interrupted"
 # The kind of a step that joins two texts.
 MERGE = "merge"

@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
-from compaction.models import CompactionRun, CompactionStep, RecoveryRung, SessionSummary
+from compaction.models import CompactionRun, CompactionStep, RecoveryStep, SessionSummary
 
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
@@ -79,17 +79,23 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
         return str(found.pk) if found else None
 
 
-class RungSerializer(serializers.ModelSerializer[RecoveryRung]):
-    """One rung of a turn's ladder; the rungs of one turn share `recovery`."""
+class RecoveryStepSerializer(serializers.ModelSerializer[RecoveryStep]):
+    """One step of a turn's recovery; the steps of one turn share `recovery`.
+
+    `move` is the older name of `action`, for one version.
+    """
+
+    move = serializers.CharField(source="action", read_only=True)
 
     class Meta:
-        model = RecoveryRung
+        model = RecoveryStep
         fields = [
             "recovery",
             "order",
             "branch",
             "run",
             "replay",
+            "action",
             "move",
             "outcome",
             "text",

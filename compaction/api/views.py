@@ -25,7 +25,7 @@ from compaction.models import (
     CompactionProfile,
     CompactionRun,
     CompactionStep,
-    RecoveryRung,
+    RecoveryStep,
     SessionSummary,
 )
 from compaction.profiles import find_profile
@@ -171,18 +171,31 @@ class RunCancel(APIView):
         return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)
 
 
-class RungList(SessionView):
+class RecoveryList(SessionView):
     """What a session's turns tried after refusals, newest first."""
 
     pagination_class = NewestFirstPagination
 
-    @extend_schema(responses=shapes.RungSerializer(many=True))
+    @extend_schema(responses=shapes.RecoveryStepSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
-        """Return a page of rungs."""
-        rows = RecoveryRung.objects.filter(session=self.get_session())
+        """Return a page of steps."""
+        rows = RecoveryStep.objects.filter(session=self.get_session())
         pages = NewestFirstPagination()
         page = pages.paginate_queryset(rows, request, view=self) or []
-        return pages.get_paginated_response(shapes.RungSerializer(page, many=True).data)
+        return pages.get_paginated_response(shapes.RecoveryStepSerializer(page, many=True).data)
+
+
+@extend_schema(deprecated=True)
+class RungList(RecoveryList):
+    """The same under its older name, for one version: use `recoveries/`."""
+
+    def finalize_response(
+        self, request: Request, response: Response, *args: Any, **kwargs: Any
+    ) -> Response:
+        """Say in the answer that the name is going away."""
+        response["Deprecation"] = "true"
+        response["Link"] = f'<{request.path.replace("/rungs/", "/recoveries/")}>; rel="successor-version"'
+        return super().finalize_response(request, response, *args, **kwargs)
 
 
 class SummaryList(SessionView):

@@ -1,6 +1,6 @@
-"""Climbing the ladder of a refused request: engine/recovery.py says what, here it is done.
+"""Climbing the recovery of a refused request: engine/recovery.py says what, here it is done.
 
-Every rung is told to the client, stored as a row, and sends less than the request that was refused.
+Every step is told to the client, stored as a row, and sends less than the request that was refused.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.recovery import (
-    Footing,
-    Ladder,
-    LadderRules,
-    Move,
+    RecoveryAction,
+    RecoveryInput,
+    RecoveryLimits,
+    RecoveryPolicy,
     speaks_of_failed_compaction,
 )
 from compaction.errors import CompactionError
-from compaction.models import CompactionRun, RecoveryRung
+from compaction.models import CompactionRun, RecoveryStep
 from compaction.recovery.refusals import is_hopeless, sentence_for, window_of
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
 from compaction.summaries.replays import cut_tool_results, is_oversized_now
 
 POLL_SECONDS = 0.5
-Outcome = RecoveryRung.Outcome
+Outcome = RecoveryStep.Outcome
 _REASONS = {
-    Move.COMPACT: Reason.OVERFLOW,
-    Move.TRUNCATE: "tool_result_truncation",
-    Move.HALVE: "halve_history",
+    RecoveryAction.COMPACT: Reason.OVERFLOW,
+    RecoveryAction.TRUNCATE: "tool_result_truncation",
+    RecoveryAction.HALVE: "halve_history",
 }
 
 
@@ -49,16 +49,16 @@ _REASONS = {
 class _Memory:
     """How far the turn has climbed; it goes out and in through Recovery.memory."""
 
-    ladder: Ladder
+    ladder: RecoveryPolicy
     recovery: uuid.UUID = field(default_factory=uuid.uuid4)
-    rungs: int = 0
+    recovery_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """What one move came to: the context to try, if it helped, and what its row says."""
 
-    ladder: Ladder
+    ladder: RecoveryPolicy
     context: Context | None = None
     text: str = ""
     failed: bool = False
@@ -70,7 +70,7 @@ class _Step:
 
     @property
     def outcome(self) -> str:
-        """What the rung's row says of it."""
+        """What the step's row says of it."""
         if self.context is not None:
             return Outcome.SMALLER.value
         return (Outcome.FAILED if self.failed else Outcome.NO_HELP).value
@@ -92,18 +92,18 @@ def recover_overflow(
         return Recovery(error=sentence_for(error, snapshot, refused, tried=why))
     memory = previous.memory if previous is not None else None
     if memory is None:
-        rules = LadderRules(
+        rules = RecoveryLimits(
             max_compactions=profile.max_overflow_compaction_attempts,
             truncate=profile.truncate_tool_results,
             halve=profile.halve_history,
         )
-        memory = _Memory(ladder=Ladder(rules=rules))
+        memory = _Memory(ladder=RecoveryPolicy(rules=rules))
     return _Climb(session=session, error=error, refused=refused, emit=emit, memory=memory).climb()
 
 
 @dataclass(kw_only=True)
 class _Climb:
-    """One overflow: rung after rung until a smaller request is found or none is left."""
+    """One overflow: step after step until a smaller request is found or none is left."""
 
     session: Session
     error: ModelError
@@ -115,19 +115,19 @@ class _Climb:
         """Return the next context to try, or the sentence of the end."""
         while True:
             snapshot = snapshot_of(self.session)
-            move = self.memory.ladder.next(self._footing(snapshot))
-            if move is Move.GIVE_UP or is_hopeless(self.error, snapshot, self.refused):
+            action = self.memory.ladder.next(self._recovery_input(snapshot))
+            if action is RecoveryAction.GIVE_UP or is_hopeless(self.error, snapshot, self.refused):
                 return self._give_up(snapshot)
-            self.emit("compaction", {"phase": "started", "reason": _REASONS[move]})
-            step = self._do(move, snapshot)
-            self._record(move, step, snapshot.branch)
+            self.emit("compaction", {"phase": "started", "reason": _REASONS[action]})
+            step = self._do(action, snapshot)
+            self._record(action, step, snapshot.branch)
             self.memory = replace(self.memory, ladder=step.ladder)
             if step.context is not None:
                 return Recovery(context=step.context, memory=self.memory)
 
-    def _footing(self, snapshot: BranchSnapshot) -> Footing:
+    def _recovery_input(self, snapshot: BranchSnapshot) -> RecoveryInput:
         rows = [row for row in snapshot.rows if not row.is_rule]
-        return Footing(
+        return RecoveryInput(
             # Shorter results are not fewer messages.
             oversized=self.error.kind is not ErrorKind.TOO_MANY_MESSAGES
             and is_oversized_now(snapshot, window_of(self.error)),
@@ -135,10 +135,12 @@ class _Climb:
             compaction_failed=speaks_of_failed_compaction(self.error.detail),
         )
 
-    def _do(self, move: Move, snapshot: BranchSnapshot) -> _Step:
-        if move is Move.COMPACT:
+    def _do(self, action: RecoveryAction, snapshot: BranchSnapshot) -> _Step:
+        if action is RecoveryAction.COMPACT:
             return self._compact(snapshot)
-        return self._truncate(snapshot) if move is Move.TRUNCATE else self._halve(snapshot)
+        return (
+            self._truncate(snapshot) if action is RecoveryAction.TRUNCATE else self._halve(snapshot)
+        )
 
     def _compact(self, snapshot: BranchSnapshot) -> _Step:
         """Compact everything but the question (document 002, 1.4)."""
@@ -189,9 +191,9 @@ class _Climb:
 
     def _halve(self, snapshot: BranchSnapshot) -> _Step:
         """Send fewer of the newest groups; nothing is stored."""
-        footing = self._footing(snapshot)
+        recovery_input = self._recovery_input(snapshot)
         ladder = self.memory.ladder
-        while (groups := ladder.halved(footing)) is not None:
+        while (groups := ladder.halved(recovery_input)) is not None:
             ladder = ladder.after_halving(groups)
             cut = Cut(groups=groups, results_together=True, window=window_of(self.error))
             context = context_of(snapshot, cut=cut)
@@ -214,14 +216,14 @@ class _Climb:
         most = self.error.allowed if self.error.kind is ErrorKind.TOO_MANY_MESSAGES else None
         return self._freed(context) > 0 and (not most or len(context.messages) <= most)
 
-    def _record(self, move: Move, step: _Step, branch: Branch) -> None:
+    def _record(self, action: RecoveryAction, step: _Step, branch: Branch) -> None:
         after = step.context or self.refused
-        RecoveryRung.objects.create(
+        RecoveryStep.objects.create(
             recovery=self.memory.recovery,
-            order=self.memory.rungs,
+            order=self.memory.recovery_steps,
             session=self.session,
             branch=branch,
-            move=move.value,
+            action=action.value,
             outcome=step.outcome,
             text=step.text,
             run=step.run,
@@ -236,16 +238,18 @@ class _Climb:
             results_cut=step.results_cut,
             characters_cut=step.characters_cut,
         )
-        self.memory = replace(self.memory, rungs=self.memory.rungs + 1)
-        self.emit("compaction", self._news(move, step))
+        self.memory = replace(self.memory, recovery_steps=self.memory.recovery_steps + 1)
+        self.emit("compaction", self._payload(action, step))
 
-    def _news(self, move: Move, step: _Step) -> dict[str, Any]:
-        """Return what the client hears of a rung when it is done."""
+    def _payload(self, action: RecoveryAction, step: _Step) -> dict[str, Any]:
+        """Return what the client hears of a step when it is done."""
         news: dict[str, Any] = {
             "phase": "finished",
-            "rung": move.value,
+            "action": action.value,
+            # The older name, for one version.
+            "rung": action.value,
             "outcome": step.outcome,
-            "reason": _REASONS.get(move, move.value),
+            "reason": _REASONS.get(action, action.value),
         }
         if step.run is not None:
             news |= run_summary(step.run)
@@ -260,22 +264,32 @@ class _Climb:
         tried = self._tried()
         sentence = sentence_for(self.error, snapshot, self.refused, tried=tried)
         step = _Step(ladder=self.memory.ladder, text=sentence)
-        self._record(Move.GIVE_UP, step, snapshot.branch)
+        self._record(RecoveryAction.GIVE_UP, step, snapshot.branch)
         return Recovery(error=sentence, memory=self.memory)
 
     def _tried(self) -> str:
         """Return in words what was tried in this turn."""
-        rungs = RecoveryRung.objects.filter(recovery=self.memory.recovery).order_by("order")
-        helped = [rung.move for rung in rungs if rung.outcome == Outcome.SMALLER]
+        recovery_steps = RecoveryStep.objects.filter(recovery=self.memory.recovery).order_by(
+            "order"
+        )
+        helped = [
+            recovery_step.action
+            for recovery_step in recovery_steps
+            if recovery_step.outcome == Outcome.SMALLER
+        ]
         words = []
-        if compactions := helped.count(Move.COMPACT.value):
+        if compactions := helped.count(RecoveryAction.COMPACT.value):
             words.append("a compaction" if compactions == 1 else f"{compactions} compactions")
-        if Move.TRUNCATE.value in helped:
+        if RecoveryAction.TRUNCATE.value in helped:
             words.append("cutting its tool results")
-        if Move.HALVE.value in helped:
+        if RecoveryAction.HALVE.value in helped:
             words.append("sending only the newest messages")
         said = [f"It was still too large after {', '.join(words)}."] if words else []
-        failed = [rung.text for rung in rungs if rung.text and rung.outcome != Outcome.SMALLER]
+        failed = [
+            recovery_step.text
+            for recovery_step in recovery_steps
+            if recovery_step.text and recovery_step.outcome != Outcome.SMALLER
+        ]
         return " ".join([*said, *failed[-1:]])
 
 

@@ -42,7 +42,7 @@ def sentence_for(
 
 
 def is_hopeless(error: ModelError, snapshot: BranchSnapshot, refused: Context) -> bool:
-    """Whether the question alone is larger than the limit, so that no rung could help."""
+    """Whether the question alone is larger than the limit, so that no step could help."""
     allowed = window_of(error) or snapshot.model.context_window
     question = question_in(snapshot.rows)
     return question is not None and _least_tokens(question, snapshot, refused) > allowed > 0

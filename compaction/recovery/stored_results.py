@@ -1,4 +1,4 @@
-"""Tool results that are cut outside the ladder: before they are stored, and for one request."""
+"""Tool results that are cut outside the recovery: before they are stored, and for one request."""
 
 from __future__ import annotations
 

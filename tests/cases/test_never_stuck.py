@@ -11,7 +11,7 @@ from chatapp.models import Branch, Incident, Message
 from chatapp.transcript import append
 from chatapp.transcript.writing import Draft
 from chatapp.turns.service import TurnFailedError
-from compaction.models import CompactionRun, RecoveryRung, SessionSummary
+from compaction.models import CompactionRun, RecoveryStep, SessionSummary
 from tests.cases.support import (
     add,
     ask,
@@ -172,7 +172,10 @@ def test_b21_several_medium_results_are_cut_once_in_a_replayed_branch(cases, pla
         kept = text[: text.index("[")].rstrip("\n")
         assert kept.endswith("line of mail text")
     assert Branch.objects.filter(session=session, kind="replay").count() == 1
-    assert [rung.move for rung in RecoveryRung.objects.order_by("order")] == ["compact", "truncate"]
+    assert [recovery_step.action for recovery_step in RecoveryStep.objects.order_by("order")] == [
+        "compact",
+        "truncate",
+    ]
     assert len(server.of("chat")) == 2
 
 

@@ -1,4 +1,4 @@
-"""The ladder in real turns: what is sent, stored and told, rung after rung (document 004)."""
+"""The recovery in real turns: what is sent, stored and told, step after step (document 004)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.models import (
     CompactionRun,
     CompactionState,
-    RecoveryRung,
+    RecoveryStep,
     SessionSummary,
 )
 from compaction.runs.worker import compact_branch
@@ -54,7 +54,9 @@ def say(session: Session, *wires: dict, **turn):
 
 
 def climbed() -> list[tuple[str, str]]:
-    return list(RecoveryRung.objects.order_by("created_at", "order").values_list("move", "outcome"))
+    return list(
+        RecoveryStep.objects.order_by("created_at", "order").values_list("action", "outcome")
+    )
 
 
 def sent(server) -> list[list[dict]]:
@@ -76,10 +78,10 @@ def test_a_compaction_that_frees_tokens_is_the_first_rung(owner, server, queued)
     session = SessionFactory(owner=owner, wires=talk(6))
     assert say(session, user("hello")).answer.content == "short"
     assert climbed() == [("compact", "smaller")]
-    rung = RecoveryRung.objects.get()
-    assert rung.run == CompactionRun.objects.get()
-    assert rung.tokens_after < rung.tokens_before
-    assert (rung.error_kind, rung.error) == ("context_overflow", "too large")
+    recovery_step = RecoveryStep.objects.get()
+    assert recovery_step.run == CompactionRun.objects.get()
+    assert recovery_step.tokens_after < recovery_step.tokens_before
+    assert (recovery_step.error_kind, recovery_step.error) == ("context_overflow", "too large")
 
 
 def test_oversized_results_are_cut_where_nothing_can_be_compacted(owner, server, queued):
@@ -88,10 +90,10 @@ def test_oversized_results_are_cut_where_nothing_can_be_compacted(owner, server,
     session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 900)])
     assert say(session).answer.content == "short"
     assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
-    rung = RecoveryRung.objects.get(move="truncate")
-    assert rung.results_cut >= 1
-    assert rung.characters_cut > 0
-    assert rung.replay == Branch.objects.get(kind="replay")
+    recovery_step = RecoveryStep.objects.get(action="truncate")
+    assert recovery_step.results_cut >= 1
+    assert recovery_step.characters_cut > 0
+    assert recovery_step.replay == Branch.objects.get(kind="replay")
     assert not server.summarising()
 
 
@@ -132,8 +134,8 @@ def test_fewer_groups_are_sent_when_summaries_fail(owner, server, queued):
     session = SessionFactory(owner=owner, wires=talk(12))
     assert say(session, user("THE QUESTION")).answer.content == "short"
     assert climbed()[0] == ("compact", "failed")
-    assert {move for move, _ in climbed()[1:]} == {"halve"}
-    groups = RecoveryRung.objects.filter(move="halve").order_by("order")
+    assert {action for action, _ in climbed()[1:]} == {"halve"}
+    groups = RecoveryStep.objects.filter(action="halve").order_by("order")
     assert list(groups.values_list("groups", flat=True)) == [20, 10, 5, 2]
     assert [len(messages) for messages in sent(server)] == [25, 20, 10, 5, 2]
 
@@ -179,8 +181,8 @@ def test_the_whole_turn_is_bounded(owner, server, queued):
         say(session)
     assert len(server.of("chat")) <= 10
     assert Incident.objects.get(kind="error").code == "context_overflow"
-    assert RecoveryRung.objects.order_by("order").last().move == "give_up"
-    assert RecoveryRung.objects.values("recovery").distinct().count() == 1
+    assert RecoveryStep.objects.order_by("order").last().action == "give_up"
+    assert RecoveryStep.objects.values("recovery").distinct().count() == 1
 
 
 def test_a_question_that_alone_is_too_large_costs_no_compaction(owner, server, queued):
@@ -310,16 +312,16 @@ def test_each_rung_is_told_to_the_client(owner, server, queued):
     told: list[tuple[str, dict]] = []
     session = SessionFactory(owner=owner, wires=[user("read"), *results(3, 900)])
     say(session, stream=True, emit=lambda *news: told.append(news))
-    rungs = [payload for name, payload in told if name == "compaction"]
-    assert [(r["phase"], r["reason"]) for r in rungs] == [
+    recovery_steps = [payload for name, payload in told if name == "compaction"]
+    assert [(r["phase"], r["reason"]) for r in recovery_steps] == [
         ("started", "overflow_retry"),
         ("finished", "overflow_retry"),
         ("started", "tool_result_truncation"),
         ("finished", "tool_result_truncation"),
     ]
-    assert rungs[1]["outcome"] == "no_help"
-    assert rungs[3]["results_cut"] >= 1
-    assert rungs[3]["branch"] == str(Branch.objects.get(kind="replay").pk)
+    assert recovery_steps[1]["outcome"] == "no_help"
+    assert recovery_steps[3]["results_cut"] >= 1
+    assert recovery_steps[3]["branch"] == str(Branch.objects.get(kind="replay").pk)
 
 
 def test_the_api_lists_the_rungs_newest_first(
@@ -331,7 +333,7 @@ def test_the_api_lists_the_rungs_newest_first(
     say(session)
     with django_assert_max_num_queries(3):
         rows = api.get(f"/api/v1/sessions/{session.pk}/rungs/").data["results"]
-    assert [(row["order"], row["move"], row["outcome"]) for row in rows] == [
+    assert [(row["order"], row["action"], row["outcome"]) for row in rows] == [
         (1, "truncate", "smaller"),
         (0, "compact", "no_help"),
     ]
@@ -373,7 +375,7 @@ def test_a_limit_per_minute_climbs_with_that_limit_and_is_not_the_window(owner, 
     session = SessionFactory(owner=owner, wires=talk(12))
     assert say(session, user("hello")).answer.content == "short"
     assert climbed() == [("compact", "smaller")]
-    assert RecoveryRung.objects.get().allowed == 600
+    assert RecoveryStep.objects.get().allowed == 600
     # The answer counts against the limit, too.
     assert server.of("chat")[-1].body["max_tokens"] == 150
     assert snapshot_of(Session.objects.get()).model.context_window == 8000
@@ -601,7 +603,7 @@ def test_a_request_that_cannot_fit_is_shortened_before_it_is_sent(owner, server,
     session = SessionFactory(owner=owner, wires=[user("go"), *results(4, 1300)])
     assert say(session).answer.content == "short"
     assert [called.status for called in server.of("chat")] == [200]
-    assert not RecoveryRung.objects.exists()
+    assert not RecoveryStep.objects.exists()
 
 
 def test_a_long_history_is_compacted_before_it_is_refused(owner, server, queued):

@@ -1,4 +1,4 @@
-"""The timeline with what compaction adds: runs and ladders, each thing told once."""
+"""The timeline with what compaction adds: runs and recoveries, each thing told once."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ def test_a_run_in_every_state_is_shown(session, admin_client, status):
     assert admin_client.get(timeline_of(session)).status_code == 200
 
 
-# --- ladders --------------------------------------------------------------------------------------
+# --- recoveries --------------------------------------------------------------------------------------
 
 
 def test_a_ladder_is_one_entry_that_tells_every_rung(session):
     ladder_of(
         session,
-        {"move": "compact", "outcome": "failed", "tokens_after": 9000},
-        {"move": "truncate", "characters_cut": 81234, "results_cut": 2, "tokens_after": 8200},
-        {"move": "halve", "groups": 5, "tokens_before": 8200, "tokens_after": 3100},
+        {"action": "compact", "outcome": "failed", "tokens_after": 9000},
+        {"action": "truncate", "characters_cut": 81234, "results_cut": 2, "tokens_after": 8200},
+        {"action": "halve", "groups": 5, "tokens_before": 8200, "tokens_after": 3100},
     )
     (entry,) = entries(session)
     assert entry.title == "Request larger than the context window: went through after 3 rungs"
@@ -109,11 +109,11 @@ def test_a_ladder_is_one_entry_that_tells_every_rung(session):
 
 
 def test_a_run_that_is_a_rung_is_told_in_the_ladder_alone(session):
-    own, rung = run_of(session, 1), run_of(session, 2)
-    ladder_of(session, {"move": "compact", "run": rung}, second=3)
+    own, recovery_step = run_of(session, 1), run_of(session, 2)
+    ladder_of(session, {"action": "compact", "run": recovery_step}, second=3)
     found = entries(session)
     assert [entry.label for entry in found] == ["Ladder", "Succeeded"]
-    assert page_of(rung) in [link.url for link in found[0].links]
+    assert page_of(recovery_step) in [link.url for link in found[0].links]
     assert found[1].links[0].url == page_of(own)
 
 
@@ -124,7 +124,7 @@ def test_a_replay_that_is_a_rung_is_told_in_the_ladder_alone(session):
         )
         for second in (0, 10)
     ]
-    ladder_of(session, {"move": "truncate", "replay": branches[0]}, second=1)
+    ladder_of(session, {"action": "truncate", "replay": branches[0]}, second=1)
     found = entries(session)
     assert [entry.label for entry in found] == ["Replay", "Ladder"]
     assert page_of(branches[1]) in [link.url for link in found[0].links]
@@ -132,7 +132,7 @@ def test_a_replay_that_is_a_rung_is_told_in_the_ladder_alone(session):
 
 
 def test_a_ladder_that_gave_up_is_bad(session):
-    ladder_of(session, {}, {"move": "give_up", "outcome": "no_help", "text": "Shorten it."})
+    ladder_of(session, {}, {"action": "give_up", "outcome": "no_help", "text": "Shorten it."})
     (entry,) = entries(session)
     assert entry.tone == "bad"
     assert "Shorten it." in entry.drawing
@@ -174,7 +174,7 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
     admin_client.get(timeline_of(session))
     for start, count in ((0, 5), (1000, 40)):
         for number in range(start, start + 10 * count, 10):
-            ladder_of(session, {"move": "compact", "run": run_of(session, number)}, {},
+            ladder_of(session, {"action": "compact", "run": run_of(session, number)}, {},
                       second=number)  # fmt: skip
             run_of(session, number)
             Incident.objects.create(
@@ -194,7 +194,7 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
 def test_what_runs_and_servers_say_is_escaped(session, admin_client):
     run_of(session, status="failed", error=HOSTILE, reason=HOSTILE[:40], error_code=HOSTILE[:40])
     ladder_of(session, {"error": HOSTILE, "text": HOSTILE, "outcome": "failed"},
-              {"move": "give_up", "text": HOSTILE, "error": HOSTILE})  # fmt: skip
+              {"action": "give_up", "text": HOSTILE, "error": HOSTILE})  # fmt: skip
     for address in (timeline_of(session), page_of(session)):
         page = admin_client.get(address).text
         assert "<script>alert" not in page

@@ -1,1 +1,1 @@
-"""The ladder of a turn: what was tried when its request was refused, in words and drawn."""
+"""The recovery of a turn: what was tried when its request was refused, in words and drawn."""

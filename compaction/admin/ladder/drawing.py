@@ -1,7 +1,7 @@
-"""A ladder as a drawing: two rails, a rung for each move, and the request's tokens as bars.
+"""A recovery as a drawing: two rails, a step for each move, and the request's tokens as bars.
 
 It is drawn as wide as a telephone shows it, so its text is as large as the page's everywhere.
-Colours come from static/compaction/ladder.css.
+Colours come from static/compaction/recovery.css.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compaction.admin.ladder.climb import (
     move_words,
     outcome_words,
 )
-from compaction.models import CompactionRun, RecoveryRung
+from compaction.models import CompactionRun, RecoveryStep
 
 WIDTH, HEAD, ROW, FOOT = 380, 26, 60, 30
 RAILS = (9.0, 31.0)
@@ -62,13 +62,13 @@ def _scale(climb: Climb) -> _Scale:
 
 
 def draw(climb: Climb) -> SafeString:
-    """Return the drawing: the first rung above, the end below, links to runs and branches."""
+    """Return the drawing: the first step above, the end below, links to runs and branches."""
     scale = _scale(climb)
     height = HEAD + ROW * len(climb.tried) + FOOT
     return drawing(
         *_rails(height),
         _limit(climb, scale),
-        *(_rung(rung, number, scale) for number, rung in enumerate(climb.tried)),
+        *(_rung(recovery_step, number, scale) for number, recovery_step in enumerate(climb.tried)),
         _end(climb, HEAD + ROW * len(climb.tried)),
         width=WIDTH,
         height=height,
@@ -105,39 +105,41 @@ def _limit(climb: Climb, scale: _Scale) -> SafeString:
     return element("text", words, y=16, cls="ladder-quiet", **at)
 
 
-def _rung(rung: RecoveryRung, number: int, scale: _Scale) -> SafeString:
+def _rung(recovery_step: RecoveryStep, number: int, scale: _Scale) -> SafeString:
     top = HEAD + ROW * number
-    said = _said(rung, number)
-    outcome = outcome_words(rung)
+    said = _said(recovery_step, number)
+    outcome = outcome_words(recovery_step)
     shapes = [
         element("rect", cls="ladder-hit", x=0, y=top + 1, width=WIDTH, height=ROW - 2, rx=4),
-        *_node(rung.move, f"is-{rung.outcome}", top + 4),
-        _text(f"{number + 1}. {move_words(rung)} · {outcome}", LEFT, top + 17, "ladder-name"),
-        *_bars(rung, top, scale),
-        _text(amount_words(rung), LEFT, top + LINE, "ladder-quiet"),
-        _tokens(rung, top),
+        *_node(recovery_step.action, f"is-{recovery_step.outcome}", top + 4),
+        _text(
+            f"{number + 1}. {move_words(recovery_step)} · {outcome}", LEFT, top + 17, "ladder-name"
+        ),
+        *_bars(recovery_step, top, scale),
+        _text(amount_words(recovery_step), LEFT, top + LINE, "ladder-quiet"),
+        _tokens(recovery_step, top),
     ]
-    url = url_of(rung)
+    url = url_of(recovery_step)
     if url:
         return anchor(url, title(said), *shapes, label=said)
     return element("g", title(said), *shapes)
 
 
-def _tokens(rung: RecoveryRung, top: float) -> SafeString:
-    if rung.tokens_after == rung.tokens_before:
-        words = f"{rung.tokens_before:,}"
+def _tokens(recovery_step: RecoveryStep, top: float) -> SafeString:
+    if recovery_step.tokens_after == recovery_step.tokens_before:
+        words = f"{recovery_step.tokens_before:,}"
     else:
-        words = f"{rung.tokens_before:,} → {rung.tokens_after:,}"
+        words = f"{recovery_step.tokens_before:,} → {recovery_step.tokens_after:,}"
     return element("text", words, x=WIDTH - 4, y=top + LINE, text_anchor="end", cls="ladder-tokens")
 
 
-def _bars(rung: RecoveryRung, top: float, scale: _Scale) -> list[SafeString]:
+def _bars(recovery_step: RecoveryStep, top: float, scale: _Scale) -> list[SafeString]:
     """Return the request before as a frame, and the one after as what is filled of it."""
     place = {"x": LEFT, "y": top + BAR_TOP, "height": BAR_HEIGHT}
-    before = scale.width(rung.tokens_before)
-    after = scale.width(rung.tokens_after)
+    before = scale.width(recovery_step.tokens_before)
+    after = scale.width(recovery_step.tokens_after)
     shapes = [
-        element("rect", cls=f"ladder-after is-{rung.outcome}", width=after, **place),
+        element("rect", cls=f"ladder-after is-{recovery_step.outcome}", width=after, **place),
         element("rect", cls="ladder-before", width=before, **place),
     ]
     if scale.limit is not None:
@@ -174,16 +176,16 @@ def _text(words: str, x: float, y: float, cls: str) -> SafeString:
     return element("text", words, x=x, y=y, cls=cls)
 
 
-def _said(rung: RecoveryRung, number: int) -> str:
-    amount = amount_words(rung)
+def _said(recovery_step: RecoveryStep, number: int) -> str:
+    amount = amount_words(recovery_step)
     return (
-        f"{number + 1}. {move_words(rung)}, {outcome_words(rung)}: {rung.tokens_before:,} tokens "
-        f"before, {rung.tokens_after:,} after{f'; {amount}' if amount else ''}"
+        f"{number + 1}. {move_words(recovery_step)}, {outcome_words(recovery_step)}: {recovery_step.tokens_before:,} tokens "
+        f"before, {recovery_step.tokens_after:,} after{f'; {amount}' if amount else ''}"
     )
 
 
-def url_of(rung: RecoveryRung) -> str:
-    """Return where a rung leads: to its run, or to the branch it replayed."""
-    if rung.run_id:
-        return cells.change_url(CompactionRun, rung.run_id)
-    return cells.change_url(Branch, rung.replay_id) if rung.replay_id else ""
+def url_of(recovery_step: RecoveryStep) -> str:
+    """Return where a step leads: to its run, or to the branch it replayed."""
+    if recovery_step.run_id:
+        return cells.change_url(CompactionRun, recovery_step.run_id)
+    return cells.change_url(Branch, recovery_step.replay_id) if recovery_step.replay_id else ""

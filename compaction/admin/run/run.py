@@ -284,7 +284,7 @@ class CompactionRunAdmin(WideList):
         ]
 
     def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
-        """Return what a run waits for or ended with, its ladder, and the tree of its steps."""
+        """Return what a run waits for or ended with, its recovery, and the tree of its steps."""
         said = (waiting_panel(request, obj), explained_panel(request, obj))
         found = (*said, *ladder_panels(obj), tree_panel(obj))
         return [panel for panel in found if panel is not None]

@@ -1,1 +1,1 @@
-"""What this app adds to the timeline of a session: runs, and the ladders of turns."""
+"""What this app adds to the timeline of a session: runs, and the recoveries of turns."""

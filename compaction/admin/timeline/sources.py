@@ -1,6 +1,6 @@
-"""Runs and ladders as entries of a session's timeline.
+"""Runs and recoveries as entries of a session's timeline.
 
-A run or a replayed branch that is a rung of a ladder is told there, and nowhere else.
+A run or a replayed branch that is a step of a recovery is told there, and nowhere else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from compaction.admin.ladder.climb import (
     title_of,
 )
 from compaction.admin.ladder.panel import ladder_body
-from compaction.models import CompactionRun, RecoveryRung, SessionSummary
+from compaction.models import CompactionRun, RecoveryStep, SessionSummary
 from compaction.vocabulary import explanation_of
 
 Status = CompactionRun.Status
@@ -54,10 +54,10 @@ class Runs:
     key = "run"
 
     def rows(self, session: Session) -> QuerySet[CompactionRun]:
-        """Return the session's runs that are no rung."""
-        rungs = RecoveryRung.objects.filter(run=OuterRef("pk"))
+        """Return the session's runs that are no step."""
+        recovery_steps = RecoveryStep.objects.filter(run=OuterRef("pk"))
         made = SessionSummary.objects.filter(run=OuterRef("pk"))
-        rows = CompactionRun.objects.filter(~Exists(rungs), session=session.pk)
+        rows = CompactionRun.objects.filter(~Exists(recovery_steps), session=session.pk)
         return rows.defer("instructions").annotate(
             is_draft=Exists(made.filter(status=SessionSummary.Status.DRAFT)),
             is_archive=Exists(made.filter(archived=True)),
@@ -113,21 +113,21 @@ class Ladders:
 
     key = "ladder"
 
-    def rows(self, session: Session) -> QuerySet[RecoveryRung]:
-        """Return the last rung of each of the session's ladders."""
-        later = RecoveryRung.objects.filter(
+    def rows(self, session: Session) -> QuerySet[RecoveryStep]:
+        """Return the last step of each of the session's recoveries."""
+        later = RecoveryStep.objects.filter(
             recovery=OuterRef("recovery"), order__gt=OuterRef("order")
         )
-        return RecoveryRung.objects.filter(~Exists(later), session=session.pk)
+        return RecoveryStep.objects.filter(~Exists(later), session=session.pk)
 
-    def entries(self, session: Session, rows: Sequence[RecoveryRung]) -> Mapping[Any, Entry]:
-        """Return an entry a ladder; one query reads the rungs of all of them."""
+    def entries(self, session: Session, rows: Sequence[RecoveryStep]) -> Mapping[Any, Entry]:
+        """Return an entry a recovery; one query reads the steps of all of them."""
         climbs = climbs_of(session, [row.recovery for row in rows]) if rows else {}
         return {row.pk: self._entry(climbs[row.recovery], row) for row in rows}
 
-    def _entry(self, climb: Climb, last: RecoveryRung) -> Entry:
-        first = climb.rungs[0]
-        cut = sum(rung.characters_cut for rung in climb.rungs)
+    def _entry(self, climb: Climb, last: RecoveryStep) -> Entry:
+        first = climb.recovery_steps[0]
+        cut = sum(recovery_step.characters_cut for recovery_step in climb.recovery_steps)
         numbers = [("Tokens", formatting.before_after(first.tokens_before, last.tokens_after))]
         if climb.limit:
             numbers.append(("Allowed" if climb.is_named else "Window", f"{climb.limit:,}"))
@@ -147,32 +147,42 @@ class Ladders:
 
 
 def _means(climb: Climb) -> str:
-    """Return what follows from the rungs that helped; the end stands below the drawing."""
-    helped = {rung.move for rung in climb.tried if rung.outcome == RecoveryRung.Outcome.SMALLER}
-    return " ".join(vocabulary.MOVE_MEANINGS[move] for move in vocabulary.MOVES if move in helped)
+    """Return what follows from the steps that helped; the end stands below the drawing."""
+    helped = {
+        recovery_step.action
+        for recovery_step in climb.tried
+        if recovery_step.outcome == RecoveryStep.Outcome.SMALLER
+    }
+    return " ".join(
+        vocabulary.RECOVERY_ACTION_MEANINGS[action]
+        for action in vocabulary.RECOVERY_ACTIONS
+        if action in helped
+    )
 
 
 def _links(climb: Climb) -> list[Link]:
-    """Return the ways to runs and branches, in the order of the rungs."""
+    """Return the ways to runs and branches, in the order of the steps."""
     links = []
-    for number, rung in enumerate(climb.rungs, 1):
-        if rung.run_id:
-            url = cells.change_url(CompactionRun, rung.run_id)
+    for number, recovery_step in enumerate(climb.recovery_steps, 1):
+        if recovery_step.run_id:
+            url = cells.change_url(CompactionRun, recovery_step.run_id)
             links.append(Link(label=f"Run of rung {number}", url=url))
-        if rung.replay_id:
-            url = cells.change_url(Branch, rung.replay_id)
+        if recovery_step.replay_id:
+            url = cells.change_url(Branch, recovery_step.replay_id)
             links.append(Link(label=f"New branch of rung {number}", url=url))
-    links.append(Link(label="Branch", url=cells.change_url(Branch, climb.rungs[0].branch_id)))
+    links.append(
+        Link(label="Branch", url=cells.change_url(Branch, climb.recovery_steps[0].branch_id))
+    )
     return links
 
 
 class OtherReplays(Replays):
-    """Replayed branches that no ladder tells of."""
+    """Replayed branches that no recovery tells of."""
 
     def rows(self, session: Session) -> QuerySet[Branch]:
-        """Leave out the branches of rungs."""
-        rungs = RecoveryRung.objects.filter(replay=OuterRef("pk"))
-        return super().rows(session).filter(~Exists(rungs))
+        """Leave out the branches of steps."""
+        recovery_steps = RecoveryStep.objects.filter(replay=OuterRef("pk"))
+        return super().rows(session).filter(~Exists(recovery_steps))
 
 
 TIMELINE_SOURCES = (Incidents(), Ladders(), OtherReplays(), Runs())
