@@ -6,9 +6,13 @@ knows them.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import sys
 from io import StringIO
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -41,6 +45,7 @@ from tests.factories import SessionFactory, call, profile, result, store, talk, 
 from tests.fakes.strict_checker import faults
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).resolve().parent.parent.parent
 TOYS = {"strategy": "minutes", "cut": "whole_turns", "rendering": "briefing"}
 SCRIPT = [
     {
@@ -210,6 +215,19 @@ def test_the_second_summary_continues_the_first(made, toy, model_server):
     assert "MK-0001" in second.summary_text
     assert "MK-0100" in second.summary_text
     asked(model_server)
+
+
+def test_the_example_of_the_documentation_works(toy, plug_in, monkeypatch):
+    page = (ROOT / "docs" / "CONTRIBUTING.md").read_text()
+    section = page.partition("## Add a strategy\n")[2].partition("\n## ")[0]
+    module = ModuleType("example_of_the_documentation")
+    exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    plug_in(STRATEGIES={"headlines": f"{module.__name__}.Headlines"})
+    profile(**NEVER, strategy="headlines", cut="whole_turns")
+    run = compact(toy)
+    assert (run.status, run.error) == ("succeeded", "")
+    assert summary_of(run).summary_text.startswith("MK-0001 question 0 lorem")
 
 
 # --- previews -------------------------------------------------------------------------------------
@@ -637,3 +655,26 @@ def test_where_a_strategy_keeps_failing_nothing_falls_out_of_the_window(
     assert SessionSummary.objects.filter(archived=True).exists()
     final = asked(model_server)[-1]
     assert "MK-0001" in final[0]["content"]
+
+
+# --- who knows a strategy by its name -------------------------------------------------------------
+
+ROOMS = ("api", "branches", "doctor", "limits", "management", "monitoring", "recovery", "runs")
+NAMES = {"bisect", "digest", "last_n", "recent_tokens", "tail_size"}
+# The last way, which counts whatever a profile says.
+KNOWN = {("runs/execution.py", "digest")}
+
+
+def test_no_room_but_the_engine_knows_a_strategy_or_a_cut():
+    found = set()
+    for room in (*ROOMS, "summaries", "statistics"):
+        for path in (ROOT / "compaction" / room).rglob("*.py"):
+            place = str(path.relative_to(ROOT / "compaction"))
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and node.value in NAMES:
+                    found.add((place, node.value))
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    module = node.module.rpartition(".")
+                    if module[0] == "compaction.engine.strategies" and module[2] in NAMES:
+                        found.add((place, module[2]))
+    assert found == KNOWN
