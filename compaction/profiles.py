@@ -76,9 +76,10 @@ def usable_profile(row: CompactionProfile) -> UsableProfile:
     preset = PRESETS.get(row.base, PRESETS["bisect"])
     own = row.parameters if isinstance(row.parameters, dict) else {}
     right = {name: value for name, value in own.items() if name not in wrong}
-    for values in (lambda: own, lambda: row.environment() | right, lambda: right):
+    for with_environment, values in ((False, own), (True, right), (False, right)):
         try:
-            return UsableProfile(parameters=build(preset, values()), problem=problem)
+            base = row.environment() if with_environment else {}
+            return UsableProfile(parameters=build(preset, base | values), problem=problem)
         except ProfileError:
             continue
     return UsableProfile(parameters=preset, problem=problem)

@@ -1,7 +1,7 @@
 """The seams of the engine: what a strategy, a cut, a trigger and a rendering have to offer.
 
-All are pure: no database, no network, no clock but the one that is passed in. They are registered by
-name (compaction.engine.registry); a profile names the ones it uses.
+All are pure: no database, no network, no clock but the one that is passed in. They are registered
+by name (compaction.engine.registry); a profile names the ones it uses.
 """
 
 from __future__ import annotations
@@ -41,11 +41,19 @@ class PlanFacts:
 class Strategy(Protocol):
     """Makes a summary of messages: plans it, says what it costs, and runs it."""
 
-    # Whether the profile's summariser is asked. Where it is not, no budget or breaker is looked at,
-    # and the summariser that `run` is given refuses every call.
-    uses_summarizer: bool
-    # Changes whenever the same input would be asked for in another way: old versions are outdated.
-    version: str
+    @property
+    def uses_summarizer(self) -> bool:
+        """Whether the profile's summariser is asked.
+
+        Where it is not, no budget or breaker is looked at, and the summariser that `run` is given
+        refuses every call.
+        """
+        ...
+
+    @property
+    def version(self) -> str:
+        """Another one whenever the same input would be summarised in another way."""
+        ...
 
     def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
         """Return what to summarise and what to keep. Groups are never parted."""
@@ -85,10 +93,15 @@ class Cut(Protocol):
 class Trigger(Protocol):
     """A rule that says a compaction is due. It looks at stored numbers, never at messages."""
 
-    # The rule's name, as it is stored with runs and summaries.
-    reason: str
-    # `inline`: before the next request; `background`: in the queue, and no request waits for it.
-    mode: str
+    @property
+    def reason(self) -> str:
+        """The rule's name, as it is stored with runs and summaries."""
+        ...
+
+    @property
+    def mode(self) -> str:
+        """`inline`: before the next request; `background`: in the queue, and no request waits."""
+        ...
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
         """Whether the rule is in force and its limit is reached."""
@@ -102,8 +115,10 @@ class Trigger(Protocol):
 class Rendering(Protocol):
     """Says how summaries are sent."""
 
-    # Whether prompt and summaries become one system message.
-    merges_system: bool
+    @property
+    def merges_system(self) -> bool:
+        """Whether prompt and summaries become one system message."""
+        ...
 
     def messages(self, summaries: Sequence[str]) -> list[dict[str, Any]]:
         """Return the messages that carry the summaries, oldest first.
