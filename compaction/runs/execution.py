@@ -198,6 +198,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
             branch=run.branch_id,
             run=run,
             reason=run.reason,
+            messages=len(plan.summarise),
             failures=snapshot.state.failures,
         )
     outcome = _summarise(

@@ -40,7 +40,7 @@ from compaction.tasks import run_compaction
 from tests.compaction import toy_plugins as toys
 from tests.compaction.session_page import page_of as session_page
 from tests.compaction.session_page import plain
-from tests.compaction.support import NEVER, compact, say, sent, state, texts
+from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 from tests.fakes.strict_checker import faults
 
@@ -228,6 +228,26 @@ def test_the_example_of_the_documentation_works(toy, plug_in, monkeypatch):
     run = compact(toy)
     assert (run.status, run.error) == ("succeeded", "")
     assert summary_of(run).summary_text.startswith("MK-0001 question 0 lorem")
+
+
+OVERFLOW = {
+    "when": {"contains": "question 4 lorem lorem lorem lorem", "api": "chat"},
+    "reply": {"error": {"status": 400, "body": {"error": {"code": "context_length_exceeded"}}}},
+}
+
+
+@pytest.mark.parametrize("strategy", ["minutes", "telegram", "bad"])
+def test_a_refused_request_is_recovered_with_it(toy, plug_in, model_server, strategy):
+    """Whoever summarises, or fails at it: the turn gets its answer."""
+    plug_in(STRATEGIES={"bad": f"{toys.HERE}.Raising"}, TRIGGERS={"wordy": f"{toys.HERE}.Failing"})
+    model_server.script = [*SCRIPT[:2], OVERFLOW, SCRIPT[2]]
+    profile(**NEVER, **TOYS | {"strategy": strategy})
+    say(toy, "And now?")
+    assert stored(toy)[-1].content == "ok"
+    run = CompactionRun.objects.order_by("created_at").first()
+    assert run.trigger == "overflow_retry"
+    assert run.status == ("failed" if strategy == "bad" else "succeeded")
+    asked(model_server)
 
 
 # --- previews -------------------------------------------------------------------------------------
