@@ -346,11 +346,11 @@ class Incident(models.Model):
         return f"{self.get_kind_display()}: {self.code}"
 
 
-class Lesson(models.Model):
+class LearnedLimits(models.Model):
     """One model of one server: its real window, its longest answer, its way of counting.
 
     `tokens_per_count` is how many of the server's tokens one of ours is. What is NULL was never
-    taught. Deleting the row forgets the lesson.
+    taught. Deleting the row forgets what was learned.
     """
 
     server = models.CharField(
@@ -365,10 +365,10 @@ class Lesson(models.Model):
     updated_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        db_table = "model_lessons"
+        db_table = "learned_limits"
         constraints = [
             # Read before every request; two turns that learn at once write one row.
-            models.UniqueConstraint(fields=["server", "name"], name="lesson_of_model"),
+            models.UniqueConstraint(fields=["server", "name"], name="limits_of_model"),
         ]
 
     def __str__(self) -> str:

@@ -275,13 +275,8 @@ COMPACTION: dict[str, Any] = {}
 
 # --- watching -------------------------------------------------------------------------------------
 
-# What /readyz can look at: functions that return a chatapp.health.Part. READYZ_PARTS chooses.
-READINESS_PARTS = {
-    "database": "chatapp.health.database",
-    "broker": "compaction.monitoring.health.broker",
-    "queue": "compaction.monitoring.health.queue",
-}
-READYZ_PARTS = list(READINESS_PARTS if server.readyz_parts is None else server.readyz_parts)
+# What counts for /readyz, by name; None: everything that can be looked at.
+READYZ_PARTS = None if server.readyz_parts is None else list(server.readyz_parts)
 
 # Who may read /metrics without being logged in; empty: nobody.
 METRICS_TOKEN = server.metrics_token

@@ -16,7 +16,7 @@ from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutc
 from chatapp.llm.errors import ModelError
 from chatapp.models import Branch, Message, Session
 from compaction.branches.context_builder import foreseen, sendable
-from compaction.branches.leases import ensure_state, soon
+from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
@@ -67,7 +67,7 @@ class CompactionBackend(BaseContextBackend):
 
     def message_stored(self, session: Session, message: Message) -> None:
         """Queue a run where a trigger is due; should that not work, the sweep looks again."""
-        with look_again_if_it_fails(message.branch_id):
+        with check_again_if_it_fails(message.branch_id):
             check_branch(session, message.branch)
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
@@ -76,7 +76,7 @@ class CompactionBackend(BaseContextBackend):
         What the turn read of its branch is not read again, but for the state.
         """
         branch = outcome.answer.branch if outcome.answer is not None else session.branch
-        with look_again_if_it_fails(branch.pk):
+        with check_again_if_it_fails(branch.pk):
             state = ensure_state(branch)
             known = outcome.context.origin
             if isinstance(known, BranchSnapshot):
@@ -103,10 +103,10 @@ class CompactionBackend(BaseContextBackend):
 
 
 @contextmanager
-def look_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
+def check_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
     """Have the sweep look at a branch whose look failed with the database."""
     try:
         yield
     except Error:
-        CompactionState.objects.filter(pk=branch_id).update(look_again_at=soon())
+        CompactionState.objects.filter(pk=branch_id).update(next_check_at=after_lease())
         raise

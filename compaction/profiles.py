@@ -133,7 +133,7 @@ def _look_sooner(row: CompactionProfile) -> None:
         named = CompactionProfile.objects.filter(is_current=True).values("name")
         counts |= ~Q(profile__in=named)
     now = timezone.now()
-    CompactionState.objects.filter(counts, look_again_at__gt=now).update(look_again_at=now)
+    CompactionState.objects.filter(counts, next_check_at__gt=now).update(next_check_at=now)
 
 
 def refuse_stale(current: CompactionProfile | None, opened: int) -> None:

@@ -56,7 +56,7 @@ SENT_COLUMNS = (
     "covers_from",
     "covers_through",
     "created_at",
-    "archived",
+    "is_digest",
 )
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")
@@ -101,34 +101,34 @@ def sent_summaries(
 ) -> list[SessionSummary]:
     """Return what is sent of the summaries up to a cursor, oldest first.
 
-    Those are the newest `limit` that a summariser wrote, and the newest archive that no summary has
+    Those are the newest `limit` that a summariser wrote, and the newest fallback digest that no summary has
     taken in since. `besides` is left out, as if it did not count.
     """
     rows = summaries_of(branch).filter(covers_through__lte=through)
     if besides is not None:
         rows = rows.exclude(pk=besides.pk)
-    archives = rows.filter(archived=True)
-    untaken = archives.exclude(Exists(rows.order_by().filter(previous=OuterRef("pk"))))
-    # Only a fork reads more than it sends (newest_summaries). Hardly a branch has an archive.
+    uses_digest = rows.filter(is_digest=True)
+    untaken = uses_digest.exclude(Exists(rows.order_by().filter(previous=OuterRef("pk"))))
+    # Only a fork reads more than it sends (newest_summaries). Hardly a branch has a fallback digest.
     spare = MAX_OVERLAPS if branch.parent_id else 0
-    written = rows.filter(archived=False).only(*SENT_COLUMNS)
+    written = rows.filter(is_digest=False).only(*SENT_COLUMNS)
     marked = list(written.annotate(untaken=untaken.values("pk")[:1])[: limit + spare])
     found: list[SessionSummary] = list(marked)
     if through and (not marked or marked[0].untaken is not None):
         found += untaken.only(*SENT_COLUMNS)[:1]
         found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
     chain = _chain(found)
-    kept = [row.pk for row in chain if not row.archived][:limit]
-    return [row for row in reversed(chain) if row.archived or row.pk in kept]
+    kept = [row.pk for row in chain if not row.is_digest][:limit]
+    return [row for row in reversed(chain) if row.is_digest or row.pk in kept]
 
 
 def continued_by(summary: SessionSummary) -> list[SessionSummary]:
     """Return what another summary continues: the one before it, in its newest active version.
 
-    The last one is an archive that it takes in, if there is one.
+    The last one is a fallback digest that it takes in, if there is one.
     """
     found = sent_summaries(summary.branch, 1, through=summary.covers_from - 1, besides=summary)
-    found.sort(key=lambda row: row.archived)
+    found.sort(key=lambda row: row.is_digest)
     return found or [row for row in (summary.previous,) if row is not None]
 
 

@@ -112,9 +112,9 @@ def limits_of(fact: Any, choices: Sequence[str]) -> str:
 
 
 def reasons_table() -> str:
-    from compaction.vocabulary import REASONS, RULES
+    from compaction.engine.policy.reasons import Reason
 
-    rows = [[code(reason), label, RULES.get(reason, "")] for reason, label in REASONS.items()]
+    rows = [[code(reason.value), reason.label, reason.measures] for reason in Reason]
     return table(("reason", "label", "what the trigger measures"), rows)
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
 
-from chatapp.llm.learned_limits import taught
+from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.tokens import TokenCounter
 from chatapp.messages.pairing import strict_with_sources
@@ -117,7 +117,7 @@ def assemble(
     The system prompt stays verbatim and first. A model with `single_leading_system` gets prompt
     and summaries as one message, in that order (B07).
     """
-    model = model or taught(get_model(session.model))
+    model = model or with_learned_limits(get_model(session.model))
     front = _front(session, part, model)
     pending_from = _pending_from(part.kept)
     known = [""] * len(front) + [row.place for row in part.kept]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chatapp.context.assembly import Context
 from chatapp.incidents import Kind, note
 from chatapp.llm.errors import exceeds_window, truncates_silently
-from chatapp.llm.learned_limits import forget_window, learn_from_usage, taught
+from chatapp.llm.learned_limits import forget_window, learn_from_usage, with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
@@ -28,7 +28,7 @@ def model_of(session: Session) -> ModelConfig:
 
     Raises UnknownModelError for a model that is gone.
     """
-    return taught(get_model(session.model))
+    return with_learned_limits(get_model(session.model))
 
 
 def request_of(

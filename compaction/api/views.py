@@ -194,7 +194,9 @@ class RungList(RecoveryList):
     ) -> Response:
         """Say in the answer that the name is going away."""
         response["Deprecation"] = "true"
-        response["Link"] = f'<{request.path.replace("/rungs/", "/recoveries/")}>; rel="successor-version"'
+        response["Link"] = (
+            f'<{request.path.replace("/rungs/", "/recoveries/")}>; rel="successor-version"'
+        )
         return super().finalize_response(request, response, *args, **kwargs)
 
 

@@ -163,7 +163,7 @@ def lock_state(branch_id: UUID) -> None:
     list(CompactionState.objects.select_for_update().filter(pk=branch_id).values_list("pk"))
 
 
-def soon() -> datetime:
+def after_lease() -> datetime:
     """Return when the sweep should look at a branch if the worker that has it now dies."""
     return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
 

@@ -13,7 +13,7 @@ from compaction.branches.snapshot import BranchSnapshot, frame_tokens
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import decide
-from compaction.engine.policy.window import archive_limit, batch_size, first_batch
+from compaction.engine.policy.window import batch_size, digest_limit, first_batch
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.types import Decision, Plan
@@ -124,13 +124,13 @@ def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Dec
 def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
     """Return how many of the oldest messages an automatic run takes.
 
-    A profile may limit that, and less goes after failures. What is archived because a request
+    A profile may limit that, and less goes after failures. What is stored as a digest because a request
     would leave it out is no more than that, and enough to be smaller than it was.
     """
     profile, facts = snapshot.profile, snapshot.facts
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.spoken - profile.context_size)
-        return archive_limit(profile, least)
+        return digest_limit(profile, least)
     waiting = len(plan_of(snapshot).summarise)
     return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
 

@@ -16,7 +16,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from chatapp.context.assembly import text_tokens, tools_tokens
-from chatapp.llm.learned_limits import taught
+from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_rules
@@ -96,7 +96,7 @@ class BranchSnapshot:
     @cached_property
     def model(self) -> ModelConfig:
         """The session's model, with what its server taught."""
-        return taught(get_model(self.session.model))
+        return with_learned_limits(get_model(self.session.model))
 
     @cached_property
     def summaries(self) -> list[SessionSummary]:
@@ -117,24 +117,24 @@ class BranchSnapshot:
         ]
 
     @property
-    def archive(self) -> SessionSummary | None:
-        """The archive that no summary has taken in yet."""
-        return next((row for row in self.summaries if row.archived), None)
+    def digest(self) -> SessionSummary | None:
+        """The fallback digest that no summary has taken in yet."""
+        return next((row for row in self.summaries if row.is_digest), None)
 
     @property
     def newest(self) -> list[SessionSummary]:
-        """The newest summary, which has taken in those before it, and the archive beside it."""
-        written = [row for row in self.summaries if not row.archived]
-        return [*written[-1:], *(row for row in self.summaries if row.archived)]
+        """The newest summary, which has taken in those before it, and the fallback digest beside it."""
+        written = [row for row in self.summaries if not row.is_digest]
+        return [*written[-1:], *(row for row in self.summaries if row.is_digest)]
 
     @property
     def continued(self) -> list[SessionSummary]:
-        """What the next summary continues, the archive last.
+        """What the next summary continues, the fallback digest last.
 
-        What a summariser could not take in may be what makes it fail: after a failure the archive
+        What a summariser could not take in may be what makes it fail: after a failure the fallback digest
         is left out, and goes on being sent beside the summaries.
         """
-        return [row for row in self.newest if not (row.archived and self.state.failures)]
+        return [row for row in self.newest if not (row.is_digest and self.state.failures)]
 
     @property
     def previous_text(self) -> str:

@@ -33,7 +33,7 @@ PRESETS: dict[str, Profile] = {
         compression_hard_limit=30,
         batch_messages=60,
         smaller_after_failures=3,
-        archive_after_failures=6,
+        digest_after_failures=6,
     ),
 }
 
@@ -51,6 +51,11 @@ def _variables(preset: str) -> dict[str, str]:
 # Variables of document 002, and of document 001.
 ENVIRONMENT, WINDOW_ENVIRONMENT = _variables("bisect"), _variables("sliding_window")
 _BY_PRESET = {"bisect": ENVIRONMENT, "sliding_window": WINDOW_ENVIRONMENT}
+# Older names of parameters, which are understood for one version.
+RENAMED = {
+    "archive_after_failures": "digest_after_failures",
+    "archive_tokens": "digest_tokens",
+}
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -59,6 +64,7 @@ def build(base: Profile, values: Mapping[str, Any]) -> Profile:
 
     Values are typed: no text counts as true, no "42px" as 42 (spec 1.1, DECIDE).
     """
+    values = {RENAMED.get(name, name): value for name, value in values.items()}
     known = {item.name: item for item in fields(Profile)}
     errors = {
         name: f"There is no such parameter. Known: {', '.join(known)}."

@@ -195,7 +195,7 @@ class Outcome:
     split_depth: int = 0
     cost: float = 0.0
     steps: tuple[Step, ...] = field(default=())
-    is_archive: bool = False
+    is_digest: bool = False
     algorithm: str = ""
     prompt: str = ""
     prompt_version: str = ""

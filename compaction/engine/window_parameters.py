@@ -109,7 +109,7 @@ class WindowParameters:
         minimum=0,
         maximum=100,
     )
-    archive_after_failures: int = parameter(
+    digest_after_failures: int = parameter(
         0,
         "After so many failed runs in a row the messages themselves, shortened, are stored as an "
         "archive summary, so that nothing waits for ever; 0: never.",
@@ -118,7 +118,7 @@ class WindowParameters:
         minimum=0,
         maximum=100,
     )
-    archive_tokens: int = parameter(
+    digest_tokens: int = parameter(
         # Upstream once put a raw megabyte into every prompt (2.5: 3412); its cap is 16 000 chars.
         4000,
         "Most tokens of an archive summary.",

@@ -27,11 +27,11 @@ from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import rows_from
 from compaction.branches.leases import state_of
+from compaction.engine.policy.reasons import reason_label
 from compaction.errors import CompactionError
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.profiles import profile_of
 from compaction.selectors import newest_summaries
-from compaction.vocabulary import reason_words
 
 BATCH = 200
 LABEL_CELLS = 11
@@ -170,7 +170,7 @@ def _summary_facts(summary: SessionSummary | None) -> list[str]:
         summary.get_status_display().lower(),
         percent(summary.compression_ratio),
         f"of {counted(summary.message_count, 'message')}",
-        one_line(reason_words(summary.reason)),
+        one_line(reason_label(summary.reason)),
     ]
 
 

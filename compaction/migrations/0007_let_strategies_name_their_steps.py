@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     """A plug-in's strategy names its steps as it likes; widening a column rewrites no row."""
 
     dependencies = [
-        ("compaction", "0006_name_recoveries"),
+        ("compaction", "0006_use_standard_terms"),
     ]
 
     operations = [

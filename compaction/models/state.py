@@ -38,10 +38,10 @@ class CompactionState(models.Model):
     last_consolidated_at = models.DateTimeField(null=True, blank=True)
     lease_owner = models.UUIDField(null=True, blank=True)
     lease_expires_at = models.DateTimeField(null=True, blank=True)
-    pending = models.BooleanField(default=False)
+    recheck_requested = models.BooleanField(default=False)
     failures = models.PositiveIntegerField(default=0)
     backoff_until = models.DateTimeField(null=True, blank=True)
-    look_again_at = models.DateTimeField(
+    next_check_at = models.DateTimeField(
         null=True,
         blank=True,
         help_text="When time alone may make a compaction due; the sweep looks again then.",
@@ -61,9 +61,9 @@ class CompactionState(models.Model):
             ),
             # The sweep: idle branches whose time has come.
             models.Index(
-                fields=["look_again_at"],
-                condition=models.Q(look_again_at__isnull=False),
-                name="state_look_again",
+                fields=["next_check_at"],
+                condition=models.Q(next_check_at__isnull=False),
+                name="state_next_check",
             ),
             # The page of a profile: the few branches that name one.
             models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),

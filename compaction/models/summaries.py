@@ -62,7 +62,7 @@ class SessionSummary(models.Model):
     reason = models.CharField(max_length=40)
     truncated = models.BooleanField(default=False)
     # Made of the messages themselves because no summariser answered; it can be re-summarised.
-    archived = models.BooleanField(default=False, db_default=False)
+    is_digest = models.BooleanField(default=False, db_default=False)
     compression_ratio = models.FloatField(default=0.0)
     previous = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="updates"
@@ -111,11 +111,11 @@ class SessionSummary(models.Model):
                 condition=models.Q(status="active"),
                 name="summary_active_session",
             ),
-            # Before every request: whether a branch has an archive that no summary has taken in.
+            # Before every request: whether a branch has a fallback digest that no summary has taken in.
             models.Index(
                 fields=["branch", "-covers_through"],
-                condition=models.Q(status="active", archived=True),
-                name="summary_archive",
+                condition=models.Q(status="active", is_digest=True),
+                name="summary_digest",
             ),
             # GET sessions/{id}/summaries/, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="summary_of_session"),

@@ -1,7 +1,7 @@
 """What is done before a request goes out: as little as can be, and nothing where nothing must be.
 
 A draft is published, a due compaction is done, and where messages would fall out of the request
-that no summary has read, they are summarised, or at the very last archived. Whatever fails costs
+that no summary has read, they are summarised, or at the very last stored as a digest. Whatever fails costs
 the user nothing: the request goes out as it is (DESIGN.md, rule 6).
 """
 
@@ -28,7 +28,7 @@ from compaction.branches.planning import decision_of, due_before_request, plan_o
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.window import archives, is_last_resort
+from compaction.engine.policy.window import is_last_resort, uses_digest
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
@@ -64,7 +64,7 @@ class Preparation:
     )
     _run: CompactionRun | None = field(init=False, default=None)
     _is_done: bool = field(init=False, default=False)
-    _archives: bool = field(init=False, default=False)
+    _uses_digest: bool = field(init=False, default=False)
     _stepped_aside: int = field(init=False, default=0)
     _failed: int = field(init=False, default=0)
 
@@ -92,7 +92,7 @@ class Preparation:
                 continue
             helped = bool(self._or_go_on(partial(self._compact, decision, snapshot)))
             snapshot = self._read()
-            goes_on = helped and not self._archives
+            goes_on = helped and not self._uses_digest
             if decision.reason != Reason.HARD_LIMIT or not (goes_on or snapshot.hides_messages):
                 # One compaction is what a user is asked to wait for.
                 break
@@ -129,11 +129,11 @@ class Preparation:
         """Do what is due; return whether that helped.
 
         Where messages would fall out, failing attempts go on as long as the next one would be
-        another: they make the batches smaller and end in an archive. Where no model may be called,
-        what would fall out is archived at once, and only that. Nor is the summariser asked again by
-        a request that it has made store an archive: a long backlog would cost a call every batch.
+        another: they make the batches smaller and end in a fallback digest. Where no model may be called,
+        what would fall out is stored as a digest at once, and only that. Nor is the summariser asked again by
+        a request that it has made store a fallback digest: a long backlog would cost a call every batch.
         """
-        run = self._do(Reason.ARCHIVE if self._archives else decision.reason)
+        run = self._do(Reason.ARCHIVE if self._uses_digest else decision.reason)
         if run.error_code in NO_MODEL and snapshot.hides_messages:
             run = self._do(Reason.ARCHIVE)
             self._is_done = True
@@ -143,11 +143,11 @@ class Preparation:
             self._is_done = self._stepped_aside > MOST_STEPS_ASIDE
         elif run.status != CompactionRun.Status.SUCCEEDED:
             self._failed += 1
-            of_no_use = run.error_code in _OF_NO_USE and not self._archives
+            of_no_use = run.error_code in _OF_NO_USE and not self._uses_digest
             goes_on = of_no_use and not _was_last_resort(snapshot)
             self._is_done = not goes_on or self._failed >= MOST_FAILURES
         else:
-            self._archives |= archives(snapshot.profile, snapshot.state.failures)
+            self._uses_digest |= uses_digest(snapshot.profile, snapshot.state.failures)
         return run.status == CompactionRun.Status.SUCCEEDED
 
     def _tell_what_is_left_out(self, snapshot: BranchSnapshot) -> None:

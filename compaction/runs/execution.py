@@ -32,7 +32,7 @@ from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.window import archives
+from compaction.engine.policy.window import uses_digest
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import does_not_shrink, fault_of_outcome
 from compaction.engine.tool_results import limited_results
@@ -180,7 +180,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     batch = None
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
-    is_last_way = _archives(run, snapshot)
+    is_last_way = _uses_digest(run, snapshot)
     plan = _plan(run, snapshot, at_most=batch, is_last_way=is_last_way)
     if not plan.summarise:
         lifecycle.finish(
@@ -206,7 +206,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         snapshot,
         plan.summarise,
         previous=snapshot.previous_text,
-        digest=_archived_before(snapshot),
+        digest=_digest_before(snapshot),
         strategy=FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy,
     )
     sizes = _sizes(snapshot, outcome)
@@ -242,11 +242,11 @@ def _plan(
         raise SummaryFailed(STRATEGY_ERROR, str(failure)) from failure
 
 
-def _archives(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
+def _uses_digest(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether the messages themselves are stored: because somebody waits, or all else failed."""
     failures = snapshot.state.failures
     is_automatic = run.trigger == Trigger.PROACTIVE
-    keeps_failing = is_automatic and archives(snapshot.profile, failures)
+    keeps_failing = is_automatic and uses_digest(snapshot.profile, failures)
     return keeps_failing or _is_last_way(run, snapshot)
 
 
@@ -262,14 +262,14 @@ def _keeps_draft(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     return run.reason == Reason.AHEAD and snapshot.profile.publish_when_needed
 
 
-def _archived_before(snapshot: BranchSnapshot) -> str:
-    """Return the text whose place an archive takes: the archive's before it, or old placeholders'.
+def _digest_before(snapshot: BranchSnapshot) -> str:
+    """Return the text whose place a fallback digest takes: the fallback digest's before it, or old placeholders'.
 
     Those would not be sent any more beside a summary's row.
     """
     if not snapshot.summaries:
         return snapshot.previous_text
-    return snapshot.archive.summary_text if snapshot.archive is not None else ""
+    return snapshot.digest.summary_text if snapshot.digest is not None else ""
 
 
 def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
@@ -422,11 +422,11 @@ def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     tokens = snapshot.model.counter.count(outcome.text)
     kept = snapshot.facts.tokens - sum(item.tokens for item in outcome.items)
     before = snapshot.summary_tokens + snapshot.facts.tokens
-    staying = [row for row in snapshot.summaries if not row.archived]
-    if not outcome.is_archive:
-        # The new one takes the oldest one's place, and the archive's, if it has taken that in.
+    staying = [row for row in snapshot.summaries if not row.is_digest]
+    if not outcome.is_digest:
+        # The new one takes the oldest one's place, and the fallback digest's, if it has taken that in.
         staying = staying[-others:] if (others := snapshot.profile.summary_limit - 1) else []
-        beside = snapshot.archive
+        beside = snapshot.digest
         staying += [beside] if beside is not None and beside not in snapshot.continued else []
     last = outcome.items[-1].position
     # A pinned message is sent verbatim although it was summarised too.

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Session
-from compaction.branches.leases import ensure_state, soon
+from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.planning import decision_of, plan_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason
@@ -53,7 +53,7 @@ def check(snapshot: BranchSnapshot) -> CompactionRun | None:
         if snapshot.state.lease_owner is not None and _ask_holder(snapshot):
             return None
         run = _queue(snapshot, decision)
-    look_again_later(snapshot)
+    schedule_next_check(snapshot)
     return run
 
 
@@ -95,7 +95,7 @@ def _ask_holder(snapshot: BranchSnapshot) -> bool:
     held = CompactionState.objects.filter(
         pk=snapshot.state.pk, lease_owner__isnull=False, lease_expires_at__gt=Now()
     )
-    is_held = bool(held.update(pending=True, look_again_at=soon()))
+    is_held = bool(held.update(recheck_requested=True, next_check_at=after_lease()))
     if is_held:
         event("asked_again", session=snapshot.session, branch=snapshot.branch)
     return is_held
@@ -117,14 +117,14 @@ def is_worth_a_run(snapshot: BranchSnapshot, decision: Decision) -> bool:
     return gain >= AHEAD_LEAST_SHARE * snapshot.model.context_window
 
 
-def look_again_later(snapshot: BranchSnapshot) -> None:
+def schedule_next_check(snapshot: BranchSnapshot) -> None:
     """Note when the sweep should look at the branch, if no message comes before."""
-    when = _time_to_look(snapshot)
-    if when != snapshot.state.look_again_at:
-        CompactionState.objects.filter(pk=snapshot.state.pk).update(look_again_at=when)
+    when = _next_check(snapshot)
+    if when != snapshot.state.next_check_at:
+        CompactionState.objects.filter(pk=snapshot.state.pk).update(next_check_at=when)
 
 
-def _time_to_look(snapshot: BranchSnapshot) -> datetime | None:
+def _next_check(snapshot: BranchSnapshot) -> datetime | None:
     """Return when a back-off ends or the waiting messages are old enough; None: never by itself."""
     state, profile = snapshot.state, snapshot.profile
     if not profile.enabled:
@@ -148,4 +148,4 @@ def assign_profile(session: Session, name: str) -> None:
         find_profile(name)
     for branch in Branch.objects.filter(session=session):
         state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
-        state.update(profile=name, look_again_at=timezone.now())
+        state.update(profile=name, next_check_at=timezone.now())

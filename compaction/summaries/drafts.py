@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import lock_branches
-from compaction.branches.leases import Lease, held, soon
+from compaction.branches.leases import Lease, after_lease, held
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.types import Outcome
 from compaction.errors import BranchBusyError, LostRaceError
@@ -55,7 +55,7 @@ def store_draft(
         claim_state(
             lease,
             cursor=state.cursor,
-            changes={"failures": 0, "backoff_until": None, "look_again_at": soon()},
+            changes={"failures": 0, "backoff_until": None, "next_check_at": after_lease()},
         )
         _drafts(snapshot).update(status=Status.SUPERSEDED)
         passed = path_messages(snapshot.branch, after=state.cursor, through=ends.last.position)
@@ -114,7 +114,9 @@ def _publish(snapshot: BranchSnapshot, lease: Lease) -> SessionSummary | None:
         last = _last_if_it_fits(snapshot, draft, state)
         if last is None:
             # Nothing of the state changes; whoever has lost the lease may write nothing.
-            claim_state(lease, cursor=state.cursor, changes={"pending": F("pending")})
+            claim_state(
+                lease, cursor=state.cursor, changes={"recheck_requested": F("recheck_requested")}
+            )
             _drafts(snapshot).update(status=Status.SUPERSEDED)
             event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
             return None

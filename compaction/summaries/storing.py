@@ -19,7 +19,7 @@ from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import insert_between, lock_branches
 from chatapp.transcript.writing import Draft
-from compaction.branches.leases import Lease, soon
+from compaction.branches.leases import Lease, after_lease
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
@@ -178,7 +178,11 @@ def store_new_version(
     """Write a new summary over the old one's messages and supersede it; the cursor stays."""
     with transaction.atomic():
         ends = hold_positions(run, outcome)
-        claim_state(lease, cursor=snapshot.state.cursor, changes={"pending": F("pending")})
+        claim_state(
+            lease,
+            cursor=snapshot.state.cursor,
+            changes={"recheck_requested": F("recheck_requested")},
+        )
         replaced = SessionSummary.objects.filter(
             pk=old.pk, status=SessionSummary.Status.ACTIVE
         ).update(status=SessionSummary.Status.SUPERSEDED)
@@ -230,7 +234,7 @@ def write_summary(
         trigger=run.trigger,
         reason=run.reason,
         truncated=outcome.truncated,
-        archived=outcome.is_archive,
+        is_digest=outcome.is_digest,
         compression_ratio=outcome.compression_ratio,
         previous=previous,
         supersedes=old,
@@ -253,13 +257,13 @@ def write_summary(
 
 
 def _failures_left(snapshot: BranchSnapshot, outcome: Outcome) -> dict[str, int]:
-    """Return how many failures still count: after an archive one more leads to the next archive.
+    """Return how many failures still count: after a fallback digest one more leads to the next fallback digest.
 
     So the summariser is tried again once, with a small batch, and its success clears them.
     """
-    if not outcome.is_archive or not snapshot.profile.archive_after_failures:
+    if not outcome.is_digest or not snapshot.profile.digest_after_failures:
         return {}
-    most = snapshot.profile.archive_after_failures - 1
+    most = snapshot.profile.digest_after_failures - 1
     return {"failures": min(most, snapshot.state.failures)}
 
 
@@ -291,13 +295,13 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "failures": 0,
         "backoff_until": None,
         # Should this worker die before it looks for what is left, the sweep does.
-        "look_again_at": soon(),
+        "next_check_at": after_lease(),
     }
 
 
 def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | None:
-    """Return the row that a new one continues: what it names is not sent beside it (an archive)."""
-    found = snapshot.newest if outcome.is_archive else snapshot.continued
+    """Return the row that a new one continues: what it names is not sent beside it (a fallback digest)."""
+    found = snapshot.newest if outcome.is_digest else snapshot.continued
     return found[-1] if found else None
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from chatapp.database import release_connection
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.learned_limits import taught
+from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest
 from chatapp.llm.tokens import count_message
@@ -140,7 +140,7 @@ def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
 
 def summarising_model(session: Session, profile: Profile) -> ModelConfig:
     """Return the model that writes a profile's summaries, with what its server taught."""
-    return taught(get_model(profile.summary_model or session.model))
+    return with_learned_limits(get_model(profile.summary_model or session.model))
 
 
 def summariser_name(session: Session, profile: Profile) -> str:

@@ -18,7 +18,7 @@ from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
 from tests.sequences import SEQUENCES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-COMPOSITION_ROOT = {"chatapp/settings.py", "chatapp/urls.py"}
+COMPOSITION_ROOT = {"chatapp/settings.py"}
 
 
 def sources(folder: str) -> dict[str, str]:

@@ -318,7 +318,7 @@ def test_b44_a_lease_that_holds_starts_nothing_and_asks_for_another_look(
     server, session = leased(case, play, owner)
     alive = crashed(case, session, age)
     assert check_branch(fresh(session)) is None
-    assert state(session).pending is True
+    assert state(session).recheck_requested is True
     assert CompactionRun.objects.count() == 1
     # A turn goes out uncompacted, a run that is delivered all the same steps aside.
     outcome = ask(session, "hello")
@@ -502,7 +502,7 @@ def test_b45_no_transaction_is_open_while_the_model_is_waited_for(cases, play, o
         # Another connection writes to the very rows: no lock may stand in its way.
         started = time.monotonic()
         Session.objects.filter(pk=session.pk).update(title="renamed meanwhile")
-        CompactionState.objects.filter(pk=session.active_branch_id).update(pending=False)
+        CompactionState.objects.filter(pk=session.active_branch_id).update(recheck_requested=False)
         CompactionRun.objects.filter(status="running").update(instructions="seen")
         seen.append(("waited", time.monotonic() - started > 0.8))
         if connection.vendor == "postgresql":

@@ -122,9 +122,9 @@ def test_b42_a_message_that_arrives_while_a_window_is_summarised_is_answered(
     post(api, session, [{"role": "user", "content": words}])
     # The document of the case asks for it: posting returns within a second.
     assert time.monotonic() - started < 1
-    assert state(session).pending is True
+    assert state(session).recheck_requested is True
     assert worker.result().status == "succeeded"
-    assert state(session).pending is False
+    assert state(session).recheck_requested is False
     ask(session, None)
     check(case, server, session)
     summary = SessionSummary.objects.get()

@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, RunTotals, SessionSummary
-from compaction.runs.lifecycle import ended
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
+from compaction.statistics.totals import ended
 from tests.compaction.support import compact, say
 from tests.factories import SessionFactory, profile, talk
 

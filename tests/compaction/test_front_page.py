@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from chatapp.formatting import span_words
 from chatapp.models import Session
-from compaction.admin.front.panel import as_of
+from compaction.admin.front import as_of
 from compaction.models import CompactionRun, DailyFigures
 from compaction.statistics.daily import refresh_figures
 from tests.alone import assert_works_alone

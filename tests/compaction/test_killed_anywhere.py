@@ -72,7 +72,7 @@ def others_go_on(session: Session, delivered: list[tuple], *, speak: bool) -> No
     past = timezone.now() - LONG_AGO
     CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)
     CompactionState.objects.filter(backoff_until__isnull=False).update(backoff_until=past)
-    CompactionState.objects.filter(look_again_at__isnull=False).update(look_again_at=past)
+    CompactionState.objects.filter(next_check_at__isnull=False).update(next_check_at=past)
     Session.objects.filter(turn_owner__isnull=False).update(turn_expires_at=past)
     CompactionRun.objects.filter(status="queued").update(created_at=past)
     CompactionRun.objects.filter(status="running").update(started_at=past)

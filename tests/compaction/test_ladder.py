@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from chatapp.models import Branch, Session
 from compaction import vocabulary
-from compaction.admin.ladder.climb import climbs_of, end_words, refusal_words, title_of
-from compaction.admin.ladder.drawing import draw
+from compaction.admin.recovery import end_words, recoveries_of, refusal_words, title_of
+from compaction.admin.recovery_drawing import draw
 from compaction.models import RecoveryStep
 from tests.compaction.ladders import ladder_of, run_of, rung_of
 from tests.factories import SessionFactory
@@ -30,7 +30,7 @@ def page_of(row) -> str:
 
 def climb_of(session, *recovery_steps: dict):
     recovery = ladder_of(session, *recovery_steps)
-    return climbs_of(session, [recovery])[recovery]
+    return recoveries_of(session, [recovery])[recovery]
 
 
 def texts_in(drawing: str) -> list[str]:
@@ -154,26 +154,26 @@ def test_a_ladder_that_gave_up_says_what_the_user_was_told(session):
         {"action": "give_up", "outcome": "no_help", "text": "Sorry."},
     )
     assert end_words(climb) == "Sorry."
-    assert title_of(climb) == "Request larger than the context window: gave up after 1 rung"
+    assert title_of(climb) == "Request larger than the context window: gave up after 1 step"
     assert texts_in(draw(climb))[-1] == "Gave up"
 
 
 def test_a_ladder_whose_last_rung_helped_went_through(session):
     climb = climb_of(session, {"tokens_after": 8000}, {"tokens_after": 4321})
     assert "with 4,321 tokens" in end_words(climb)
-    assert title_of(climb).endswith("went through after 2 rungs")
+    assert title_of(climb).endswith("went through after 2 steps")
 
 
 def test_a_ladder_that_stops_on_the_way_does_not_claim_an_end(session):
     climb = climb_of(session, {"outcome": "failed"})
     assert end_words(climb).startswith("The end is not known")
-    assert title_of(climb) == "Request larger than the context window: 1 rung"
+    assert title_of(climb) == "Request larger than the context window: 1 step"
 
 
 def test_every_move_and_every_outcome_has_words():
     assert (
-        set(vocabulary.RECOVERY_ACTIONS)
-        == set(vocabulary.RECOVERY_ACTION_MEANINGS)
+        set(vocabulary.ACTIONS)
+        == set(vocabulary.ACTION_MEANINGS)
         == set(RecoveryStep.Action.values)
     )
     assert set(vocabulary.RECOVERY_OUTCOMES) == set(RecoveryStep.Outcome.values)

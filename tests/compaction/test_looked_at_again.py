@@ -43,7 +43,7 @@ def sweep_later() -> None:
     """Let an hour pass, and sweep."""
     past = timezone.now() - timedelta(hours=1)
     CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)
-    CompactionState.objects.filter(look_again_at__isnull=False).update(look_again_at=past)
+    CompactionState.objects.filter(next_check_at__isnull=False).update(next_check_at=past)
     CompactionRun.objects.filter(status="running").update(started_at=past)
     sweep_runs()
 
@@ -112,7 +112,7 @@ def test_an_archives_run_that_is_run_again_asks_the_summariser(emergency):
     lifecycle.cancel_run(emergency)
     CompactionState.objects.update(backoff_until=None)
     assert execute_run(lifecycle.retry_run(emergency).pk).status == "succeeded"
-    assert not SessionSummary.objects.get().archived
+    assert not SessionSummary.objects.get().is_digest
 
 
 def test_so_does_the_one_that_follows_a_dead_web_workers(emergency):
@@ -121,7 +121,7 @@ def test_so_does_the_one_that_follows_a_dead_web_workers(emergency):
     Lease.acquire_or_steal(emergency.branch_id, worker)
     sweep_later()
     execute_run(CompactionRun.objects.get(status="queued").pk)
-    assert not SessionSummary.objects.get().archived
+    assert not SessionSummary.objects.get().is_digest
 
 
 def test_no_other_run_follows_an_overflow_whose_request_died(session):

@@ -20,11 +20,11 @@ from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.urls import reverse
 
-from chatapp.admin.timeline.entries import read_timeline
+from chatapp.admin.timeline import timeline_sources
+from chatapp.admin.toolkit.timeline import read_timeline
 from chatapp.context.backend import context_backend
 from chatapp.incidents import Kind
 from chatapp.models import Incident, Message, Session
-from compaction.admin.timeline.sources import TIMELINE_SOURCES
 from compaction.branches.planning import plan_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.checks import check_plugins, check_profiles
@@ -192,7 +192,7 @@ def test_a_strategy_that_asks_nobody_needs_no_model(toy, model_server):
     assert summary.summary_text.startswith("MK-0001 question 0 STOP answer 0 ipsum STOP MK-0002")
     assert (summary.model, summary.temperature, summary.prompt_version) == ("telegram", None, "")
     assert summary.metadata["algorithm"] == "telegram"
-    assert not summary.archived
+    assert not summary.is_digest
     assert model_server.calls == []
 
 
@@ -386,6 +386,28 @@ def test_a_steps_page_shows_what_it_was_asked(made, admin_client):
     assert "MK-0001 question 0" in text
 
 
+def test_a_step_that_read_texts_shows_them_all(made, admin_client):
+    step = made.steps.get(kind=toys.FAIR_COPY)
+    page = plain(admin_client.get(admin_page(step)).text)
+    assert "Text 1 It was said: MK-0001" in page
+    assert "Text 2 It was said: MK-0005" in page
+    assert "cannot be found any more" not in page
+
+
+def test_the_page_of_the_next_request_knows_the_summarys_messages(made, toy, admin_client):
+    page = plain(admin_client.get(reverse("admin:chatapp_session_request", args=[toy.pk])).text)
+    assert f"Text of summary {str(summary_of(made).pk)[:8]}" in page
+
+
+def test_runs_are_filtered_by_a_plug_ins_reason(toy, admin_client):
+    run_compaction(str(check_branch(toy).pk))
+    address = reverse("admin:compaction_compactionrun_changelist")
+    for reason, count in (("wordy", 1), ("manual", 0)):
+        response = admin_client.get(address, {"reason": reason})
+        assert len(response.context["cl"].result_list) == count
+    assert "?reason=wordy" in admin_client.get(address).text
+
+
 def test_the_summarys_page_shows_its_files(made, admin_client):
     page = plain(admin_client.get(admin_page(summary_of(made))).text)
     assert "agenda.txt" in page
@@ -395,7 +417,7 @@ def test_the_summarys_page_shows_its_files(made, admin_client):
 
 def test_the_timeline_names_the_reason(toy):
     say(toy, "And now?")
-    told = " ".join(str(entry) for entry in read_timeline(toy, TIMELINE_SOURCES).entries)
+    told = " ".join(str(entry) for entry in read_timeline(toy, timeline_sources()).entries)
     assert "wordy" in told
 
 
@@ -429,7 +451,6 @@ def test_the_export_is_whole(made, toy, api):
 # --- profiles -------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="the page does not ask parameter_choices() yet")
 def test_the_profiles_page_offers_the_names(made, admin_client):
     page = admin_client.get(admin_page(made.profile)).text
     for name in ("minutes", "telegram", "whole_turns", "briefing"):
@@ -614,11 +635,12 @@ def test_no_cut_parts_a_group(owner, plug_in, model_server, cut, end):
 
 
 @pytest.mark.parametrize("trigger", [toys.Failing, toys.Limitless])
-def test_a_bad_trigger_is_left_out(toy, api, plug_in, model_server, trigger):
+def test_a_bad_trigger_is_left_out(toy, api, admin_client, plug_in, model_server, trigger):
     use("wordy", "TRIGGERS", trigger, plug_in)
     response = api.post(reverse("turn", args=[toy.pk]), {"content": "So?"}, format="json")
     assert response.status_code == 200
     assert api.get(reverse("compaction", args=[toy.pk])).status_code == 200
+    assert admin_client.get(admin_page(toy)).status_code == 200
     asked(model_server)
     if trigger is toys.Failing:
         (incident,) = Incident.objects.filter(session=toy)
@@ -672,7 +694,7 @@ def test_where_a_strategy_keeps_failing_nothing_falls_out_of_the_window(
     runs = CompactionRun.objects.exclude(status="queued").order_by("created_at")
     assert {run.error_code for run in runs} == {"strategy_error", ""}
     assert runs.last().status == "succeeded"
-    assert SessionSummary.objects.filter(archived=True).exists()
+    assert SessionSummary.objects.filter(is_digest=True).exists()
     final = asked(model_server)[-1]
     assert "MK-0001" in final[0]["content"]
 

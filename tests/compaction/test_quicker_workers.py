@@ -134,7 +134,7 @@ def test_a_run_that_cannot_be_started_again_keeps_nobody_else_waiting(session, o
     lifecycle.claim(check_branch(session).pk, uuid.uuid4())
     CompactionRun.objects.update(started_at=timezone.now() - timedelta(hours=1))
     ensure_state(other.branch)
-    CompactionState.objects.filter(pk=other.branch.pk).update(look_again_at=timezone.now())
+    CompactionState.objects.filter(pk=other.branch.pk).update(next_check_at=timezone.now())
 
     def deadlock(run):
         raise OperationalError("deadlock detected")
@@ -146,7 +146,7 @@ def test_a_run_that_cannot_be_started_again_keeps_nobody_else_waiting(session, o
 
 @pytest.mark.parametrize("turns", [1, 3])
 def test_messages_of_nearly_nothing_are_archived_in_the_end(session, model_server, settings, turns):
-    """Four of them are no larger than the archive's own words: the next one takes more."""
+    """Four of them are no larger than the fallback digest's own words: the next one takes more."""
     settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 10}
     failing(model_server)
     pair = [user("k"), {"role": "assistant", "content": "y"}]
@@ -155,7 +155,7 @@ def test_messages_of_nearly_nothing_are_archived_in_the_end(session, model_serve
         say(session, f"question {number}")
     # The answer came on top.
     assert snapshot_of(session).facts.spoken <= 75 + 1
-    assert SessionSummary.objects.filter(archived=True).exists()
+    assert SessionSummary.objects.filter(is_digest=True).exists()
     assert CompactionRun.objects.count() < 40
 
 
@@ -165,14 +165,14 @@ def test_a_summariser_that_always_fails_is_not_asked_for_every_batch_of_a_backlo
     failing(model_server)
     fill(session, 0, 400)
     say(session, "still there?")
-    # Six attempts of two calls each; then what has to go is archived without asking again.
+    # Six attempts of two calls each; then what has to go is stored as a digest without asking again.
     assert len(model_server.of("summary")) == 12
     assert unknown(model_server, 400) == []
 
 
 def test_what_cannot_get_smaller_is_not_tried_for_ever(owner, model_server, queued):
-    """A window without smaller batches and archives: one attempt, and the request goes out."""
-    window(smaller_after_failures=0, archive_after_failures=0)
+    """A window without smaller batches and fallback digests: one attempt, and the request goes out."""
+    window(smaller_after_failures=0, digest_after_failures=0)
     session = SessionFactory(owner=owner)
     failing(model_server)
     fill(session, 0, 90)

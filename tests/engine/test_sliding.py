@@ -8,11 +8,11 @@ import pytest
 
 from compaction.engine.policy.triggers import decide, distances
 from compaction.engine.policy.window import (
-    archives,
     batch_size,
     falls_out,
     first_batch,
     keep_tail,
+    uses_digest,
     waiting_messages,
 )
 from compaction.engine.profile import PRESETS, ProfileError, build
@@ -300,7 +300,7 @@ def test_rules_of_the_conversation_are_no_part_of_the_window():
     assert decide(PRESET, facts).reason == "message_window"
 
 
-# --- chunks, smaller pieces, archives ----------------------------------------------------------
+# --- chunks, smaller pieces, fallback digests ----------------------------------------------------------
 
 
 def test_a_long_backlog_goes_in_chunks_the_oldest_first():
@@ -325,11 +325,11 @@ def test_batches_get_smaller_after_failures_and_then_an_archive_is_stored():
     assert sizes == [12, 12, 12, 6, 3, 1, 4, 8]
     sizes = [batch_size(PRESET, waiting=960, failures=failures) for failures in range(6)]
     assert sizes == [60, 60, 60, 30, 15, 7]
-    assert [archives(PRESET, failures) for failures in range(8)] == [False] * 6 + [True] * 2
+    assert [uses_digest(PRESET, failures) for failures in range(8)] == [False] * 6 + [True] * 2
 
 
 def test_without_the_parameters_a_batch_never_changes():
     bisect = PRESETS["bisect"]
     sizes = [batch_size(bisect, waiting=500, failures=failures) for failures in (0, 5, 50)]
     assert sizes == [500, 500, 500]
-    assert not archives(bisect, 50)
+    assert not uses_digest(bisect, 50)

@@ -24,6 +24,7 @@ from chatapp.management.console import (
     wrapped,
     write_lines,
 )
+from compaction.engine.policy.reasons import reason_label
 from compaction.models import CompactionRun
 from compaction.statistics.report import (
     GROUPINGS,
@@ -34,7 +35,7 @@ from compaction.statistics.report import (
     ReasonRow,
     Totals,
 )
-from compaction.vocabulary import reason_words, seconds
+from compaction.vocabulary import seconds
 
 LABEL_CELLS = 14
 NO_MODEL = "no model answered"
@@ -167,7 +168,7 @@ def _reason_cells(row: ReasonRow) -> list[str]:
         outcomes.cancelled,
         outcomes.queued + outcomes.running,
     )
-    return [one_line(reason_words(row.reason)), *(f"{count:,}" for count in counts)]
+    return [one_line(reason_label(row.reason)), *(f"{count:,}" for count in counts)]
 
 
 def _group_columns(by: str) -> tuple[TableColumn, ...]:
@@ -237,7 +238,7 @@ def report_as_dict(period: Period, *, by: str | None = None) -> dict[str, Any]:
         "model_calls": totals.model_calls,
         "cost": totals.cost,
         "reasons": [
-            {"reason": row.reason, "words": reason_words(row.reason), **asdict(row.outcomes)}
+            {"reason": row.reason, "words": reason_label(row.reason), **asdict(row.outcomes)}
             for row in period.reasons()
         ],
         "slowest": [_slow_json(run) for run in period.slowest()],
