@@ -84,7 +84,9 @@ def _is_plainly_legal(items: Sequence[Item], start: int) -> bool:
     """Whether a cut can be told to be legal without looking for pairs in all that is before it."""
     if start == 0:
         return True
-    return not items[start - 1].tool_calls and all(item.role != "tool" for item in items[start:])
+    # At the very end stands perhaps one of several results: the others may still come.
+    behind = items[start:] or items[-1:]
+    return not items[start - 1].tool_calls and all(item.role != "tool" for item in behind)
 
 
 def _cut_at(items: Sequence[Item], start: int) -> Plan:
