@@ -47,8 +47,8 @@ ACTION_MEANINGS = {
 }
 RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = "interrupted"
-# The kind of a step that joins two texts.
-MERGE = "merge"
+# The kinds of a step that reads messages, and of one that joins two texts; strategies may have others.
+CHUNK, MERGE = "chunk", "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
 
 _NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
@@ -108,6 +108,11 @@ def is_forced(step: CompactionStep) -> bool:
         return False
     begin = getattr(step, "error_begin", None)
     return not (step.error if begin is None else begin)
+
+
+def reads_texts(step: CompactionStep) -> bool:
+    """Whether a step read texts and no message; a chunk whose messages are gone read messages."""
+    return step.kind == MERGE or (step.kind != CHUNK and step.first_message_id is None)
 
 
 def outcome_kind(step: CompactionStep) -> str:
