@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from chatapp.admin.session import BRANCHES_SHOWN
-from compaction.admin.session.standing import MARKS_DRAWN
 
 from chatapp import transcript
+from chatapp.admin.sessions import BRANCHES_SHOWN
 from chatapp.context.backend import context_backend
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import path_messages, rows_before
+from compaction.admin.branch_view import MARKS_DRAWN
 from compaction.models import CompactionState, SessionSummary
 from tests.compaction.support import NEVER, compact, say
 from tests.deep_forks import DEEP, TOKENS, counted_reads, deep_session
