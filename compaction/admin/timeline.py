@@ -93,7 +93,7 @@ def _meaning(run: CompactionRun) -> str:
         return "It waits, and goes on by itself when the time has come; nothing is lost."
     if getattr(run, "is_draft", False):
         return DRAFT_MEANING
-    if getattr(run, "is_archive", False):
+    if getattr(run, "is_digest", False):
         return ARCHIVE_MEANING
     return MEANINGS.get(run.status, "")
 

@@ -122,7 +122,7 @@ class Step:
     """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error.
 
     `key` is the strategy's own name for the step; `parent` the key of the step it belongs under,
-    which was reported before. `is_call` is False for a text made without the summariser, so that
+    which was reported before; `depth` is one more than that step's, and 0 without one. `is_call` is False for a text made without the summariser, so that
     calls can be counted. `request` is what the summariser was asked.
     """
 
@@ -179,7 +179,7 @@ class Outcome:
     `algorithm` names what made it. `prompt` is the instruction that was sent and `prompt_version`
     its version; both are empty where no model was asked, and `writer` then says who wrote.
     `metadata` is stored beside the usual figures; `files_read` and `files_modified` as columns.
-    `is_archive`: the text is made of the messages themselves, and stands beside the summary that
+    `is_digest`: the text is made of the messages themselves, and stands beside the summary that
     was there before until one takes it in.
     """
 
