@@ -122,8 +122,9 @@ class Step:
     """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error.
 
     `key` is the strategy's own name for the step; `parent` the key of the step it belongs under,
-    which was reported before; `depth` is one more than that step's, and 0 without one. `is_call` is False for a text made without the summariser, so that
-    calls can be counted. `request` is what the summariser was asked.
+    which was reported before; `depth` is one more than that step's, and 0 without one. `is_call` is
+    False for a text made without the summariser, so that calls can be counted. `request` is what
+    the summariser was asked.
     """
 
     key: int

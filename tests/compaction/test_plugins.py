@@ -471,6 +471,13 @@ def test_a_wrong_name_is_refused_with_those_that_are_known(plug_in, db, paramete
     assert f"Must be one of {known}." in str(refused.value)
 
 
+def test_the_form_refuses_a_wrong_name_in_the_same_words(plug_in, db, admin_client):
+    address = reverse("admin:compaction_compactionprofile_validate_new")
+    sent_form = {"name": "wrong", "base": "bisect", "strategy": "witchcraft"}
+    told = json.dumps(admin_client.post(address, sent_form).json())
+    assert "Must be one of bisect, digest, minutes, telegram." in told
+
+
 def test_the_sliding_window_needs_a_cut_that_counts_messages(plug_in, db):
     with pytest.raises(ValidationError, match="Must be tail_size or last_n"):
         save_profile(name="wrong", base="sliding_window", parameters={"cut": "whole_turns"})
