@@ -168,11 +168,13 @@ POSITION_STEP = 1_000_000
 
 
 class Message(models.Model):
-    """One row: written once by transcript.py, its text never changed (DESIGN.md, rule 1).
+    """One row: written once by transcript.py, its text never changed.
+
+    Why: docs/architecture.md#compaction-changes-nothing-stored.
 
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
-    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted once;
-    `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
+    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted
+    once; `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
     """
 
     class Role(models.TextChoices):
@@ -366,6 +368,7 @@ class LearnedLimits(models.Model):
 
     class Meta:
         db_table = "learned_limits"
+        verbose_name = verbose_name_plural = "learned limits"
         constraints = [
             # Read before every request; two turns that learn at once write one row.
             models.UniqueConstraint(fields=["server", "name"], name="limits_of_model"),

@@ -33,7 +33,7 @@ class CompactionBackend(BaseContextBackend):
         """Return the next request; compact first where a trigger is due that cannot wait.
 
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
-        request goes out as it is (rule 6).
+        request goes out as it is (docs/architecture.md#a-failing-summariser-fails-no-turn).
         """
         return Preparation(session=session, emit=emit).context()
 

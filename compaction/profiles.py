@@ -20,9 +20,8 @@ from compaction.models import CompactionProfile, CompactionState
 logger = logging.getLogger(__name__)
 FALLBACK = "bisect"
 _DESCRIPTIONS = {
-    "bisect": "Engine of document 002: count and token limits, keep last N, halve and merge.",
-    "sliding_window": "Document 001: a tail of messages stays, what leaves it is summarised in "
-    "the background.",
+    "bisect": "Count and token limits, keep last N, halve and merge.",
+    "sliding_window": "A tail of messages stays, what leaves it is summarised in the background.",
 }
 
 
@@ -38,7 +37,7 @@ def find_profile(name: str = "") -> CompactionProfile:
         row = (
             current.filter(is_default=True).first()
             or current.filter(name=compaction_settings.default_profile).first()
-            # A name that nobody has (compaction.E007 says so) must cost nobody a turn (rule 6).
+            # A name that nobody has (compaction.E007 says so) must cost nobody a turn.
             or current.filter(name=FALLBACK).first()
         )
     if row is None:

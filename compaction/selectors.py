@@ -36,7 +36,7 @@ def ready_q(now: datetime) -> Q:
 def running_row(run: CompactionRun) -> QuerySet[CompactionRun]:
     """Return the query of the run while it runs in the hands of the worker that it names.
 
-    An UPDATE of it is the compare-and-set of rule 3: no row where it ended or changed hands.
+    An UPDATE of it is a compare-and-set: no row where it ended or changed hands.
     """
     return CompactionRun.objects.filter(
         pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
@@ -85,7 +85,7 @@ def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
 
 def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[SessionSummary]:
-    """Return the newest `limit` summaries up to a cursor, oldest of them first (1.12 D3).
+    """Return the newest `limit` summaries up to a cursor, oldest of them first.
 
     What an ancestor was summarised to after the fork stands behind the branch's own cursor: those
     messages are sent verbatim here, so their summary is not.
@@ -101,15 +101,16 @@ def sent_summaries(
 ) -> list[SessionSummary]:
     """Return what is sent of the summaries up to a cursor, oldest first.
 
-    Those are the newest `limit` that a summariser wrote, and the newest fallback digest that no summary has
-    taken in since. `besides` is left out, as if it did not count.
+    Those are the newest `limit` that a summariser wrote, and the newest fallback digest that no
+    summary has taken in since. `besides` is left out, as if it did not count.
     """
     rows = summaries_of(branch).filter(covers_through__lte=through)
     if besides is not None:
         rows = rows.exclude(pk=besides.pk)
     uses_digest = rows.filter(is_digest=True)
     untaken = uses_digest.exclude(Exists(rows.order_by().filter(previous=OuterRef("pk"))))
-    # Only a fork reads more than it sends (newest_summaries). Hardly a branch has a fallback digest.
+    # Only a fork reads more than it sends (newest_summaries). Hardly a branch has a fallback
+    # digest.
     spare = MAX_OVERLAPS if branch.parent_id else 0
     written = rows.filter(is_digest=False).only(*SENT_COLUMNS)
     marked = list(written.annotate(untaken=untaken.values("pk")[:1])[: limit + spare])
@@ -176,7 +177,7 @@ def coverage_of(branch: Branch) -> Coverage:
     """Return how far the branch's summaries reach, worked out from the rows.
 
     Without summary rows, an old placeholder reaches up to its own place, less the messages that
-    its writer kept (document 002 appended it behind them and noted `keepLastN`).
+    its writer kept (it was appended behind them, with `keepLastN` noted).
     """
     newest = summaries_of(branch).values_list("covers_through", flat=True).first()
     cursor = newest if newest is not None else placeholder_reach(branch)

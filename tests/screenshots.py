@@ -109,7 +109,7 @@ def lists() -> list[Page]:
     """Return the lists of every model."""
     names = (
         "chatapp/session", "chatapp/message", "chatapp/branch", "chatapp/incident",
-        "chatapp/lesson", "compaction/sessionsummary",
+        "chatapp/learnedlimits", "compaction/sessionsummary",
         "compaction/compactionrun", "compaction/compactionstep", "compaction/compactionstate",
         "compaction/compactionprofile", "compaction/sessionsummarymessage",
         "compaction/modelbreaker", "compaction/workerheartbeat",

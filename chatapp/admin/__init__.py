@@ -1,4 +1,4 @@
-"""The operators' pages of conversations: sessions, branches, messages, incidents, learned limits."""
+"""The operators' pages of conversations: sessions, messages, incidents, learned limits."""
 
 from chatapp.admin.incidents import IncidentAdmin
 from chatapp.admin.limits import LearnedLimitsAdmin

@@ -1,4 +1,4 @@
-"""Lessons: what model servers taught about themselves, next to what the settings say."""
+"""Learned limits: what model servers taught about themselves, next to what the settings say."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class LearnedLimitsAdmin(WideList):
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whether the operator may forget learned limits: permission `delete learned limits`."""
-        return bool(request.user.has_perm("chatapp.delete_lesson"))
+        """Whether the operator may forget learned limits: permission `delete_learnedlimits`."""
+        return bool(request.user.has_perm("chatapp.delete_learnedlimits"))
 
     def search_q(self, wanted: str) -> Q:
         """Search the model's name and the server's address."""
@@ -122,7 +122,9 @@ class LearnedLimitsAdmin(WideList):
         """Return the way to forget it."""
         if not self.has_delete_permission(request, obj):
             return []
-        return [Link(label="Forget", url=reverse("admin:chatapp_lesson_delete", args=[obj.pk]))]
+        return [
+            Link(label="Forget", url=reverse("admin:chatapp_learnedlimits_delete", args=[obj.pk]))
+        ]
 
     def change_view(
         self,
@@ -137,7 +139,9 @@ class LearnedLimitsAdmin(WideList):
 
 
 def models_of(limits: LearnedLimits) -> list[ModelConfig]:
-    """Return the configured models that learned limits counts for (learned limits.py compares the same way)."""
+    """Return the configured models that the learned limits hold for (learned_limits.py compares the
+    same way).
+    """
     return [
         model
         for model in all_models().values()

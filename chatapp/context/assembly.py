@@ -115,7 +115,7 @@ def assemble(
     """Return the Context: system prompt, opening system messages, summaries, kept messages.
 
     The system prompt stays verbatim and first. A model with `single_leading_system` gets prompt
-    and summaries as one message, in that order (B07).
+    and summaries as one message, in that order.
     """
     model = model or with_learned_limits(get_model(session.model))
     front = _front(session, part, model)

@@ -1,6 +1,7 @@
 """What model servers teach: their real window, their longest answer, their way of counting.
 
-What a refusal teaches is remembered per model and used by everything that asks how much fits (`taught`).
+What a refusal teaches is remembered per model and used by everything that asks how much fits
+(`taught`).
 """
 
 from __future__ import annotations

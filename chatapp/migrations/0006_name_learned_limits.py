@@ -8,6 +8,10 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RenameModel("Lesson", "LearnedLimits"),
+        migrations.AlterModelOptions(
+            "LearnedLimits",
+            {"verbose_name": "learned limits", "verbose_name_plural": "learned limits"},
+        ),
         migrations.AlterModelTable("LearnedLimits", "learned_limits"),
         migrations.RemoveConstraint("LearnedLimits", "lesson_of_model"),
         migrations.AddConstraint(

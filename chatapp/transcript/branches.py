@@ -95,8 +95,8 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
 
     `contents` maps message ids to wire contents (a text or a list of parts). The new branch forks
     behind the last message before the first of them; what follows is stored again at the same
-    positions, so that cursors and the order stay. Document 004, section 4; spec/pi_openclaw.md B5.
-    Raises TranscriptError when another branch became active or a message is not on its path.
+    positions, so that cursors and the order stay. Raises TranscriptError when another branch became
+    active or a message is not on its path.
     """
     old = session.branch
     with transaction.atomic():

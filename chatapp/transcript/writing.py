@@ -1,4 +1,4 @@
-"""The only writers of new messages: append, insert between two, pin, each under the session's lock."""
+"""The only writers of new messages, each under the session's lock: append, insert, pin."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def append(
     """Store messages at the branch's end and return the rows, in order.
 
     With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first.
-    Raises chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when the key
-    belongs to other messages.
+    Raises chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when
+    the key belongs to other messages.
     """
     if not drafts:
         return []

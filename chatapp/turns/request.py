@@ -40,7 +40,7 @@ def request_of(
         messages=context.messages,
         places=context.places,
         tools=session.tools,
-        # More room than the window has left would be refused although the request fits (B33).
+        # More room than the window has left would be refused although the request fits.
         max_output=min(model.max_output, room) if room > 0 else model.max_output,
         api=session.api,
         plain_text=session.plain_text,

@@ -88,7 +88,8 @@ def begin_turn(turn: Turn) -> BegunTurn:
     """Take the session's lease and store what came in.
 
     Raises TurnInProgressError, chatapp.llm.registry.UnknownModelError for a model that is gone,
-    chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError; then nothing is stored.
+    chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError; then
+    nothing is stored.
     """
     get_model(turn.session.model)
     lease = TurnLease(turn.session)

@@ -29,7 +29,7 @@ OWN_MODEL_WORDS = "the session's own"
 VARIABLES = {
     parameter: variable for variable, parameter in (ENVIRONMENT | WINDOW_ENVIRONMENT).items()
 }
-# Names of the source documents that say something else than the parameter does.
+# Parameters whose established name says something else than they do.
 LABELS = {"compression_cooldown_sec": "Maximum age"}
 PARAMETERS = {item.name: item for item in fields(Profile)}
 _ABSENT = object()

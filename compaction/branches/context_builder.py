@@ -1,4 +1,5 @@
-"""What a request sends of a branch: system messages, summaries, and the messages that stay verbatim.
+"""What a request sends of a branch: system messages, summaries, and the messages that stay
+verbatim.
 
 A request that cannot fit is seen before it is sent, and made smaller first.
 """
@@ -89,7 +90,7 @@ def kept_of(
 
 
 def question_in(rows: Sequence[Message]) -> Message | None:
-    """Return the newest question among the rows: it is sent however few groups are (rule 5)."""
+    """Return the newest question among the rows: it is sent however few groups are."""
     return next((row for row in reversed(rows) if row.role == Message.Role.USER), None)
 
 
@@ -121,7 +122,7 @@ def _assembled(snapshot: BranchSnapshot, cut: Cut) -> Context:
     rules, kept = kept_of(snapshot, groups=cut.groups)
     texts, tokens = snapshot.summary_texts, snapshot.sent_summary_tokens
     if cut.groups is not None and snapshot.summaries:
-        # The newest has taken in those before it (rule 7).
+        # The newest has taken in those before it.
         texts = [row.summary_text for row in snapshot.newest]
         share = sum(row.summary_tokens for row in snapshot.newest)
         tokens = tokens * share // max(1, snapshot.summary_tokens)
@@ -214,7 +215,7 @@ def _answers_earlier(rows: list[Message]) -> bool:
     """Whether the turn that was covered in part has its final answer among these rows.
 
     Rows that are added later do not change it, unless they are that answer: so the next request
-    starts as the one before (B40).
+    starts as the one before.
     """
     for row in rows:
         if row.role == Message.Role.USER:
@@ -225,7 +226,7 @@ def _answers_earlier(rows: list[Message]) -> bool:
 
 
 def _newest(rows: list[Message], limit: int) -> list[Message]:
-    """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn."""
     starts = [i for i, row in enumerate(rows) if row.role == Message.Role.USER]
     fitting = [start for start in starts if len(rows) - start <= limit]
     if fitting:

@@ -1,4 +1,7 @@
-"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring (rule 3)."""
+"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring.
+
+Why: docs/decisions/0005-leases-by-the-databases-clock.md.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def state_of(branch: Branch) -> CompactionState:
 
     A new branch starts where the summaries of its path reach, and with its parent's profile. This
     only reads; `ensure_state` stores. A cursor behind the last message (a restored backup) would
-    hide everything: it counts as standing where the summaries reach (2.5: 3680, 4066).
+    hide everything: it counts as standing where the summaries reach.
     """
     state = CompactionState.objects.select_related("branch").filter(pk=branch.pk).first()
     if state is not None:

@@ -124,8 +124,8 @@ def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Dec
 def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
     """Return how many of the oldest messages an automatic run takes.
 
-    A profile may limit that, and less goes after failures. What is stored as a digest because a request
-    would leave it out is no more than that, and enough to be smaller than it was.
+    A profile may limit that, and less goes after failures. What is stored as a digest because a
+    request would leave it out is no more than that, and enough to be smaller than it was.
     """
     profile, facts = snapshot.profile, snapshot.facts
     if only_what_falls_out:
@@ -136,7 +136,7 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
 
 
 def _room_for_tail(snapshot: BranchSnapshot) -> int:
-    """Tokens a tail may have at all: what the window leaves beside the fixed parts (B11)."""
+    """Tokens a tail may have at all: what the window leaves beside the fixed parts."""
     facts, profile, model = snapshot.facts, snapshot.profile, snapshot.model
     if facts.usable is None:
         return profile.keep_recent_tokens

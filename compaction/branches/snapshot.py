@@ -105,7 +105,7 @@ class BranchSnapshot:
 
     @cached_property
     def old_placeholders(self) -> list[Message]:
-        """Placeholders that are sent instead, where no summary row exists (1.10)."""
+        """Placeholders that are sent instead, where no summary row exists."""
         return [] if self.summaries else bare_placeholders(self.branch, self.profile.summary_limit)
 
     @cached_property
@@ -123,7 +123,9 @@ class BranchSnapshot:
 
     @property
     def newest(self) -> list[SessionSummary]:
-        """The newest summary, which has taken in those before it, and the fallback digest beside it."""
+        """The newest summary, which has taken in those before it, and the fallback digest beside
+        it.
+        """
         written = [row for row in self.summaries if not row.is_digest]
         return [*written[-1:], *(row for row in self.summaries if row.is_digest)]
 
@@ -131,14 +133,14 @@ class BranchSnapshot:
     def continued(self) -> list[SessionSummary]:
         """What the next summary continues, the fallback digest last.
 
-        What a summariser could not take in may be what makes it fail: after a failure the fallback digest
-        is left out, and goes on being sent beside the summaries.
+        What a summariser could not take in may be what makes it fail: after a failure the fallback
+        digest is left out, and goes on being sent beside the summaries.
         """
         return [row for row in self.newest if not (row.is_digest and self.state.failures)]
 
     @property
     def previous_text(self) -> str:
-        """What the next summary has to continue; empty for the first (rule 7).
+        """What the next summary has to continue; empty for the first.
 
         Old placeholders may not have taken in those before them: all that are sent are continued.
         """
@@ -218,7 +220,7 @@ class BranchSnapshot:
 
     @property
     def reserve(self) -> int:
-        """Tokens kept free for the answer (B33), never more than half of the window."""
+        """Tokens kept free for the answer, never more than half of the window."""
         wanted = max(self.profile.reserve_tokens, self.model.max_output)
         return min(wanted, self.model.context_window // 2)
 

@@ -1,9 +1,9 @@
 """The recovery: in which order a refused request is made smaller; a state machine without I/O.
 
-Document 004, section 1 (compact, cut tool results once, give up), on top of document 002, 1.4
-(halve what is sent). Mended where OpenClaw errs (spec/pi_openclaw.md B3, D24): a compaction counts
-only if it freed tokens, nothing is counted anew inside a turn, and every step sends less than the
-one before, so no request is sent twice.
+Compact, cut tool results once, send fewer groups, give up
+(docs/decisions/0011-the-order-of-recovery.md). A compaction counts only if it freed tokens, nothing
+is counted anew inside a turn, and every step sends less than the one before, so no request is sent
+twice.
 """
 
 from __future__ import annotations
@@ -109,5 +109,5 @@ class RecoveryPolicy:
 
 
 def speaks_of_failed_compaction(error: str) -> bool:
-    """Whether a server's error says that it failed to compact by itself (B3, step 4a)."""
+    """Whether a server's error says that it failed to compact by itself."""
     return bool(_FAILED_COMPACTION.search(error))

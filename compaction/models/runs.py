@@ -12,9 +12,9 @@ from django.utils import timezone
 class CompactionRun(models.Model):
     """One attempt to compact a branch. Created queued; claimed by one worker; never deleted.
 
-    `trigger` is document 002's word (proactive, overflow_retry, manual, resummarize); `reason` is
-    the exact rule. `error` is a sentence; `error_code` is for programs. `restarts` counts how often
-    a run of this kind was started again after a worker died.
+    `trigger` is the kind of start (proactive, overflow_retry, manual, resummarize); `reason` is the
+    exact rule. `error` is a sentence; `error_code` is for programs. `restarts` counts how often a
+    run of this kind was started again after a worker died.
     """
 
     class Status(models.TextChoices):

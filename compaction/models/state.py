@@ -81,7 +81,7 @@ class CompactionState(models.Model):
 
     @property
     def is_consolidating(self) -> bool:
-        """Whether a worker holds the branch now (document 001's `_consolidating`)."""
+        """Whether a worker holds the branch now."""
         return (
             self.lease_owner is not None
             and self.lease_expires_at is not None
@@ -92,8 +92,8 @@ class CompactionState(models.Model):
 class CompactionProfile(models.Model):
     """One version of a profile. A change makes a new row, so runs say what they really used.
 
-    `parameters` holds only what differs from the preset `base`; variables of document 002 stand
-    between the two for base `bisect`, those of document 001 for `sliding_window`.
+    `parameters` holds only what differs from the preset `base`; the preset's variables stand
+    between the two.
     """
 
     name = models.SlugField(max_length=60)

@@ -1,4 +1,6 @@
-"""Summaries and their links: the first two of the three layers (the placeholder message is the third)."""
+"""Summaries and their links: the first two of the three layers (the placeholder message is the
+third).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ FORMAT_VERSION = 1
 
 
 class SessionSummary(models.Model):
-    """Document 002's main record, and what it lacks: the exact reason, coverage, cost, status.
+    """One stored summary: text, how it was asked for, the exact reason, coverage, cost, status.
 
-    Linked messages are exactly those that the summariser received (DESIGN.md, rule 2). `previous`
-    is the summary whose text was an input of this one. Only `active` summaries are sent.
+    Linked messages are exactly those that the summariser received
+    (docs/architecture.md#a-cursor-moves-only-over-what-was-read). `previous` is the summary whose
+    text was an input of this one. Only `active` summaries are sent.
     """
 
     class Kind(models.TextChoices):
@@ -111,7 +114,8 @@ class SessionSummary(models.Model):
                 condition=models.Q(status="active"),
                 name="summary_active_session",
             ),
-            # Before every request: whether a branch has a fallback digest that no summary has taken in.
+            # Before every request: whether a branch has a fallback digest that no summary has taken
+            # in.
             models.Index(
                 fields=["branch", "-covers_through"],
                 condition=models.Q(status="active", is_digest=True),

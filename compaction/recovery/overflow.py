@@ -143,7 +143,7 @@ class _Climb:
         )
 
     def _compact(self, snapshot: BranchSnapshot) -> _Step:
-        """Compact everything but the question (document 002, 1.4)."""
+        """Compact everything but the question."""
         reason = self._compaction_reason(snapshot)
         run = _compact_fully(self.session, snapshot.branch, reason)
         if run.error_code == "busy" and _is_free_and_unchanged(snapshot):
@@ -173,7 +173,7 @@ class _Climb:
         return Reason.OVERFLOW if earlier and not ladder.compactions else Reason.OVERFLOW_AGAIN
 
     def _truncate(self, snapshot: BranchSnapshot) -> _Step:
-        """Cut tool results in a replayed branch (document 004, section 4)."""
+        """Cut tool results in a replayed branch."""
         ladder = self.memory.ladder
         try:
             cut = cut_tool_results(snapshot, window_of(self.error))

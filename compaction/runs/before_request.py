@@ -1,8 +1,9 @@
 """What is done before a request goes out: as little as can be, and nothing where nothing must be.
 
 A draft is published, a due compaction is done, and where messages would fall out of the request
-that no summary has read, they are summarised, or at the very last stored as a digest. Whatever fails costs
-the user nothing: the request goes out as it is (DESIGN.md, rule 6).
+that no summary has read, they are summarised, or at the very last stored as a digest. Whatever
+fails costs the user nothing: the request goes out as it is
+(docs/architecture.md#a-failing-summariser-fails-no-turn).
 """
 
 from __future__ import annotations
@@ -129,9 +130,10 @@ class Preparation:
         """Do what is due; return whether that helped.
 
         Where messages would fall out, failing attempts go on as long as the next one would be
-        another: they make the batches smaller and end in a fallback digest. Where no model may be called,
-        what would fall out is stored as a digest at once, and only that. Nor is the summariser asked again by
-        a request that it has made store a fallback digest: a long backlog would cost a call every batch.
+        another: they make the batches smaller and end in a fallback digest. Where no model may be
+        called, what would fall out is stored as a digest at once, and only that. Nor is the
+        summariser asked again by a request that it has made store a fallback digest: a long backlog
+        would cost a call every batch.
         """
         run = self._do(Reason.ARCHIVE if self._uses_digest else decision.reason)
         if run.error_code in NO_MODEL and snapshot.hides_messages:

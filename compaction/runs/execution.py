@@ -108,7 +108,7 @@ def do_work(work: Work) -> None:
     except UnknownModelError as unknown:
         fail(run, "unknown_model", str(unknown))
     except Exception as error:
-        # A fault of ours must not fail the user's turn (rule 6), and must be seen (rule 10).
+        # A fault of ours must not fail the user's turn, and must be seen.
         logger.exception("Run %s failed", run.pk)
         fail(
             run,
@@ -263,7 +263,8 @@ def _keeps_draft(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
 
 
 def _digest_before(snapshot: BranchSnapshot) -> str:
-    """Return the text whose place a fallback digest takes: the fallback digest's before it, or old placeholders'.
+    """Return the text whose place a fallback digest takes: the fallback digest's before it, or old
+    placeholders'.
 
     Those would not be sent any more beside a summary's row.
     """
@@ -424,7 +425,8 @@ def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     before = snapshot.summary_tokens + snapshot.facts.tokens
     staying = [row for row in snapshot.summaries if not row.is_digest]
     if not outcome.is_digest:
-        # The new one takes the oldest one's place, and the fallback digest's, if it has taken that in.
+        # The new one takes the oldest one's place, and the fallback digest's, if it has taken that
+        # in.
         staying = staying[-others:] if (others := snapshot.profile.summary_limit - 1) else []
         beside = snapshot.digest
         staying += [beside] if beside is not None and beside not in snapshot.continued else []

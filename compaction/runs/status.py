@@ -61,7 +61,7 @@ def _due(snapshot: BranchSnapshot) -> str | None:
 
 
 def last_consolidated(snapshot: BranchSnapshot) -> dict[str, Any] | None:
-    """Return document 001's `last_consolidated`: kept as a place, told as id, index and place.
+    """Return the last summarised message: kept as a position, told as id, index and place.
 
     The index is the number of messages up to it. None before the first summary.
     """
@@ -95,7 +95,7 @@ def context_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
 def reported_tokens(snapshot: BranchSnapshot) -> int | None:
     """Return the context's size as the server last reported it; None after a newer compaction.
 
-    A report from before the newest compaction describes a request that is no longer sent (B13).
+    A report from before the newest compaction describes a request that is no longer sent.
     """
     answer = (
         Message.objects.filter(

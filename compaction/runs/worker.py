@@ -50,8 +50,8 @@ def compact_branch(
 ) -> CompactionRun:
     """Compact a branch here and now and return the finished run, however it ended.
 
-    A trigger by hand or after an overflow bypasses the thresholds, never the input (1.12 D1).
-    `seconds` is the time it may take; without it, what a waiting user is asked to wait.
+    A trigger by hand or after an overflow bypasses the thresholds, never the input. `seconds` is
+    the time it may take; without it, what a waiting user is asked to wait.
     """
     snapshot = snapshot_of(session, branch, profile=profile)
     run = lifecycle.request_run(

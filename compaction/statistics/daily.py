@@ -212,8 +212,8 @@ def _summaries_sent() -> int:
     """Return the tokens of summaries that the next request of every session would send.
 
     Those are the newest of the active branch up to its cursor, as many as its profile sends, and an
-    fallback digest that is newer. Left out are summaries that a fork inherits from its parent, and the
-    placeholders of old data.
+    fallback digest that is newer. Left out are summaries that a fork inherits from its parent, and
+    the placeholders of old data.
     """
     written = Q(is_digest=False, rank_of_kind__lte=F("most"))
     sent = (

@@ -1,7 +1,8 @@
 """Summaries that were made ahead of need: stored as drafts, published when a rule asks for them.
 
 A draft costs a model call when nobody waits, and publishing it none. It may be published as long as
-the messages that it was made from are exactly those that would be passed (DESIGN.md, rule 2).
+the messages that it was made from are exactly those that would be passed
+(docs/architecture.md#a-cursor-moves-only-over-what-was-read).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class CutResults:
 
 
 def is_oversized_now(snapshot: BranchSnapshot, window: int | None) -> bool:
-    """Whether the tool results, as they were sent, are too large alone or together (B15.1)."""
+    """Whether the tool results, as they were sent, are too large alone or together."""
     _, kept = kept_of(snapshot)
     single = limits_of(snapshot.profile).max_chars(window or snapshot.model.context_window)
     sizes = list(sizes_as_sent(snapshot, kept).values())
@@ -41,8 +41,8 @@ def is_oversized_now(snapshot: BranchSnapshot, window: int | None) -> bool:
 def cut_tool_results(snapshot: BranchSnapshot, window: int | None) -> CutResults:
     """Replay the active branch with its oversized tool results cut, and return what that saved.
 
-    Raises BranchBusyError while a run works on the branch, chatapp.transcript.writing.TranscriptError when the
-    conversation went on elsewhere.
+    Raises BranchBusyError while a run works on the branch,
+    chatapp.transcript.writing.TranscriptError when the conversation went on elsewhere.
     """
     contents, characters = _contents(snapshot, window)
     if not contents:

@@ -87,8 +87,8 @@ def link_sources(
     One INSERT … SELECT, so that no row travels through Python. Then the links themselves are held
     against `received`, the ids of what was read as the database gave them (convert.read_items): a
     message that came in meanwhile, or that was pinned or unpinned into or out of the stretch, means
-    LostRaceError, and nothing is stored (DESIGN.md, rule 2). Call it in the transaction that holds
-    the session's positions.
+    LostRaceError, and nothing is stored.
+    Call it in the transaction that holds the session's positions.
 
     In the order of the ids, the indexes of the links and the look-ups of the messages go from page
     to page and do not jump: ten thousand take a third of the time.
@@ -124,7 +124,9 @@ class EndRun(Protocol):
     `saved` is by how much the next request gets smaller, where the sizes do not tell.
     """
 
-    def __call__(self, outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None: ...
+    def __call__(self, outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None:
+        """End the run."""
+        ...
 
 
 def store_summary(
@@ -257,7 +259,8 @@ def write_summary(
 
 
 def _failures_left(snapshot: BranchSnapshot, outcome: Outcome) -> dict[str, int]:
-    """Return how many failures still count: after a fallback digest one more leads to the next fallback digest.
+    """Return how many failures still count: after a fallback digest one more leads to the next
+    fallback digest.
 
     So the summariser is tried again once, with a small batch, and its success clears them.
     """
@@ -300,7 +303,9 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
 
 
 def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | None:
-    """Return the row that a new one continues: what it names is not sent beside it (a fallback digest)."""
+    """Return the row that a new one continues: what it names is not sent beside it (a fallback
+    digest).
+    """
     found = snapshot.newest if outcome.is_digest else snapshot.continued
     return found[-1] if found else None
 
@@ -331,7 +336,7 @@ def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
 
 
 def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
-    """Return the document's metadata (3.1), and the leaves and halvings apart from the merges."""
+    """Return the metadata: counts of the whole tree, leaves and halvings apart from merges."""
     return {
         "algorithm": outcome.algorithm,
         "trigger": run.trigger,

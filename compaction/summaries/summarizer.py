@@ -42,7 +42,7 @@ PROMPT_OVERHEAD_TOKENS = 500
 
 
 def storable(text: str) -> str:
-    """Return a server's text without what no database takes: NUL and lone surrogates (B55)."""
+    """Return a server's text without what no database takes: NUL and lone surrogates."""
     return Cleaner().text(text)
 
 
@@ -108,7 +108,7 @@ class ModelSummarizer:
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
     def _room_beside(self, messages: list[dict[str, Any]], target_tokens: int) -> int:
-        """Return the answer's room, so that input and answer fit the window together (B33).
+        """Return the answer's room, so that input and answer fit the window together.
 
         Raises SummarizerOverflow where not even half of the size asked for is left: a server would
         refuse the input, or cut the answer off.

@@ -82,7 +82,7 @@ class Case:
         return profile(**(NEVER | named | changes))
 
     def window(self, **changes: Any):
-        """The case's settings on document 001's preset; what it does not name is small."""
+        """The case's settings on the preset `sliding_window`; what it does not name is small."""
         names = (
             "context_size",
             "tail_keep_size",

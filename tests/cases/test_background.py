@@ -1,4 +1,4 @@
-"""Runs beside the conversation: B39, B42, B44, B45."""
+"""Runs beside the conversation: cursors, messages that arrive meanwhile, crashes, queues."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def queued_run(session, **arguments):
     )
 
 
-# --- B39 -----------------------------------------------------------------------------------------
+# --- how far a background run got ----------------------------------------------------------------
 
 
 def post(api, session, wires):
@@ -204,7 +204,7 @@ def test_b39_a_run_that_ends_during_a_turn_keeps_its_cursor(cases, play, owner):
     assert linked(SessionSummary.objects.get())[-1].position == reached.cursor
 
 
-# --- B42 -----------------------------------------------------------------------------------------
+# --- a message that arrives during a compaction --------------------------------------------------
 
 
 @threaded
@@ -259,7 +259,7 @@ def test_b42_a_whole_turn_goes_on_during_a_compaction(cases, play, owner):
     assert len(linked(SessionSummary.objects.get())) == 18
 
 
-# --- B44 -----------------------------------------------------------------------------------------
+# --- a crash in the middle of a run --------------------------------------------------------------
 
 
 def crashed(case, session, age_seconds):
@@ -399,7 +399,7 @@ def test_b44_a_worker_whose_lease_ran_out_alone_stores_nothing_twice(cases, play
     assert SessionSummary.objects.count() == 1
 
 
-# --- B45 -----------------------------------------------------------------------------------------
+# --- a queue that delivers twice, early, or loses a failure --------------------------------------
 
 
 class Watcher(ModelServer):

@@ -42,7 +42,7 @@ def say_again(session) -> None:
     context_backend.message_stored(session, originals(session)[-1])
 
 
-# --- B03 -----------------------------------------------------------------------------------------
+# --- an orphaned result --------------------------------------------------------------------------
 
 
 def broken_session(case, owner):
@@ -83,7 +83,7 @@ def test_b03_an_orphan_heals_on_load_and_after_a_second_compaction(cases, play, 
     assert not any("SUMMARY" in text for text in spoken)
 
 
-# --- B11, B13 ------------------------------------------------------------------------------------
+# --- a kept part that is over the limit alone; a stale usage report ------------------------------
 
 
 def test_b11_a_kept_part_that_is_too_large_alone_makes_no_loop(cases, play, owner):
@@ -130,7 +130,7 @@ def test_b13_a_stale_usage_report_does_not_fire_the_trigger_again(cases, play, o
     check(case, server, session)
 
 
-# --- B21 -----------------------------------------------------------------------------------------
+# --- several medium tool results overflow together -----------------------------------------------
 
 
 def test_b21_several_medium_results_are_cut_once_in_a_replayed_branch(cases, play, owner):
@@ -179,7 +179,7 @@ def test_b21_several_medium_results_are_cut_once_in_a_replayed_branch(cases, pla
     assert len(server.of("chat")) == 2
 
 
-# --- B23 -----------------------------------------------------------------------------------------
+# --- nothing left to shrink ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -227,7 +227,7 @@ def test_b23_the_api_answers_with_a_code_and_the_session_goes_on(cases, play, ow
     assert next_request(server).messages[-1]["content"] == case.raw["then_user"]
 
 
-# --- B24 -----------------------------------------------------------------------------------------
+# --- overflows in other servers' words -----------------------------------------------------------
 
 
 def as_error(variant: dict) -> dict:
@@ -272,7 +272,7 @@ def test_b24_a_wording_of_the_settings_counts(cases, play, owner):
     assert ask(session, case.next_user).answer.content == "ok"
 
 
-# --- B33 -----------------------------------------------------------------------------------------
+# --- room for the answer -------------------------------------------------------------------------
 
 
 def test_b33_room_for_the_answer_is_subtracted(cases, play, owner):
@@ -291,7 +291,7 @@ def test_b33_room_for_the_answer_is_subtracted(cases, play, owner):
     assert not [called for called in server.calls if too_large(called)]
 
 
-# --- B48 -----------------------------------------------------------------------------------------
+# --- pieces of tool calls without index or id ----------------------------------------------------
 
 
 def played(case, *, indexed: bool):

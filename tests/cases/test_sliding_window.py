@@ -1,4 +1,4 @@
-"""B13, B34, B42 and B45 with preset `sliding_window`; B39 and B44 use it in test_background.py."""
+"""Cases with preset `sliding_window`; test_background.py uses it, too."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def work_off(session) -> list[CompactionRun]:
     return done
 
 
-# --- B13 -----------------------------------------------------------------------------------------
+# --- a stale usage report ------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -75,7 +75,7 @@ def test_b13_ahead_of_need_nothing_is_summarised_twice_either(cases, play, owner
     check(case, server, session)
 
 
-# --- B34 -----------------------------------------------------------------------------------------
+# --- messages kept by one round are summarised by the next ---------------------------------------
 
 
 @pytest.mark.django_db
@@ -102,7 +102,7 @@ def test_b34_what_round_one_kept_is_summarised_in_round_two(cases, play, owner):
     assert "MK-3451" in second.summary_text
 
 
-# --- B42 -----------------------------------------------------------------------------------------
+# --- a message that arrives during a compaction --------------------------------------------------
 
 
 @threaded
@@ -152,7 +152,7 @@ def test_b42_a_turn_sees_the_old_state_whole_while_a_window_is_summarised(cases,
     assert sum("SUMMARY" in str(m["content"]) for m in request.messages) == 1
 
 
-# --- B45 -----------------------------------------------------------------------------------------
+# --- a queue that delivers twice, early, or loses a failure --------------------------------------
 
 
 @threaded

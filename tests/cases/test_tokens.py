@@ -1,4 +1,4 @@
-"""How much a conversation is: B27, B29, B31, B32."""
+"""How much a conversation is: Chinese, cached tokens, special tokens, no tokenizer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def encodings(shared, monkeypatch, counters):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "encodings"))
 
 
-# --- B27 -----------------------------------------------------------------------------------------
+# --- Chinese text --------------------------------------------------------------------------------
 
 
 def chinese(case, play, owner, wires, **changes):
@@ -162,7 +162,7 @@ def test_b27_with_the_tokenizer_trigger_and_cut_use_its_counts(cases, play, owne
     assert sum(exact.count(row.content) for row in kept) <= 800
 
 
-# --- B29 -----------------------------------------------------------------------------------------
+# --- cached tokens -------------------------------------------------------------------------------
 
 
 def reporting(case, play, owner, usage):
@@ -244,7 +244,7 @@ def test_b29_a_report_from_before_a_compaction_does_not_count(cases, play, owner
     assert check_branch(fresh(session)) is None
 
 
-# --- B31 -----------------------------------------------------------------------------------------
+# --- text that looks like a special token --------------------------------------------------------
 
 
 def test_b31_text_that_looks_like_a_special_token_is_text(cases, play, owner, encodings):
@@ -317,7 +317,7 @@ def test_b31_other_marks_in_every_place_are_counted_stored_and_summarised(
     assert text in next_request(server).messages[1]["content"]
 
 
-# --- B32 -----------------------------------------------------------------------------------------
+# --- a missing tokenizer -------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`/healthz`: the process lives. `/readyz`: what it needs can be reached (issue 5, section 2)."""
+"""`/healthz`: the process lives. `/readyz`: what it needs can be reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers teach about themselves (learned limits.py), and where it is used."""
+"""What servers teach about themselves (learned_limits.py), and where it is used."""
 
 from __future__ import annotations
 

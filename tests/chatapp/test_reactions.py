@@ -1,4 +1,4 @@
-"""What a turn does about each kind of refusal (spec/model_errors.md 3b), through a real server."""
+"""What a turn does about each kind of refusal, through a real server."""
 
 from __future__ import annotations
 

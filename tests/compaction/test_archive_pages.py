@@ -41,7 +41,9 @@ def session(owner, model_server, queued) -> Session:
 
 
 def made(session: Session, reason: str) -> SessionSummary:
-    """Return the summary that a run with this reason makes: `fallback digest`, or `ahead` for a draft."""
+    """Return the summary that a run with this reason makes: `fallback digest`, or `ahead` for a
+    draft.
+    """
     CompactionRun.objects.filter(session=session, status="queued").delete()
     run = compact_branch(session=session, trigger="proactive", reason=reason)
     assert (run.status, run.error) == ("succeeded", "")
@@ -82,7 +84,8 @@ def act(client, action: str, summary: SessionSummary):
     return client.post(reverse(LIST), chosen, follow=True)
 
 
-# --- fallback digests -------------------------------------------------------------------------------------
+# --- fallback digests
+# -------------------------------------------------------------------------------------
 
 
 def test_an_archive_is_marked_in_lists_and_on_every_page(digest, session, admin_client):
@@ -92,7 +95,7 @@ def test_an_archive_is_marked_in_lists_and_on_every_page(digest, session, admin_
 
 def test_archives_are_filtered(digest, admin_client):
     for value, count in (("1", 1), ("0", 0)):
-        response = admin_client.get(reverse(LIST), {"archived__exact": value})
+        response = admin_client.get(reverse(LIST), {"is_digest__exact": value})
         assert len(response.context["cl"].result_list) == count
 
 

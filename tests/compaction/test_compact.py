@@ -1,4 +1,4 @@
-"""Compacting a branch end to end (issue 2, section 4; DESIGN.md rules 1, 2, 4, 7, 9, 10)."""
+"""Compacting a branch end to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a run that has ended: totals and one line (issue 5, section 2)."""
+"""What is told of a run that has ended: totals and one line."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def marks(session: Session) -> list[str]:
 
 
 def holds(session: Session) -> None:
-    """What must hold whoever died: DESIGN.md's rules, as the doctor knows them."""
+    """What must hold whoever died: the rules of docs/architecture.md, as the doctor knows them."""
     # The next turn takes an expired lease over; until then nobody waits for it.
     assert {finding.code for finding in examine(session.pk)} <= {"turn_lease_expired"}
     assert not CompactionRun.objects.filter(status="running").exists()

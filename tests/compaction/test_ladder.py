@@ -230,7 +230,7 @@ def test_what_a_server_said_is_escaped(admin_client, session):
 
 def test_each_thing_that_the_server_said_stands_there_once(admin_client, session):
     run = run_of(session)
-    ladder_of(session, {"run": run, "action": "compact", "error": "No. One."}, {"error": "No. One."},
-              {"error": "No. Two."})  # fmt: skip
+    first = {"run": run, "action": "compact", "error": "No. One."}
+    ladder_of(session, first, {"error": "No. One."}, {"error": "No. Two."})
     page = admin_client.get(page_of(run)).text
     assert (page.count("No. One."), page.count("No. Two.")) == (1, 1)

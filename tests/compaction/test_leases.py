@@ -1,4 +1,4 @@
-"""One worker a branch (DESIGN.md, rule 3; B44)."""
+"""One worker a branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many processes, one truth: fencing, heartbeats, the reaper, stopping, cancelling (issue 5)."""
+"""Many processes, one truth: fencing, heartbeats, the reaper, stopping, cancelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads, and what that costs (issue 5, section 2)."""
+"""`/metrics`: what Prometheus reads, and what that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placeholders without summary rows: the original's data (spec 1.10; issue 2, section 4)."""
+"""Placeholders without summary rows: data of other programs, and of imports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def placeholder(session, text: str, *, keep: int | None = None) -> None:
-    """Append a placeholder as document 002 did: behind the messages that it kept."""
+    """Append a placeholder as other programs do: behind the messages that it kept."""
     metadata = {"type": "session_summary"} | ({} if keep is None else {"keepLastN": keep})
     draft = Draft(
         wire={"role": "assistant", "content": "Context was compressed."},

@@ -1,4 +1,4 @@
-"""The page of a profile: a field a parameter, live validation, versions, use (issue 3)."""
+"""The page of a profile: a field a parameter, live validation, versions, use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles as rows: versions, the default, validation, the environment (issue 2, section 4)."""
+"""Profiles as rows: versions, the default, validation, the environment."""
 
 from __future__ import annotations
 

@@ -165,7 +165,8 @@ def test_a_summariser_that_always_fails_is_not_asked_for_every_batch_of_a_backlo
     failing(model_server)
     fill(session, 0, 400)
     say(session, "still there?")
-    # Six attempts of two calls each; then what has to go is stored as a digest without asking again.
+    # Six attempts of two calls each; then what has to go is stored as a digest without asking
+    # again.
     assert len(model_server.of("summary")) == 12
     assert unknown(model_server, 400) == []
 

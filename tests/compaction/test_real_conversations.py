@@ -1,4 +1,4 @@
-"""Real conversations: imported, compacted under the preset, nothing lost (issue 2, section 6)."""
+"""Real conversations: imported, compacted under the preset, nothing lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making summaries again (issue 2, section 5)."""
+"""Making summaries again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a run: queue, failure, back-off, cancel, retry (DESIGN.md, rule 10)."""
+"""The life of a run: queue, failure, back-off, cancel, retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweep: dead workers and lost runs (B44, B45; DESIGN.md rule 10)."""
+"""The sweep: dead workers and lost runs."""
 
 from __future__ import annotations
 

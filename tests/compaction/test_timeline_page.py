@@ -87,7 +87,8 @@ def test_a_run_in_every_state_is_shown(session, admin_client, status):
     assert admin_client.get(timeline_of(session)).status_code == 200
 
 
-# --- recoveries --------------------------------------------------------------------------------------
+# --- recoveries
+# --------------------------------------------------------------------------------------
 
 
 def test_a_ladder_is_one_entry_that_tells_every_rung(session):

@@ -1,4 +1,4 @@
-"""Preset `sliding_window` over real rows: spec/rs_window_augment.md 2.2, 2.3 and 2.5."""
+"""Preset `sliding_window` over real rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_message_every_900_seconds_fires_with_four_at_a_time(conversation):
 
 
 def test_five_failures_are_no_storm_of_attempts(conversation, model_server):
-    """10 s a message: the document tries at 52, 53, 54, 55 and 56 (2.5: 1691, 1174)."""
+    """10 s a message: without a pause it would be tried at 52, 53, 54, 55 and 56."""
     failing(model_server)
     conversation.go_on(143, every=10)
     attempts = [total for total, run in conversation.runs if run.status == "failed"]
@@ -246,7 +246,7 @@ def test_the_state_tells_how_far_a_backlog_is(conversation, api):
 
 
 def test_an_end_inside_a_group_goes_back_and_the_group_stays_whole(conversation):
-    """2.5: 2075, 2015, 4006, 4203: no result without its call, no call without its results."""
+    """No result without its call, no call without its results."""
     for _ in range(11):
         conversation.add()
     wires = [call("look", "c1"), result("c1", "seen")]
@@ -321,7 +321,8 @@ def test_pending_leads_to_a_run_when_one_is_due(conversation, monkeypatch):
     assert conversation.covered == 24
 
 
-# --- smaller pieces, fallback digests --------------------------------------------------------------------
+# --- smaller pieces, fallback digests
+# --------------------------------------------------------------------
 
 
 def test_one_message_that_no_summariser_takes_does_not_hold_up_the_others(

@@ -130,7 +130,8 @@ def test_after_a_draft_was_published_what_is_still_due_is_done(small):
     assert SessionSummary.objects.filter(status="active").count() == 2
 
 
-# --- fallback digests are few ----------------------------------------------------------------------------
+# --- fallback digests are few
+# ----------------------------------------------------------------------------
 
 
 def test_a_failing_summariser_does_not_cost_a_backlog_its_summaries(conversation, model_server):

@@ -1,4 +1,4 @@
-"""Halving and merging: the worked vectors of spec/rs_window_augment.md 1.5, faults mended."""
+"""Halving and merging: worked vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real qcluster does queued runs; a killed worker loses nothing (issue 2, section 6; B44)."""
+"""A real qcluster does queued runs; a killed worker loses nothing."""
 
 from __future__ import annotations
 
@@ -209,7 +209,8 @@ def test_workers_that_are_asked_to_stop_themselves_finish_their_call_and_end(
     wait_until(lambda: status(run) == "failed", 30)
     run.refresh_from_db()
     assert run.error_code == "stopped"
-    # The library's master may hang then: its supervisor has to end it (README says how).
+    # The library's master may hang then: its supervisor has to end it (docs/operations.md says
+    # how).
     wait_until(lambda: set(members(cluster.pid)) <= {cluster.pid}, 30)
 
 

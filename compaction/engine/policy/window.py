@@ -1,8 +1,8 @@
-"""Document 001's sliding window: how many messages wait, how many go at once, where they end.
+"""The sliding window: how many messages wait, how many go at once, where they end.
 
-`tail` messages stay verbatim; what is older and not summarised yet *waits* (the document's delta).
-The document's cooldown is a maximum age: it makes a run due, it never holds one back
-(spec/rs_window_augment.md 2.3, trap 2).
+`tail` messages stay verbatim; what is older and not summarised yet *waits*.
+`compression_cooldown_sec` is a maximum age, whatever its name says: it makes a run due, it never
+holds one back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import legal_cuts, open_call
 from compaction.engine.types import Item, Plan
 
-# "2", "yes, both", "the second one": what it answers must be read together with it (2.5: 4627).
+# "2", "yes, both", "the second one": what it answers must be read together with it.
 SHORT_REPLY_CHARS = 20
 # So many messages a fallback digest may take, also where a profile's batches are smaller.
 LEAST_DIGEST_LIMIT = 60
@@ -27,7 +27,7 @@ def waiting_messages(profile: Profile, messages: int) -> int:
 
 
 def falls_out(profile: Profile, messages: int) -> bool:
-    """Whether a request would leave out messages that no summary has read (2.3, trap 3)."""
+    """Whether a request would leave out messages that no summary has read."""
     return profile.enabled and 0 < profile.context_size < messages
 
 
@@ -38,7 +38,7 @@ def is_at_hard_limit(profile: Profile, messages: int) -> bool:
 
 
 def ages(profile: Profile, messages: int) -> bool:
-    """Whether so many wait that the maximum age counts; less is not worth a run (2.2)."""
+    """Whether so many wait that the maximum age counts; less is not worth a run."""
     return (
         profile.compression_cooldown_sec > 0
         and waiting_messages(profile, messages) >= profile.minimum_batch
@@ -49,8 +49,9 @@ def batch_size(profile: Profile, *, waiting: int, failures: int) -> int:
     """Return how many of the waiting messages go at once.
 
     After failures the batch gets smaller each time: what makes a summariser fail may be one
-    message, and the others should not wait for it. A fallback digest of a few short messages may not be
-    smaller than they are: after each one that could not be stored, the next takes twice as many.
+    message, and the others should not wait for it. A fallback digest of a few short messages may
+    not be smaller than they are: after each one that could not be stored, the next takes twice as
+    many.
     """
     whole = min(waiting, profile.batch_messages or waiting)
     if uses_digest(profile, failures):
@@ -75,7 +76,8 @@ def digest_size(profile: Profile, *, failures: int, whole: int) -> int:
     """Return how many messages a fallback digest takes, of `whole` that it may take."""
     if not profile.smaller_after_failures:
         return whole
-    # Whoever stored one left fewer failures than this: more of them are fallback digests that failed.
+    # Whoever stored one left fewer failures than this: more of them are fallback digests that
+    # failed.
     failed = failures - profile.digest_after_failures
     return min(whole, profile.minimum_batch << min(failed, 20))
 
@@ -83,7 +85,8 @@ def digest_size(profile: Profile, *, failures: int, whole: int) -> int:
 def is_last_resort(profile: Profile, *, waiting: int, failures: int) -> bool:
     """Whether after one more failure the next attempt would be the same as this one.
 
-    Until then failures lead on: to smaller batches, to fallback digests, to larger fallback digests.
+    Until then failures lead on: to smaller batches, to fallback digests, to larger fallback
+    digests.
     """
     if profile.digest_after_failures and not uses_digest(profile, failures):
         return False
@@ -94,7 +97,7 @@ def is_last_resort(profile: Profile, *, waiting: int, failures: int) -> bool:
 
 
 def uses_digest(profile: Profile, failures: int) -> bool:
-    """Whether the next batch is stored as a fallback digest, because its summariser keeps failing."""
+    """Whether the next batch is stored as a digest, because its summariser keeps failing."""
     return 0 < profile.digest_after_failures <= failures
 
 
@@ -103,7 +106,7 @@ def keep_tail(items: Sequence[Item], tail: int) -> Plan:
 
     The end lies between groups. One that would leave nothing, or less than half, goes forward to
     the next legal place, as far as there are waiting items; where there is none, nothing more is
-    summarised yet (2.3, trap 5).
+    summarised yet.
     """
     end = max(0, len(items) - max(1, tail))
     cuts = [cut for cut in legal_cuts(items) if cut <= open_call(items)]

@@ -1,11 +1,11 @@
 """A fallback digest: what is sent of messages that no summariser could take in, until one can.
 
-Upstream writes the plain messages to a log and moves on, so that nothing waits for ever; a megabyte
-of them then stood in every prompt (spec/rs_window_augment.md 2.4, 2.5: 3412). This one says what it
-is, is always smaller than what it replaces, and each message has the same room in it.
+To store the plain messages and move on would let nothing wait for ever, but put a megabyte of them
+into every prompt (docs/decisions/0008-a-fallback-digest-beside-the-summaries.md). This one says
+what it is, is always smaller than what it replaces, and each message has the same room in it.
 
-It takes in the fallback digest before it, and nothing else: what a summariser wrote stays beside it and is
-sent, too, so that an outage costs no memory.
+It takes in the fallback digest before it, and nothing else: what a summariser wrote stays beside it
+and is sent, too, so that an outage costs no memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from compaction.engine.types import (
 
 KIND = "archive"
 ALGORITHM = "archive_v1"
-# Part of the messages that a fallback digest may keep at most, so that storing it always frees something.
+# Part of the messages that a fallback digest may keep at most, so that storing it always frees
+# something.
 LARGEST_SHARE = 0.9
 # Shorter pieces of messages say nothing: then the oldest are left out.
 SHORTEST_CHARS = 12
@@ -57,11 +58,12 @@ def make_digest(
     sent_again: frozenset[int] = frozenset(),
     on_step: Callable[[Step], None],
 ) -> Outcome:
-    """Return the messages, shortened and marked as a fallback digest, as an Outcome of no model call.
+    """Return the messages, shortened and marked as a fallback digest, as an Outcome of no model
+    call.
 
-    `earlier` is the text whose place it takes, if there is one: the fallback digest before it. The new one
-    is smaller than both together. `sent_again` are the positions of messages that are sent verbatim
-    all the same (pinned ones): nothing is freed by them, and they need no room.
+    `earlier` is the text whose place it takes, if there is one: the fallback digest before it. The
+    new one is smaller than both together. `sent_again` are the positions of messages that are sent
+    verbatim all the same (pinned ones): nothing is freed by them, and they need no room.
     """
     started = time.monotonic()
     alone = [item for item in items if item.position not in sent_again]

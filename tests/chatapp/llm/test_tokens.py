@@ -44,7 +44,7 @@ needs_data = pytest.mark.skipif(
     not (DATA / "README.md").exists(), reason=f"{DATA} with real conversations is not here"
 )
 
-CHINESE = "你好世界这是测试"  # case B27
+CHINESE = "你好世界这是测试"
 MILLION = 1_000_000
 
 
