@@ -47,7 +47,7 @@ ACTION_MEANINGS = {
 }
 RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = "interrupted"
-# The kinds of a step that reads messages, and of one that joins two texts; strategies may have others.
+# A step of the first kind reads messages, one of the second joins two texts; there may be others.
 CHUNK, MERGE = "chunk", "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
 
