@@ -6,8 +6,6 @@ Model calls run outside transactions; each one's row is written before the next 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -18,7 +16,6 @@ from chatapp.database import again_if_cut
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
-from compaction.branches.context_builder import limits_of
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import (
     PlanFailed,
@@ -30,21 +27,13 @@ from compaction.branches.planning import (
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
-from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import uses_digest
-from compaction.engine.registry import STRATEGIES
-from compaction.engine.strategies.acceptance import does_not_shrink, fault_of_outcome
-from compaction.engine.tool_results import limited_results
+from compaction.engine.strategies.acceptance import does_not_shrink
 from compaction.engine.types import (
-    Item,
     Outcome,
     Plan,
-    Summarizer,
-    SummarizerError,
-    SummarizerOverflow,
     SummaryFailed,
-    SummaryJob,
 )
 from compaction.errors import (
     LostRaceError,
@@ -59,27 +48,19 @@ from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.lifecycle import hold_off, note_failure
 from compaction.runs.scheduling import note_problems
-from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
-from compaction.selectors import continued_by, running_row
+from compaction.runs.steps import Work
+from compaction.runs.strategy import STRATEGY_ERROR, summarise
+from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.storing import (
-    STRATEGY_VERSION,
     Sizes,
     store_new_version,
     store_summary,
-)
-from compaction.summaries.summarizer import (
-    WatchedSummarizer,
-    admitted,
-    storable,
-    summarising_model,
-    summarizer_for,
 )
 
 logger = logging.getLogger(__name__)
 # What stores something when no summariser can: the messages themselves, shortened.
 FALLBACK_STRATEGY = "digest"
-STRATEGY_ERROR = "strategy_error"
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
@@ -168,14 +149,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     run = work.run
     if publish_draft(snapshot, lease=work.lease) is not None:
         snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
-    foreseen = run.reason == Reason.PRECHECK
-    if run.trigger == Trigger.PROACTIVE and decision_of(snapshot) is None and not foreseen:
-        lifecycle.finish(
-            run,
-            Status.SKIPPED,
-            code="not_due",
-            sentence="No trigger is due any more: another run has done the work.",
-        )
+    if not _is_still_due(run, snapshot):
         return
     batch = None
     if run.trigger == Trigger.PROACTIVE:
@@ -192,16 +166,8 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         )
         return
     if is_last_way:
-        event(
-            "archiving",
-            session=run.session_id,
-            branch=run.branch_id,
-            run=run,
-            reason=run.reason,
-            messages=len(plan.summarise),
-            failures=snapshot.state.failures,
-        )
-    outcome = _summarise(
+        _tell_of_digest(run, snapshot, plan)
+    outcome = summarise(
         work,
         snapshot,
         plan.summarise,
@@ -221,6 +187,32 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         end_run=partial(lifecycle.succeed, run),
     )
     lifecycle.reload(run)
+
+
+def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
+    """Whether an automatic run has still a reason; where it has none, it ends as skipped."""
+    is_automatic = run.trigger == Trigger.PROACTIVE and run.reason != Reason.PRECHECK
+    if not is_automatic or decision_of(snapshot) is not None:
+        return True
+    lifecycle.finish(
+        run,
+        Status.SKIPPED,
+        code="not_due",
+        sentence="No trigger is due any more: another run has done the work.",
+    )
+    return False
+
+
+def _tell_of_digest(run: CompactionRun, snapshot: BranchSnapshot, plan: Plan) -> None:
+    event(
+        "archiving",
+        session=run.session_id,
+        branch=run.branch_id,
+        run=run,
+        reason=run.reason,
+        messages=len(plan.summarise),
+        failures=snapshot.state.failures,
+    )
 
 
 def _plan(
@@ -293,7 +285,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         )
         return
     before = continued_by(old)
-    outcome = _summarise(
+    outcome = summarise(
         work,
         snapshot,
         items,
@@ -320,102 +312,6 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         previous=before[-1] if before else None,
     )
     lifecycle.reload(work.run)
-
-
-def _summarise(
-    work: Work,
-    snapshot: BranchSnapshot,
-    items: Sequence[Item],
-    *,
-    previous: str,
-    digest: str = "",
-    strategy: str,
-) -> Outcome:
-    """Return what the strategy of that name makes of the items."""
-    run, profile = work.run, snapshot.profile
-    uses_summarizer = STRATEGIES.get(strategy).uses_summarizer
-    inner: Summarizer = NoSummarizer()
-    limit = None
-    if uses_summarizer:
-        inner = summarizer_for(
-            snapshot.session, profile, deadline=work.deadline, cancelled=work.must_stop
-        )
-        limit = _result_chars(snapshot)
-    summarizer = admitted(run, profile, inner)
-    if uses_summarizer:
-        running_row(run).update(result_chars=limit)
-    job = SummaryJob(
-        items=tuple(limited_results(items, limit)),
-        counter=snapshot.model.counter,
-        previous=previous,
-        digest=digest,
-        instructions=run.instructions,
-        sent_again=_sent_again(snapshot, items),
-    )
-    writer = StepWriter(work, inner if uses_summarizer else None)
-    try:
-        asking = RunSummarizer(summarizer, work, writer)
-        outcome = _run_strategy(strategy, job, profile, asking, writer)
-    finally:
-        if isinstance(summarizer, WatchedSummarizer):
-            summarizer.leave()
-    return _checked(strategy, outcome, items, whole=run.replaces_id is not None)
-
-
-def _run_strategy(
-    name: str, job: SummaryJob, profile: Profile, summarizer: Summarizer, writer: StepWriter
-) -> Outcome:
-    """Return the strategy's outcome; its own errors are told from those of calls and storing."""
-    try:
-        return STRATEGIES.get(name).run(job, profile, summarizer, writer.write)
-    except SummaryFailed:
-        raise
-    except (SummarizerError, SummarizerOverflow) as error:
-        raise SummaryFailed("summariser_error", str(error)) from error
-    except Exception as error:
-        if error is writer.raised:
-            raise
-        logger.exception("The strategy %r failed", name)
-        raise SummaryFailed(
-            STRATEGY_ERROR, f"The strategy {name!r} failed ({type(error).__name__}: {error})."
-        ) from error
-    finally:
-        writer.write_unreported()
-
-
-def _checked(name: str, outcome: Outcome, items: Sequence[Item], *, whole: bool) -> Outcome:
-    """Return an outcome that can be stored, with what is stored of its strategy."""
-    if fault := fault_of_outcome(outcome, items, whole=whole):
-        raise SummaryFailed(STRATEGY_ERROR, f"The strategy {name!r} {fault}.")
-    text = storable(outcome.text)
-    if not text.strip():
-        raise SummaryFailed("bad_answer", f"The strategy {name!r} returned an empty text.")
-    strategy = STRATEGIES.get(name)
-    writer = outcome.writer or ("" if strategy.uses_summarizer else name)
-    metadata = {"strategy": name, STRATEGY_VERSION: strategy.version} | dict(outcome.metadata)
-    return replace(
-        outcome,
-        text=text,
-        algorithm=outcome.algorithm or name,
-        writer=writer,
-        metadata=metadata,
-    )
-
-
-def _sent_again(snapshot: BranchSnapshot, items: Sequence[Item]) -> frozenset[int]:
-    """Return the positions of pinned messages among the items: they are sent verbatim, too."""
-    pinned = pinned_messages(snapshot.branch, through=items[-1].position)
-    after = pinned.filter(position__gt=snapshot.state.cursor)
-    return frozenset(after.values_list("position", flat=True))
-
-
-def _result_chars(snapshot: BranchSnapshot) -> int | None:
-    """Return how many characters of a tool result the summariser reads; None for all."""
-    profile = snapshot.profile
-    model = summarising_model(snapshot.session, profile)
-    if not profile.limit_tool_results or model.context_window <= 0:
-        return None
-    return limits_of(profile).max_chars(model.context_window)
 
 
 def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
