@@ -271,7 +271,7 @@ class Message(models.Model):
         return f"{self.sequence_id.normalize():f}"
 
     @property
-    def is_rule(self) -> bool:
+    def is_pinned_system(self) -> bool:
         """Whether this is a system message that opened the conversation: always sent, first."""
         return self.pinned and self.role == self.Role.SYSTEM
 

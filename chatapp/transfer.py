@@ -19,7 +19,7 @@ from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, P
 from chatapp.messages.wire import CUT_FROM, Cleaner, InvalidMessageError, fields_of, text_size
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of, path_messages, whole_content
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 
 MAX_TITLE_CHARS = 200
 MAX_KEY_CHARS = 100
@@ -161,9 +161,9 @@ def _import_rest(
         added = []
     if added:
         with transaction.atomic():
-            planting = _Planting(session, added)
-            planting.remember_parents()
-            planting.plant(conversation.leaf)
+            importer = _Planting(session, added)
+            importer.remember_parents()
+            importer.plant(conversation.leaf)
             session.metadata = session.metadata | _imported(conversation, messages)
             session.save(update_fields=["metadata"])
         _tell(session)
@@ -260,8 +260,8 @@ def _line_to(end: str | None, by_key: dict[str, ImportedMessage]) -> list[Import
     return list(reversed(line))
 
 
-def _draft(message: ImportedMessage) -> Draft:
-    return Draft(
+def _draft(message: ImportedMessage) -> NewMessage:
+    return NewMessage(
         wire=message.wire,
         kind=message.kind,
         summary=message.summary,

@@ -75,8 +75,8 @@ class BaseContextBackend:
         return assemble(
             session,
             HistoryPart(
-                system=[row for row in rows if row.is_rule],
-                kept=[row for row in rows if not row.is_rule],
+                system=[row for row in rows if row.is_pinned_system],
+                kept=[row for row in rows if not row.is_pinned_system],
             ),
         )
 

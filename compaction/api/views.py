@@ -186,7 +186,7 @@ class RecoveryList(SessionView):
 
 
 @extend_schema(deprecated=True)
-class RungList(RecoveryList):
+class RecoveryList(RecoveryList):
     """The same under its older name, for one version: use `recoveries/`."""
 
     def finalize_response(
@@ -195,7 +195,7 @@ class RungList(RecoveryList):
         """Say in the answer that the name is going away."""
         response["Deprecation"] = "true"
         response["Link"] = (
-            f'<{request.path.replace("/rungs/", "/recoveries/")}>; rel="successor-version"'
+            f'<{request.path.replace("/recovery_steps/", "/recoveries/")}>; rel="successor-version"'
         )
         return super().finalize_response(request, response, *args, **kwargs)
 

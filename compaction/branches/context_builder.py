@@ -67,9 +67,9 @@ def limits_of(profile: Profile) -> ResultLimits:
 def kept_of(
     snapshot: BranchSnapshot, *, groups: int | None = None
 ) -> tuple[list[Message], list[Message]]:
-    """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
+    """Return what is sent verbatim: the system messages at the front, then all the rest."""
     cursor = snapshot.state.cursor
-    rows = [row for row in snapshot.rows if not row.is_rule]
+    rows = [row for row in snapshot.rows if not row.is_pinned_system]
     limit = snapshot.profile.sent_limit
     pins: list[Message] = []
     if limit and len(rows) > limit:
@@ -80,12 +80,12 @@ def kept_of(
     question = question_in(rows) if groups is not None else None
     if groups is not None:
         rows = newest_groups(rows, groups)
-    earlier = [*(row for row in snapshot.pinned if not row.is_rule), *pins]
+    earlier = [*(row for row in snapshot.pinned if not row.is_pinned_system), *pins]
     if question is None and cursor and not _answers_earlier(rows):
         question = anchor_before(snapshot.branch, cursor, last=snapshot.last_covered)
     if question is not None and question not in [*earlier, *rows]:
         earlier = sorted([*earlier, question], key=lambda row: row.position)
-    rules = [row for row in [*snapshot.pinned, *snapshot.rows] if row.is_rule]
+    rules = [row for row in [*snapshot.pinned, *snapshot.rows] if row.is_pinned_system]
     return rules, [*earlier, *rows]
 
 

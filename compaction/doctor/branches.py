@@ -14,7 +14,7 @@ from chatapp.management.console import counted
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 from compaction.conf import compaction_settings
-from compaction.doctor.findings import NOTHING, Finding, Line, Severity
+from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import (
     MOST_PINNED,
     end_run,
@@ -33,7 +33,7 @@ from compaction.selectors import hidden_messages
 _BACK = "The cursor is put to where the branch's summaries reach; what is behind it is sent."
 
 
-def check_cursor(line: Line) -> Iterator[Finding]:
+def check_cursor(line: BranchPath) -> Iterator[Finding]:
     """Yield what is wrong with how far a branch says that it is summarised."""
     if line.state is None:
         return
@@ -104,7 +104,7 @@ def _covered_sums(branch: Branch, state: CompactionState) -> Finding | None:
     )
 
 
-def _behind(line: Line, state: CompactionState) -> Iterator[Finding]:
+def _behind(line: BranchPath, state: CompactionState) -> Iterator[Finding]:
     """Yield a branch whose own newest summary ends behind the cursor, so that it is not sent.
 
     A summary of a parent may: the fork has not taken it over.
@@ -131,7 +131,7 @@ def _behind(line: Line, state: CompactionState) -> Iterator[Finding]:
     )
 
 
-def check_leases(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
+def check_leases(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
     """Yield the leases whose time is over. Nobody waits for them, but their holders are gone.
 
     Leases count by the database's clock.

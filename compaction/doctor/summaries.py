@@ -12,12 +12,12 @@ from django.db.models import Count, Max, Min
 from chatapp.management.console import counted
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import on_path_q
-from compaction.doctor.findings import NOTHING, Finding, Line, Severity
+from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import part_overlapping, take_back
 from compaction.models import SessionSummary
 
 
-def check_placeholders(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
+def check_placeholders(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
     """Yield, a branch each, placeholders whose summary is gone and those that never had one."""
     known = {
         str(pk)
@@ -35,13 +35,13 @@ def check_placeholders(session: Session, lines: Sequence[Line]) -> Iterator[Find
         yield from _bare(line, bare)
 
 
-def _marks(line: Line) -> Iterator[tuple[UUID, object]]:
+def _marks(line: BranchPath) -> Iterator[tuple[UUID, object]]:
     rows = Message.objects.filter(branch=line.branch, kind=Message.Kind.PLACEHOLDER)
     pairs = rows.order_by("position").values_list("pk", "metadata__summary_id")
     yield from pairs.iterator(chunk_size=2000)
 
 
-def _alone(line: Line, marks: Sequence[UUID]) -> Iterator[Finding]:
+def _alone(line: BranchPath, marks: Sequence[UUID]) -> Iterator[Finding]:
     if marks:
         yield Finding(
             code="placeholder_alone",
@@ -55,7 +55,7 @@ def _alone(line: Line, marks: Sequence[UUID]) -> Iterator[Finding]:
         )
 
 
-def _bare(line: Line, marks: Sequence[UUID]) -> Iterator[Finding]:
+def _bare(line: BranchPath, marks: Sequence[UUID]) -> Iterator[Finding]:
     if marks:
         yield Finding(
             code="placeholder_bare",
@@ -98,7 +98,7 @@ class _Row:
         return self.on_path != self.linked or (self.low, self.high) != ends
 
 
-def check_summaries(line: Line) -> Iterator[Finding]:
+def check_summaries(line: BranchPath) -> Iterator[Finding]:
     """Yield what is wrong with the active summaries of a branch, the earliest first.
 
     Other branches of the path may have summarised what they share with this one: of those the
@@ -113,7 +113,7 @@ def check_summaries(line: Line) -> Iterator[Finding]:
     yield from _overlaps(line.branch, [row for row in rows if not row.links_lost])
 
 
-def _active(line: Line) -> list[_Row]:
+def _active(line: BranchPath) -> list[_Row]:
     rows = SessionSummary.objects.filter(
         branch=line.branch,
         status=SessionSummary.Status.ACTIVE,

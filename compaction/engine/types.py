@@ -80,7 +80,7 @@ class Facts:
     rules: int = 0
 
     @property
-    def spoken(self) -> int:
+    def countable(self) -> int:
         """The messages that the sliding window counts."""
         return self.messages - self.rules
 

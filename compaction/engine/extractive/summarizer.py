@@ -151,5 +151,5 @@ def _source_texts(request: SummaryRequest) -> list[str]:
 
 def _spoken_texts(request: SummaryRequest) -> list[str]:
     """What people and models wrote: the output of tools has no say in the language."""
-    spoken = (item.text for item in request.items if item.role != "tool")
-    return [request.previous, *request.texts, *spoken]
+    countable = (item.text for item in request.items if item.role != "tool")
+    return [request.previous, *request.texts, *countable]

@@ -28,7 +28,7 @@ from chatapp.management.console import (
     wrapped,
 )
 from chatapp.models import Session
-from compaction.doctor.examine import Mended, examine, mend
+from compaction.doctor.examine import Repaired, examine, repair_findings
 from compaction.doctor.findings import Finding
 from compaction.management.redo import ids_of
 
@@ -100,13 +100,13 @@ class Command(BaseCommand):
                     returncode=INTERRUPTED_STATUS,
                 ) from None
 
-    def take_step(self, session_id: UUID) -> list[Mended]:
+    def take_step(self, session_id: UUID) -> list[Repaired]:
         """Examine one session, repair it when told to, show and return what came of it."""
         findings = examine(session_id, recount=self.recount)
         if self.fix:
-            outcomes = mend(session_id, findings, recount=self.recount)
+            outcomes = repair_findings(session_id, findings, recount=self.recount)
         else:
-            outcomes = [Mended(finding=finding) for finding in findings]
+            outcomes = [Repaired(finding=finding) for finding in findings]
         self.totals.add(outcomes)
         shown = [one for one in outcomes if one.finding.is_error or not self.quiet]
         if shown:
@@ -116,7 +116,7 @@ class Command(BaseCommand):
         self.bar.advance()
         return outcomes
 
-    def _lines(self, outcome: Mended) -> Iterator[str]:
+    def _lines(self, outcome: Repaired) -> Iterator[str]:
         finding = outcome.finding
         if self.as_json:
             tried = self.fix and (outcome.done or bool(outcome.problem))
@@ -131,7 +131,7 @@ class Command(BaseCommand):
             width = columns_of(self.stdout) - len(INDENT)
             yield from (f"{INDENT}{line}" for line in wrapped(text, width))
 
-    def _end(self, outcome: Mended) -> str:
+    def _end(self, outcome: Repaired) -> str:
         """Return what was done about a finding, or would be."""
         finding = outcome.finding
         if outcome.done:
@@ -147,7 +147,7 @@ class _FindingTotals:
     def __init__(self) -> None:
         self.sessions = self.errors = self.notes = self.mended = self.left = 0
 
-    def add(self, outcomes: list[Mended]) -> None:
+    def add(self, outcomes: list[Repaired]) -> None:
         self.sessions += 1
         for outcome in outcomes:
             self.errors += outcome.finding.is_error
