@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,7 @@ from django.db import IntegrityError, transaction
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
-from chatapp.formats import parse
-from chatapp.formats.export import to_openai_chat_json, to_openai_chat_jsonl
+from chatapp.formats import Export, parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.messages.wire import CUT_FROM, Cleaner, InvalidMessageError, fields_of, text_size
 from chatapp.models import Branch, Message, Session
@@ -33,6 +32,16 @@ class Imported:
     format: str
     messages_added: int
     created: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the API and the command's JSON lines show it."""
+        return {
+            "session": str(self.session.pk),
+            "title": self.session.title,
+            "format": self.format,
+            "messages_added": self.messages_added,
+            "created": self.created,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,11 +337,6 @@ def _whole(row: Message) -> dict[str, Any]:
     return row.wire() | {"content": whole_content(row)} if CUT_FROM in row.metadata else row.wire()
 
 
-def export_json(session: Session) -> dict[str, Any]:
-    """Return a session as one OpenAI chat object."""
-    return to_openai_chat_json(conversation_of(session))
-
-
-def export_jsonl(sessions: Iterable[Session]) -> str:
-    """Return sessions as OpenAI chat JSONL, one a line."""
-    return "".join(to_openai_chat_jsonl(conversation_of(session) for session in sessions))
+def export_sessions(sessions: Iterable[Session], export: Export) -> Iterator[str]:
+    """Yield sessions as text in one of `all_exports`, one session after the other."""
+    return export.write(conversation_of(session) for session in sessions)

@@ -1,6 +1,6 @@
 """Getting a turn's answer: ask, and after a refusal change the request until something works.
 
-Everything here is bounded: the changes of adjustments.py, the backend's ladder, and the time of the
+Everything here is bounded: the changes of adaptations.py, the backend's ladder, and the time of the
 turn. The same request is never sent twice; waiting for a busy server is the client's matter.
 """
 

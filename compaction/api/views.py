@@ -13,9 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chatapp.api.base import SessionView
+from chatapp.api.base import NewestFirstPagination, SessionView, TranscriptPagination
 from chatapp.api.exceptions import Conflict
-from chatapp.api.pagination import NewestFirstPagination, TranscriptPagination
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
 from compaction.api import serializers as shapes
@@ -186,7 +185,7 @@ class RecoveryList(SessionView):
 
 
 @extend_schema(deprecated=True)
-class RecoveryList(RecoveryList):
+class RungList(RecoveryList):
     """The same under its older name, for one version: use `recoveries/`."""
 
     def finalize_response(
@@ -195,7 +194,7 @@ class RecoveryList(RecoveryList):
         """Say in the answer that the name is going away."""
         response["Deprecation"] = "true"
         response["Link"] = (
-            f'<{request.path.replace("/recovery_steps/", "/recoveries/")}>; rel="successor-version"'
+            f'<{request.path.replace("/rungs/", "/recoveries/")}>; rel="successor-version"'
         )
         return super().finalize_response(request, response, *args, **kwargs)
 

@@ -10,7 +10,7 @@ from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from chatapp.management.console import counted
+from chatapp.formatting import plural
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 from compaction.conf import compaction_settings
@@ -74,7 +74,7 @@ def _hidden(branch: Branch, state: CompactionState) -> Finding | None:
         return None
     return Finding(
         code="messages_hidden",
-        text=f"Before the cursor, from {first.place} on, {counted(hidden.count(), 'message')} in "
+        text=f"Before the cursor, from {first.place} on, {plural(hidden.count(), 'message')} in "
         "no summary that is sent: the model never sees what is said there.",
         remedy="The cursor is put back before them; summaries that were built behind a gap are "
         f"taken back; at most {MOST_PINNED} that came in late are pinned.",
@@ -94,8 +94,8 @@ def _covered_sums(branch: Branch, state: CompactionState) -> Finding | None:
         return None
     return Finding(
         code="covered_sums_off",
-        text=f"The state says that {counted(state.covered_messages, 'message')} with "
-        f"{counted(state.covered_tokens, 'token')} stand before the cursor; there are {count:,} "
+        text=f"The state says that {plural(state.covered_messages, 'message')} with "
+        f"{plural(state.covered_tokens, 'token')} stand before the cursor; there are {count:,} "
         f"with {tokens:,}. Triggers fire too early or too late.",
         remedy="They are counted again.",
         repair=partial(put_covered_sums_right, branch),

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, Max, Min
 
-from chatapp.management.console import counted
+from chatapp.formatting import plural
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import on_path_q
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
@@ -31,8 +31,20 @@ def check_placeholders(session: Session, lines: Sequence[BranchPath]) -> Iterato
                 bare.append(pk)
             elif str(named) not in known:
                 alone.append(pk)
-        yield from _alone(line, alone)
-        yield from _bare(line, bare)
+        yield from _placeholders(
+            line,
+            alone,
+            code="placeholder_alone",
+            what="for a summary that does not exist. None is ever sent; what was summarised there "
+            "is sent verbatim.",
+        )
+        yield from _placeholders(
+            line,
+            bare,
+            code="placeholder_bare",
+            what="without a summary row, from an import or old data. The text in the placeholder "
+            "is sent until the branch is summarised.",
+        )
 
 
 def _marks(line: BranchPath) -> Iterator[tuple[UUID, object]]:
@@ -41,26 +53,13 @@ def _marks(line: BranchPath) -> Iterator[tuple[UUID, object]]:
     yield from pairs.iterator(chunk_size=2000)
 
 
-def _alone(line: BranchPath, marks: Sequence[UUID]) -> Iterator[Finding]:
+def _placeholders(
+    line: BranchPath, marks: Sequence[UUID], *, code: str, what: str
+) -> Iterator[Finding]:
     if marks:
         yield Finding(
-            code="placeholder_alone",
-            text=f"{counted(len(marks), 'placeholder')} for a summary that does not exist. None is "
-            "ever sent; what was summarised there is sent verbatim.",
-            severity=Severity.NOTE,
-            remedy=NOTHING,
-            session=line.branch.session_id,
-            branch=line.branch.pk,
-            message=marks[0],
-        )
-
-
-def _bare(line: BranchPath, marks: Sequence[UUID]) -> Iterator[Finding]:
-    if marks:
-        yield Finding(
-            code="placeholder_bare",
-            text=f"{counted(len(marks), 'placeholder')} without a summary row, from an import or "
-            "old data. The text in the placeholder is sent until the branch is summarised.",
+            code=code,
+            text=f"{plural(len(marks), 'placeholder')} {what}",
             severity=Severity.NOTE,
             remedy=NOTHING,
             session=line.branch.session_id,
@@ -132,7 +131,7 @@ def _active(line: BranchPath) -> list[_Row]:
 def _lost(branch: Branch, row: _Row) -> Finding:
     return Finding(
         code="links_missing",
-        text=f"The summary was made from {counted(row.message_count, 'message')} and is linked to "
+        text=f"The summary was made from {plural(row.message_count, 'message')} and is linked to "
         f"{row.linked:,}: nobody can tell what it covers.",
         remedy=_BACK,
         session=branch.session_id,

@@ -23,8 +23,8 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 
+from chatapp.formatting import plural
 from chatapp.llm.tokens import count_message
-from chatapp.management.console import counted
 from chatapp.messages.pairing import answers
 from chatapp.models import Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of, path_messages
@@ -54,8 +54,8 @@ def check_pairs(line: BranchPath) -> Iterator[Finding]:
     if unanswered or orphans:
         yield Finding(
             code="calls_unpaired",
-            text=f"{counted(unanswered, 'tool call')} without a result, "
-            f"{counted(len(orphans), 'result')} without a call. Every request is mended before it "
+            text=f"{plural(unanswered, 'tool call')} without a result, "
+            f"{plural(len(orphans), 'result')} without a call. Every request is mended before it "
             "is sent.",
             severity=Severity.NOTE,
             remedy=NOTHING,
@@ -171,7 +171,7 @@ def _misplaced(
     if first is not None:
         yield Finding(
             code=code,
-            text=f"{counted(rows.count(), 'message')} of the branch {where}.",
+            text=f"{plural(rows.count(), 'message')} of the branch {where}.",
             session=line.branch.session_id,
             branch=line.branch.pk,
             message=first,
@@ -206,8 +206,8 @@ def _wrong_sums(line: BranchPath) -> str:
     count, total = shared["count"] + sums["count"], base + (sums["tokens"] or 0)
     if (count, total) != (branch.message_count, branch.token_total):
         return (
-            f"The branch says {counted(branch.message_count, 'message')} with "
-            f"{counted(branch.token_total, 'token')}; there are {count:,} with {total:,}."
+            f"The branch says {plural(branch.message_count, 'message')} with "
+            f"{plural(branch.token_total, 'token')}; there are {count:,} with {total:,}."
         )
     if _wrong_running(line, base).exists() or _wrong_marks(line).exists():
         return "A running token sum along the branch is off."
@@ -255,7 +255,7 @@ def check_tokens(line: BranchPath) -> Iterator[Finding]:
     if off:
         yield Finding(
             code="tokens_off",
-            text=f"{counted(off, 'message')} of the branch with {stored:,} tokens stored and "
+            text=f"{plural(off, 'message')} of the branch with {stored:,} tokens stored and "
             f"{found:,} counted now: counted in another way before, or changed since.",
             remedy="They are counted again, and all sums with them.",
             session=line.branch.session_id,

@@ -16,12 +16,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 
-from chatapp.formatting import short_id
+from chatapp.formatting import plural, short_id
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
     columns_of,
-    counted,
     find_by_id,
     quiet_logs,
     stop_signals_interrupt,
@@ -96,7 +95,7 @@ class Command(BaseCommand):
             except KeyboardInterrupt:
                 self.bar.clear()
                 raise CommandError(
-                    f"Stopped after {counted(self.totals.sessions, 'session')}.",
+                    f"Stopped after {plural(self.totals.sessions, 'session')}.",
                     returncode=INTERRUPTED_STATUS,
                 ) from None
 
@@ -157,11 +156,11 @@ class _FindingTotals:
 
     def sentence(self, *, fix: bool) -> str:
         looked = (
-            f"{counted(self.sessions, 'session')} examined: {counted(self.errors, 'error')}, "
-            f"{counted(self.notes, 'note')}"
+            f"{plural(self.sessions, 'session')} examined: {plural(self.errors, 'error')}, "
+            f"{plural(self.notes, 'note')}"
         )
         if fix:
-            return f"{looked}; {self.mended:,} repaired, {counted(self.left, 'error')} left."
+            return f"{looked}; {self.mended:,} repaired, {plural(self.left, 'error')} left."
         return f"{looked}.{' Nothing was changed; --fix repairs.' if self.errors else ''}"
 
 
