@@ -66,6 +66,10 @@ CHANGE_WORDS: Mapping[str, str] = {
 WARNING_WORDS: Mapping[str, str] = {
     "truncated_silently": "The server seems to leave the beginning out",
     "window_exceeded": "The window that is set is too small",
+    # Of a context backend that can be extended.
+    "profile_unusable": "The profile names something that cannot be used",
+    "trigger_failed": "A trigger failed and was left out",
+    "rendering_failed": "A rendering failed; summaries were sent as system messages",
 }
 CODE_WORDS = {**ERROR_WORDS, **CHANGE_WORDS, **WARNING_WORDS}
 MEANINGS: Mapping[str, str] = {

@@ -11,6 +11,7 @@ from django.db import connection
 
 from compaction.conf import CompactionSettings, compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
+from compaction.engine.registry import REGISTRIES
 from compaction.models import CompactionProfile
 from compaction.profiles import FALLBACK
 
@@ -103,6 +104,25 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.compatibility)
+def check_plugins(**kwargs: Any) -> list[CheckMessage]:
+    """What the setting adds must be there and keep its contract; it is left out otherwise."""
+    found: list[CheckMessage] = []
+    for setting, registry in REGISTRIES.items():
+        for name in registry:
+            if not (problem := registry.problem_with(name)):
+                continue
+            found.append(
+                Error(
+                    f"COMPACTION['{setting}']: {problem}",
+                    hint="Correct the dotted path, or the object that it leads to (see "
+                    "compaction/engine/protocols.py), or take the name out of the setting.",
+                    id="compaction.E008",
+                )
+            )
+    return found
+
+
+@register(Tags.compatibility)
 def check_environment(**kwargs: Any) -> list[CheckMessage]:
     """Variables that override a preset must be readable as what they stand for, and fit."""
     found: list[CheckMessage] = []
@@ -172,7 +192,7 @@ def check_profiles(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
                 Error(
                     f"Profile {row} cannot be used: {error}",
                     hint="Change it in the admin, or the variable that it clashes with. Until then "
-                    "its preset is used instead.",
+                    "the preset counts for what is wrong in it.",
                     id="compaction.E005",
                 )
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
@@ -45,20 +46,42 @@ def find_profile(name: str = "") -> CompactionProfile:
     return row
 
 
-def parameters_of(row: CompactionProfile) -> Profile:
-    """Return a profile's parameters; where they cannot work, the nearest that can, and log it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsableProfile:
+    """The parameters in force, and what of the stored ones is not, as a sentence; or empty."""
 
-    A wrong variable in the environment must cost nobody a turn; compaction.E004 and E005 name it.
+    parameters: Profile
+    problem: str = ""
+
+
+def parameters_of(row: CompactionProfile) -> Profile:
+    """Return a profile's parameters; where they cannot work, the nearest that can, and log it."""
+    return usable_profile(row).parameters
+
+
+def usable_profile(row: CompactionProfile) -> UsableProfile:
+    """Return a profile's parameters, or the nearest that work: without the variables of the
+    environment, without what is wrong, at last the preset's.
+
+    A wrong variable in the environment, or a plug-in that was removed, must cost nobody a turn;
+    compaction.E004, E005 and E008 name it.
     """
     try:
-        return row.resolved()
+        return UsableProfile(parameters=row.resolved())
     except ProfileError as error:
         logger.error("Profile %s cannot be used as it is: %s", row, error)
+        problem = f"The profile {row} cannot be used as it is: {error}"
+        wrong = set(error.errors)
     preset = PRESETS.get(row.base, PRESETS["bisect"])
-    try:
-        return build(preset, row.parameters if isinstance(row.parameters, dict) else {})
-    except ProfileError:
-        return preset
+    own = row.parameters if isinstance(row.parameters, dict) else {}
+    right = {name: value for name, value in own.items() if name not in wrong}
+    for with_environment, values in ((False, own), (True, right), (False, right)):
+        try:
+            base = row.environment() if with_environment else {}
+            return UsableProfile(parameters=build(preset, base | values), problem=problem)
+        except ProfileError:
+            continue
+    return UsableProfile(parameters=preset, problem=problem)
 
 
 def save_profile(

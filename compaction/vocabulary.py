@@ -47,8 +47,8 @@ ACTION_MEANINGS = {
 }
 RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = "interrupted"
-# The kind of a step that joins two texts.
-MERGE = "merge"
+# A step of the first kind reads messages, one of the second joins two texts; there may be others.
+CHUNK, MERGE = "chunk", "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
 
 _NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
@@ -110,6 +110,11 @@ def is_forced(step: CompactionStep) -> bool:
     return not (step.error if begin is None else begin)
 
 
+def reads_texts(step: CompactionStep) -> bool:
+    """Whether a step read texts and no message; a chunk whose messages are gone read messages."""
+    return step.kind == MERGE or (step.kind != CHUNK and step.first_message_id is None)
+
+
 def outcome_kind(step: CompactionStep) -> str:
     """Return a key of OUTCOMES: how a step ended, a text shortened without one told apart."""
     if is_forced(step):
@@ -146,6 +151,15 @@ EXPLANATIONS = {
         remedy="Look at the last call's output. If it happens again, use another summary_model, or "
         "the extractive summariser, which needs no model.",
         ways=("steps", "profile", "retry"),
+    ),
+    "strategy_error": Explanation(
+        title="The strategy failed",
+        happened="The strategy or the cut that the profile names raised an error, or returned what "
+        "cannot be stored.",
+        means=f"{_NOTHING_LOST} After an automatic run, the next ones wait for a while.",
+        remedy="Read the sentence: it names the strategy and its error. Mend the plug-in, or name "
+        "another strategy or cut in the profile; then run it again.",
+        ways=("steps", "profile", "state", "retry"),
     ),
     "too_many_calls": Explanation(
         title="The run needed more calls than it may make",

@@ -118,7 +118,7 @@ def lists() -> list[Page]:
 
 
 def window_pages(user: Any) -> list[Page]:
-    """Return the pages of a sliding window's session: fallback digest, draft, waiting run, workers."""
+    """Return the pages of a sliding window's session: digest, draft, waiting run, workers."""
     from compaction.models import CompactionRun, ModelBreaker, SessionSummary, WorkerHeartbeat
     from tests.window_pictures import store_window
 

@@ -11,6 +11,8 @@ from chatapp.transcript.branches import (
     SwitchRefusedError,
     activate,
     branch_replayed,
+    create_session,
+    delete_session,
     fork,
     point_placeholder,
     replay,
@@ -19,8 +21,6 @@ from chatapp.transcript.branches import (
 from chatapp.transcript.repair import activate_main_line, recount_tokens, repair_sums
 from chatapp.transcript.writing import (
     append,
-    create_session,
-    delete_session,
     insert_between,
     lock_branches,
     lock_some_branches,

@@ -1,4 +1,4 @@
-"""Forks and replays: new lines of a session's tree."""
+"""A session and the lines of its tree: the first, forks, replays; which one is active."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
@@ -20,6 +20,37 @@ from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
 from chatapp.transcript.writing import TranscriptError, lock_branches, lock_some_branches
+
+DELETE_ATTEMPTS = 3
+
+
+def create_session(*, owner: Any, import_key: str | None = None, **fields: Any) -> Session:
+    """Return a new session with its root branch, both or neither."""
+    with transaction.atomic():
+        session = Session.objects.create(owner=owner, import_key=import_key, **fields)
+        branch = Branch.objects.create(session=session)
+        session.active_branch = branch
+        session.save(update_fields=["active_branch"])
+    return session
+
+
+def delete_session(session: Session) -> None:
+    """Delete a session with everything that belongs to it, also while somebody works on it.
+
+    Branches are locked before the session, in the order of append(). Rows of other apps may arrive
+    between looking and deleting; then it looks again. Raises TranscriptError when that never ends.
+    """
+    for _ in range(DELETE_ATTEMPTS):
+        try:
+            with transaction.atomic():
+                lock_branches(session.pk, for_deletion=True)
+                # Deleting the row that was read keeps the caller's object as it is.
+                for row in Session.objects.select_for_update().filter(pk=session.pk):
+                    row.delete()
+            return
+        except (IntegrityError, OperationalError):
+            continue
+    raise TranscriptError("The session is being worked on. Wait for its turn to end, then delete.")
 
 
 def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Branch:

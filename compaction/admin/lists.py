@@ -21,6 +21,7 @@ from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.formatting import clock
 from compaction import vocabulary
 from compaction.engine.policy.reasons import Reason, reason_label
+from compaction.engine.registry import TRIGGERS
 from compaction.models import (
     CompactionRun,
     CompactionStep,
@@ -99,9 +100,15 @@ def _with_status(status: str) -> Condition:
 
 FAILED, QUEUED = CompactionRun.Status.FAILED, CompactionRun.Status.QUEUED
 BY_TRIGGER = by_value("started by", "trigger", lambda: CompactionRun.Trigger.choices)
-BY_REASON = by_value(
-    "reason", "reason", lambda: [(reason.value, reason.label) for reason in Reason]
-)
+
+
+def _reasons() -> list[tuple[str, str]]:
+    """Return every reason with its words: ours, and those of plug-ins' triggers."""
+    found = {str(trigger.reason): reason_label(trigger.reason) for trigger in TRIGGERS.all()}
+    return list(({reason.value: reason.label for reason in Reason} | found).items())
+
+
+BY_REASON = by_value("reason", "reason", _reasons)
 BY_SUMMARY_STATUS = by_value("status", "status", _status_words, parameter="status__exact")
 BY_RUN_STATUS = by_condition(
     "status",
@@ -262,7 +269,7 @@ def indented(step: CompactionStep) -> SafeString:
 
 def message_range(step: CompactionStep) -> SafeString | str:
     """Return the first and last message of a step, by position; a merge has read two texts."""
-    if step.kind == vocabulary.MERGE:
+    if vocabulary.reads_texts(step):
         return f"{step.message_count:,} texts"
     if step.first_message is None or step.last_message is None:
         return f"{step.message_count:,}"

@@ -30,7 +30,7 @@ from compaction.admin.profile_values import (
     label_of,
     own_parameters,
 )
-from compaction.engine.profile import parameter_types
+from compaction.engine.profile import parameter_choices, parameter_types
 from compaction.errors import StaleProfileError
 from compaction.models import CompactionProfile
 from compaction.profiles import refuse_stale
@@ -78,8 +78,8 @@ def parameter_fields() -> dict[str, forms.Field]:
 def allowed_values(name: str) -> str:
     """Return what a parameter may be."""
     limits = PARAMETERS[name].metadata
-    if "choices" in limits:
-        return ", ".join(limits["choices"])
+    if choices := parameter_choices(name):
+        return ", ".join(choices)
     if "minimum" in limits:
         unit = f" {limits['unit']}" if limits["unit"] else ""
         return f"{limits['minimum']:,} to {limits['maximum']:,}{unit}"
@@ -130,13 +130,13 @@ def _options(name: str) -> list[tuple[str, str]]:
     if name == "summary_model":
         words = OWN_MODEL_WORDS.capitalize()
         return [(OWN_MODEL, words), *((alias, alias) for alias in all_models())]
-    return [(choice, choice) for choice in PARAMETERS[name].metadata["choices"]]
+    return [(choice, choice) for choice in parameter_choices(name)]
 
 
 def _field(name: str, item: Field[Any]) -> forms.CharField:
     limits, kind = item.metadata, TYPES[name]
     widget: forms.Widget
-    if kind is bool or name == "summary_model" or "choices" in limits:
+    if kind is bool or name == "summary_model" or parameter_choices(name):
         widget = forms.Select()
     elif kind is str:
         widget = forms.TextInput()

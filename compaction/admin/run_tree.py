@@ -21,7 +21,7 @@ from chatapp.models import POSITION_STEP
 from compaction import vocabulary
 from compaction.admin.lists import STEPS_SHOWN, shown_steps
 from compaction.models import CompactionRun, CompactionStep
-from compaction.vocabulary import MERGE, is_forced
+from compaction.vocabulary import MERGE, is_forced, reads_texts
 
 # Deeper than any run goes; a row that says more is drawn here.
 DEEPEST_LEVEL = 40
@@ -320,7 +320,7 @@ def _range_words(node: Node, step: CompactionStep) -> str:
         joined = " + ".join(str(part.order) for part in node.joins)
         return f"joins {joined}" if joined else "two texts"
     if node.first is None:
-        return f"{step.message_count:,}"
+        return f"{step.message_count:,}{' texts' if reads_texts(step) else ''}"
     return (
         f"{formatting.place(node.first)} – {formatting.place(node.last)} ({step.message_count:,})"
     )
@@ -343,7 +343,7 @@ def label_of(node: Node, step: CompactionStep) -> str:
         joined = " and ".join(str(part.order) for part in node.joins)
         read = f"joins the outputs of {joined}" if joined else "joins two texts"
     elif node.first is None:
-        read = f"{step.message_count:,} messages"
+        read = f"{step.message_count:,} {'texts' if reads_texts(step) else 'messages'}"
     else:
         read = (
             f"messages {formatting.place(node.first)} to {formatting.place(node.last)} "

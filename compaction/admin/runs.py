@@ -140,7 +140,7 @@ class CompactionRunAdmin(WideList):
     )
 
     class Media:
-        css = {"all": ["compaction/run.css", "compaction/ladder.css"]}
+        css = {"all": ["compaction/run.css", "compaction/recovery.css"]}
 
     # --- actions ----------------------------------------------------------------------------------
 

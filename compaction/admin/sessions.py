@@ -27,6 +27,7 @@ from compaction.admin.timeline_bar import conversation_panel
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import reason_label
 from compaction.engine.rendering import as_sent_text
+from compaction.engine.strategies.prompts import escape_tags
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 
 ROWS_SHOWN = 10
@@ -117,7 +118,7 @@ def resummarise(model_admin: Any, request: HttpRequest, sessions: QuerySet[Sessi
 def origins_of(session: Session, context: Context) -> dict[int, SafeString | str]:
     """Return which messages are summaries; one message may hold several, and the prompt."""
     snapshot = snapshot_of(session)
-    texts = [as_sent_text(text) for text in snapshot.summary_texts]
+    texts = snapshot.summary_texts
     if snapshot.summaries:
         links = [summary_link(row) for row in snapshot.summaries]
     else:
@@ -127,13 +128,19 @@ def origins_of(session: Session, context: Context) -> dict[int, SafeString | str
         ]
     named = list(zip(texts, links, strict=True))
     found: dict[int, SafeString | str] = {}
-    for index, message in enumerate(context.messages):
-        if message["role"] != "system":
-            break
+    prompt = session.system_prompt
+    places = context.places or [""] * len(context.messages)
+    for index, (message, place) in enumerate(zip(context.messages, places, strict=True)):
         content = str(message.get("content"))
-        held = [link for text, link in named if text in content]
+        if place:
+            # The conversation begins: what carries summaries stands before it.
+            break
+        if content == prompt:
+            continue
+        # In the frame of the built-in renderings, or as a plug-in's sends it.
+        held = [link for text, link in named if as_sent_text(text) in content]
+        held = held or [link for text, link in named if escape_tags(text) in escape_tags(content)]
         if held:
-            prompt = session.system_prompt
             merged = prompt and content.startswith(prompt)
             begin = "System prompt and text of " if merged else "Text of "
             said = [(begin, held[0]), *((" and ", link) for link in held[1:])]
@@ -153,7 +160,7 @@ def notes_on(context: Context) -> list[str]:
 
 
 SESSION_PART = SessionPart(
-    styles=("compaction/session.css", "compaction/ladder.css"),
+    styles=("compaction/session.css", "compaction/recovery.css"),
     links=links_of,
     panels=panels_of,
     tables=tables_of,

@@ -22,7 +22,7 @@ from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks, escape_
 from compaction.engine.tool_results import limited_results
 from compaction.engine.types import Item
 from compaction.models import CompactionStep
-from compaction.vocabulary import MERGE
+from compaction.vocabulary import reads_texts
 
 READ_AT_ONCE = 200
 ATTENTION = "The operator asks to pay attention to this:\n"
@@ -50,8 +50,8 @@ class StepInput:
 
     @property
     def is_merge(self) -> bool:
-        """Whether two texts were joined, and no message was read."""
-        return self.step.kind == MERGE
+        """Whether texts were joined, and no message was read."""
+        return reads_texts(self.step)
 
     @cached_property
     def _rows(self) -> QuerySet[Message] | None:

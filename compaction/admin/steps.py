@@ -198,7 +198,9 @@ def _beginning(given: StepInput) -> tuple[str, bool]:
 def _titles(step: CompactionStep) -> tuple[str, ...]:
     if step.kind == vocabulary.MERGE:
         return ("First part: the older summary", "Second part: the newer summary")
-    return ("The summary that it continues",)
+    if step.kind == vocabulary.CHUNK:
+        return ("The summary that it continues",)
+    return tuple(f"Text {number}" for number in range(1, len(step.texts) + 1))
 
 
 def _messages_title(given: StepInput) -> str:
@@ -209,6 +211,8 @@ def _messages_title(given: StepInput) -> str:
 def _no_instruction(step: CompactionStep) -> str:
     if vocabulary.is_forced(step):
         return "No model was asked: the text was shortened here, from the input below."
+    if step.kind not in (vocabulary.CHUNK, vocabulary.MERGE) and not step.model:
+        return "No model was asked: the strategy made the text from the input below."
     return "No model was instructed: sentences were chosen from the input below."
 
 

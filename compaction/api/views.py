@@ -29,7 +29,7 @@ from compaction.models import (
 )
 from compaction.profiles import find_profile
 from compaction.runs import lifecycle
-from compaction.runs.resummarize import estimate_compaction
+from compaction.runs.resummarize import Estimate, estimate_compaction
 from compaction.runs.scheduling import assign_profile
 from compaction.runs.status import branch_facts, last_consolidated
 from compaction.runs.worker import compact_branch
@@ -76,7 +76,7 @@ class CompactView(SessionView):
         asked = form.validated_data
         profile = _profile(asked["profile"])
         if asked["dry_run"]:
-            estimate = estimate_compaction(snapshot_of(session, profile=profile))
+            estimate = _estimate(snapshot_of(session, profile=profile))
             shown = shapes.EstimateSerializer({"dry_run": True, **estimate.as_dict()})
             return Response(shown.data)
         arguments: dict[str, Any] = {
@@ -100,6 +100,13 @@ class CompactView(SessionView):
 
     def _json(self, request: Request, run: CompactionRun) -> Any:
         return shapes.RunSerializer(_own_runs(request).get(pk=run.pk)).data
+
+
+def _estimate(snapshot: BranchSnapshot) -> Estimate:
+    try:
+        return estimate_compaction(snapshot)
+    except CompactionError as error:
+        raise Conflict(str(error)) from error
 
 
 class CompactionView(SessionView):
@@ -236,7 +243,7 @@ class SummaryMessages(APIView):
 
 
 class SummarySteps(APIView):
-    """The model calls behind a summary: its bisect tree."""
+    """The steps behind a summary, as a tree."""
 
     @extend_schema(responses=shapes.StepSerializer(many=True))
     def get(self, request: Request, summary_id: str) -> Response:

@@ -21,7 +21,9 @@ from compaction.convert import to_item
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import groups
 from compaction.engine.policy.reasons import Reason
+from compaction.engine.protocols import Rendering
 from compaction.engine.registry import RENDERINGS
+from compaction.engine.rendering import FALLBACK_RENDERING, rendered
 from compaction.engine.tool_results import (
     ResultLimits,
     Route,
@@ -126,16 +128,32 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
         texts = [row.summary_text for row in snapshot.newest]
         share = sum(row.summary_tokens for row in snapshot.newest)
         tokens = tokens * share // max(1, snapshot.summary_tokens)
-    rendering = RENDERINGS.get(snapshot.profile.rendering)
+    rendering, carriers = _rendered(snapshot, texts)
     part = HistoryPart(
         system=rules,
-        summaries=rendering.messages(texts),
+        summaries=carriers,
         summary_tokens=tokens,
         merge_system=rendering.merges_system,
         kept=kept,
         shortened=shortened(snapshot, kept, cut),
     )
     return assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
+
+
+def _rendered(snapshot: BranchSnapshot, texts: list[str]) -> tuple[Rendering, list[dict[str, Any]]]:
+    """Return the messages that carry the summaries, and the rendering that made them.
+
+    Where a plug-in's fails, it is the built-in one, and what was wrong is a problem of the branch.
+    """
+    name = snapshot.profile.rendering
+    rendering = RENDERINGS.get(name)
+    try:
+        return rendering, rendered(rendering, texts)
+    except ValueError as error:
+        snapshot.failed["rendering_failed"] = (
+            f"The rendering {name!r} {error}. The summaries were sent as system messages instead."
+        )
+    return FALLBACK_RENDERING, FALLBACK_RENDERING.messages(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

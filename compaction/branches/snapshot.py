@@ -25,10 +25,12 @@ from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
-from compaction.engine.registry import RENDERINGS, TRIGGERS
+from compaction.engine.protocols import Rendering
+from compaction.engine.registry import REGISTRIES, RENDERINGS, TRIGGERS
+from compaction.engine.rendering import FALLBACK_RENDERING
 from compaction.engine.types import Facts, Item
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
-from compaction.profiles import parameters_of, profile_of
+from compaction.profiles import UsableProfile, profile_of, usable_profile
 from compaction.selectors import (
     bare_placeholders,
     sent_summaries,
@@ -37,13 +39,18 @@ from compaction.selectors import (
 
 @lru_cache(maxsize=64)
 def _parsed(
-    name: str, version: int, base: str, parameters: str, environment: tuple[tuple[str, str], ...]
-) -> Profile:
+    name: str,
+    version: int,
+    base: str,
+    parameters: str,
+    environment: tuple[tuple[str, str], ...],
+    plugins: int,
+) -> UsableProfile:
     """Return a profile's parameters, worked out once; all that they depend on is an argument."""
     row = CompactionProfile(
         name=name, version=version, base=base, parameters=json.loads(parameters)
     )
-    return parameters_of(row)
+    return usable_profile(row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +62,21 @@ class BranchSnapshot:
     profile_row: CompactionProfile
     # What others derived from it and may ask for again: worked out once.
     derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    # The plug-ins that failed at this branch, by the code of their incident.
+    failed: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def branch(self) -> Branch:
         """The branch, with sums read together with the state."""
         return self.state.branch
 
-    @cached_property
+    @property
     def profile(self) -> Profile:
         """All parameters in force."""
+        return self._usable_profile.parameters
+
+    @cached_property
+    def _usable_profile(self) -> UsableProfile:
         row, environment = self.profile_row, compaction_settings.environment
         return _parsed(
             row.name,
@@ -71,7 +84,14 @@ class BranchSnapshot:
             row.base,
             json.dumps(row.parameters, sort_keys=True),
             tuple(sorted(environment.items())),
+            sum(registry.version for registry in REGISTRIES.values()),
         )
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What is wrong with the profile or failed so far: {code of an incident: sentence}."""
+        problem = self._usable_profile.problem
+        return ({"profile_unusable": problem} if problem else {}) | self.failed
 
     @cached_property
     def model(self) -> ModelConfig:
@@ -301,8 +321,16 @@ def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
 
 def frame_tokens(profile: Profile, model: ModelConfig) -> int:
     """Return the tokens of what a summary is wrapped in when it is sent."""
-    frame = RENDERINGS.get(profile.rendering).messages([""])
-    return sum(text_tokens(model, message["content"]) for message in frame)
+    try:
+        return _tokens_of(RENDERINGS.get(profile.rendering), model)
+    # What a rendering fails at is told where a request is put together.
+    except Exception:
+        return _tokens_of(FALLBACK_RENDERING, model)
+
+
+def _tokens_of(rendering: Rendering, model: ModelConfig) -> int:
+    frame = rendering.messages([""])
+    return sum(text_tokens(model, str(message["content"])) for message in frame)
 
 
 def prompt_tokens(snapshot: BranchSnapshot) -> int:

@@ -264,10 +264,18 @@ class Profile(WindowParameters):
     )
 
     @property
+    def _tails(self) -> dict[str, int]:
+        return {"tail_size": self.tail_keep_size, "last_n": self.keep_last_n}
+
+    @property
+    def counts_tail(self) -> bool:
+        """Whether the cut keeps a number of messages; other cuts count something else."""
+        return self.cut in self._tails
+
+    @property
     def tail(self) -> int:
-        """Messages that stay verbatim by count; 0 where the cut counts tokens."""
-        tails = {"tail_size": self.tail_keep_size, "last_n": self.keep_last_n}
-        return tails.get(self.cut, 0)
+        """Messages that stay verbatim by count; 0 where the cut counts something else."""
+        return self._tails.get(self.cut, 0)
 
     @property
     def counts_window(self) -> bool:

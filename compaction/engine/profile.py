@@ -116,8 +116,7 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
     if kind is str:
         if not isinstance(value, str):
             return "Must be a text."
-        choices = parameter_choices(name)
-        return f"Must be one of {', '.join(choices)}." if choices and value not in choices else ""
+        return _choice_problem(name, value, limits)
     if value is None and kind is not int:
         return ""
     if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
@@ -125,6 +124,13 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
     if not limits["minimum"] <= value <= limits["maximum"]:
         return f"Must be from {limits['minimum']} to {limits['maximum']}."
     return ""
+
+
+def _choice_problem(name: str, value: str, limits: Mapping[str, Any]) -> str:
+    choices = parameter_choices(name)
+    if choices and value not in choices:
+        return f"Must be one of {', '.join(choices)}."
+    return REGISTRIES[limits["registry"]].problem_with(value) if "registry" in limits else ""
 
 
 def _across(profile: Profile) -> dict[str, str]:
@@ -148,7 +154,7 @@ def _across_window(profile: Profile) -> dict[str, str]:
     """Return which of the window's numbers do not fit each other."""
     window, limit = profile.compression_window_size, profile.compression_hard_limit
     tail, context = profile.tail, profile.context_size
-    if profile.cut == "recent_tokens" and profile.counts_window:
+    if profile.counts_window and not profile.counts_tail:
         return {
             "cut": "Must be tail_size or last_n: the sliding window counts messages beyond a tail "
             "of messages. Or set context_size, compression_window_size, compression_hard_limit and "

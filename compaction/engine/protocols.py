@@ -41,10 +41,19 @@ class PlanFacts:
 class Strategy(Protocol):
     """Makes a summary of messages: plans it, says what it costs, and runs it."""
 
-    # Whether the profile's summariser is asked. Where it is not, no budget or breaker is looked at.
-    uses_summarizer: bool
-    # Changes whenever the same input would be asked for in another way: old versions are outdated.
-    version: str
+    @property
+    def uses_summarizer(self) -> bool:
+        """Whether the profile's summariser is asked.
+
+        Where it is not, no budget or breaker is looked at, and the summariser that `run` is given
+        refuses every call.
+        """
+        ...
+
+    @property
+    def version(self) -> str:
+        """Another one whenever the same input would be summarised in another way."""
+        ...
 
     def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
         """Return what to summarise and what to keep. Groups are never parted."""
@@ -64,7 +73,8 @@ class Strategy(Protocol):
         """Return the summary of the job's items; raise SummaryFailed.
 
         `on_step` hears of every finished call before the next one starts; what it raises ends the
-        run. What the outcome says is what is stored.
+        run. A call that it does not hear of is stored as a step of its own, under none. What the
+        outcome says is what is stored; its items are the job's, or the oldest of them.
         """
         ...
 
@@ -73,17 +83,25 @@ class Cut(Protocol):
     """Says where the cut falls: what is summarised and what stays verbatim."""
 
     def __call__(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
-        """Return the plan. An empty `summarise` means that nothing is left to do."""
+        """Return the plan. An empty `summarise` means that nothing is left to do.
+
+        Where it would part a group, the kept part grows (compaction.engine.policy.cuts.legal_plan).
+        """
         ...
 
 
 class Trigger(Protocol):
     """A rule that says a compaction is due. It looks at stored numbers, never at messages."""
 
-    # The rule's name, as it is stored with runs and summaries.
-    reason: str
-    # `inline`: before the next request; `background`: in the queue, and no request waits for it.
-    mode: str
+    @property
+    def reason(self) -> str:
+        """The rule's name, as it is stored with runs and summaries."""
+        ...
+
+    @property
+    def mode(self) -> str:
+        """`inline`: before the next request; `background`: in the queue, and no request waits."""
+        ...
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
         """Whether the rule is in force and its limit is reached."""
@@ -97,12 +115,15 @@ class Trigger(Protocol):
 class Rendering(Protocol):
     """Says how summaries are sent."""
 
-    # Whether prompt and summaries become one system message.
-    merges_system: bool
+    @property
+    def merges_system(self) -> bool:
+        """Whether prompt and summaries become one system message."""
+        ...
 
     def messages(self, summaries: Sequence[str]) -> list[dict[str, Any]]:
         """Return the messages that carry the summaries, oldest first.
 
-        Equal summaries give equal messages, so that a server's prompt cache holds.
+        Each has a role (system, user, assistant) and a text as its content; a user's comes before
+        an assistant's. Equal summaries give equal messages, so that a server's prompt cache holds.
         """
         ...

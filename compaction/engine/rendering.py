@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compaction.engine.protocols import Rendering
 from compaction.engine.strategies.prompts import escape_tags
 
 _INTRODUCTION = (
@@ -43,3 +44,38 @@ class FramedSummaries:
 SYSTEM = FramedSummaries(role="system")
 MERGED_SYSTEM = FramedSummaries(role="system", merges_system=True)
 USER_TAGS = FramedSummaries(role="user")
+# What a request is sent with where a plug-in's rendering fails: no memory is lost for it.
+FALLBACK_RENDERING = SYSTEM
+_ROLES = ("system", "user", "assistant")
+
+
+def rendered(rendering: Rendering, summaries: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the messages that carry the summaries, held against what servers accept.
+
+    Raises ValueError with the words that follow "The rendering …".
+    """
+    if not summaries:
+        return []
+    try:
+        messages = list(rendering.messages(summaries))
+    except Exception as error:
+        raise ValueError(f"failed ({type(error).__name__}: {error})") from error
+    if fault := _fault_of(messages):
+        raise ValueError(fault)
+    return messages
+
+
+def _fault_of(messages: list[dict[str, Any]]) -> str:
+    if not messages:
+        return "returned no message"
+    for message in messages:
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            return "returned something else than messages of a role and a content"
+        if message["role"] not in _ROLES:
+            return f"returned a message of the role {message['role']!r}"
+        if not isinstance(message["content"], str) or not message["content"].strip():
+            return "returned a message without a text"
+    spoken = [message["role"] for message in messages if message["role"] != "system"]
+    if spoken[:1] == ["assistant"]:
+        return "returned an assistant's message before any user's"
+    return ""

@@ -1,6 +1,4 @@
-"""What a summariser reads of messages: tool results no longer than a request would hold them.
-
-Cutting tool results that are too long: how long they may be, which are cut, and where.
+"""Cutting tool results that are too long: how long they may be, which are cut, and where.
 
 One set of pure functions for every scope: in a request, in a replayed branch, and before storing
 (docs/compaction.md#tool-results). Lengths are characters, as Python counts them, so a cut never

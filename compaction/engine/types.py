@@ -88,9 +88,10 @@ class Facts:
 class SummaryRequest:
     """One call of the summariser.
 
-    `kind` is `chunk` (items, perhaps with the summary they continue) or `merge` (two texts).
-    `target_tokens` is the size asked for. `reinforced` is set on the second try after an answer
-    that did not count.
+    `kind` names what is asked: `chunk` (items, perhaps with the summary they continue) or `merge`
+    (texts) have an instruction of their own; a strategy that asks for something else names it and
+    brings its `prompt`, in which no text of the conversation may stand. `target_tokens` is the size
+    asked for. `reinforced` is set on the second try after an answer that did not count.
     """
 
     kind: str
@@ -100,6 +101,7 @@ class SummaryRequest:
     instructions: str = ""
     target_tokens: int = 700
     reinforced: bool = False
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +121,10 @@ class SummaryAnswer:
 class Step:
     """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error.
 
-    `is_call` is False for a text made without the summariser, so that calls can be counted.
-    `request` is what the summariser was asked.
+    `key` is the strategy's own name for the step; `parent` the key of the step it belongs under,
+    which was reported before; `depth` is one more than that step's, and 0 without one. `is_call` is
+    False for a text made without the summariser, so that calls can be counted. `request` is what
+    the summariser was asked.
     """
 
     key: int
@@ -208,7 +212,10 @@ class Outcome:
 
 
 class SummaryFailed(Exception):  # noqa: N818 - it is an outcome, told apart by `code`
-    """No summary came out. `code`: summariser_error, bad_answer, too_many_calls, nothing_to_do."""
+    """No summary came out.
+
+    `code`: summariser_error, bad_answer, too_many_calls, nothing_to_do, strategy_error.
+    """
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)

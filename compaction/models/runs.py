@@ -128,11 +128,12 @@ class CompactionRun(models.Model):
 
 
 class CompactionStep(models.Model):
-    """One call of the summariser inside a run. The steps of a run are the bisect tree.
+    """One call of the summariser inside a run. The steps of a run are a tree.
 
-    The input is stored where it is not stored already: `prompt` is the instruction as it was sent
-    (empty where sentences were chosen), `texts` the summary that a chunk continues, or the two that
-    a merge joins. The messages of a chunk are those from `first_message` to `last_message`.
+    `kind` is the strategy's word for what was asked: `chunk`, `merge`, or another one. The input is
+    stored where it is not stored already: `prompt` is the instruction as it was sent (empty where
+    sentences were chosen), `texts` the summary that a chunk continues, or the two that a merge
+    joins. The messages of a chunk are those from `first_message` to `last_message`.
     """
 
     class Outcome(models.TextChoices):
@@ -147,7 +148,7 @@ class CompactionStep(models.Model):
     parent = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
     )
-    kind = models.CharField(max_length=10)
+    kind = models.CharField(max_length=40)
     depth = models.PositiveSmallIntegerField(default=0)
     order = models.PositiveIntegerField()
     first_message = models.ForeignKey(

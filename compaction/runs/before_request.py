@@ -34,7 +34,7 @@ from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs.lifecycle import BUSY
-from compaction.runs.scheduling import check
+from compaction.runs.scheduling import check, note_problems
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
 from compaction.summaries.drafts import publish_draft
@@ -43,7 +43,9 @@ from compaction.summaries.summarizer import NO_MODEL
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
 # Codes of runs whose summariser gave nothing usable: a smaller batch may help.
-_OF_NO_USE = frozenset({"bad_answer", "summariser_error", "not_smaller", "too_many_calls"})
+_OF_NO_USE = frozenset(
+    {"bad_answer", "summariser_error", "not_smaller", "too_many_calls", "strategy_error"}
+)
 # A summary can be restored between two reads of one request: it is then put together again.
 MOST_READS = 3
 # How often a request tries again when a worker took the branch just before it did.
@@ -73,6 +75,7 @@ class Preparation:
         run_id = str(self._run.pk) if self._run else None
         for _ in range(MOST_READS - 1):
             context = sendable(snapshot, run_id=run_id)
+            self._or_go_on(partial(note_problems, snapshot))
             if _is_still_so(snapshot):
                 return replace(context, origin=snapshot)
             snapshot = snapshot_of(self.session)

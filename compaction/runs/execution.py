@@ -6,7 +6,6 @@ Model calls run outside transactions; each one's row is written before the next 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -17,19 +16,25 @@ from chatapp.database import again_if_cut
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_pinned_system
-from compaction.branches.context_builder import limits_of
 from compaction.branches.leases import lock_state
-from compaction.branches.planning import batch_of, decision_of, plan_of
+from compaction.branches.planning import (
+    PlanFailed,
+    batch_of,
+    decision_of,
+    plan_for_run,
+    plan_of,
+)
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import uses_digest
-from compaction.engine.protocols import Strategy
-from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import does_not_shrink
-from compaction.engine.tool_results import limited_results
-from compaction.engine.types import Item, Outcome, SummaryFailed, SummaryJob
+from compaction.engine.types import (
+    Outcome,
+    Plan,
+    SummaryFailed,
+)
 from compaction.errors import (
     LostRaceError,
     MustWaitError,
@@ -42,15 +47,15 @@ from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.lifecycle import apply_backoff, note_failure
-from compaction.runs.steps import AskingFirst, StepWriter, Work
-from compaction.selectors import continued_by, running_row
+from compaction.runs.scheduling import note_problems
+from compaction.runs.steps import Work
+from compaction.runs.strategy import STRATEGY_ERROR, summarise
+from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
-from compaction.summaries.storing import Sizes, store_new_version, store_summary
-from compaction.summaries.summarizer import (
-    WatchedSummarizer,
-    admitted,
-    summarising_model,
-    summarizer_for,
+from compaction.summaries.storing import (
+    Sizes,
+    store_new_version,
+    store_summary,
 )
 
 logger = logging.getLogger(__name__)
@@ -64,6 +69,7 @@ def do_work(work: Work) -> None:
     run = work.run
     try:
         snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
+        note_problems(snapshot)
         if run.replaces is not None:
             _replace(work, snapshot, run.replaces)
         else:
@@ -143,24 +149,13 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     run = work.run
     if publish_draft(snapshot, lease=work.lease) is not None:
         snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
-    foreseen = run.reason == Reason.PRECHECK
-    if run.trigger == Trigger.PROACTIVE and decision_of(snapshot) is None and not foreseen:
-        lifecycle.finish(
-            run,
-            Status.SKIPPED,
-            code="not_due",
-            sentence="No trigger is due any more: another run has done the work.",
-        )
+    if not _is_still_due(run, snapshot):
         return
     batch = None
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
-    plan = plan_of(
-        snapshot,
-        keep_last_n=run.keep_last_n,
-        whole=run.reason == Reason.OVERFLOW_AGAIN,
-        at_most=batch,
-    )
+    is_last_way = _uses_digest(run, snapshot)
+    plan = _plan(run, snapshot, at_most=batch, is_last_way=is_last_way)
     if not plan.summarise:
         lifecycle.finish(
             run,
@@ -170,13 +165,15 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
             "verbatim (keep_last_n, an open question, or a tool call with its results).",
         )
         return
-    outcome = _summarise(
+    if is_last_way:
+        _tell_of_digest(run, snapshot, plan)
+    outcome = summarise(
         work,
         snapshot,
         plan.summarise,
         previous=snapshot.previous_text,
         digest=_digest_before(snapshot),
-        strategy=_strategy_of(run, snapshot, messages=len(plan.summarise)),
+        strategy=FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy,
     )
     sizes = _sizes(snapshot, outcome)
     _must_shrink(outcome, sizes)
@@ -190,6 +187,51 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         end_run=partial(lifecycle.succeed, run),
     )
     lifecycle.reload(run)
+
+
+def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
+    """Whether an automatic run has still a reason; where it has none, it ends as skipped."""
+    is_automatic = run.trigger == Trigger.PROACTIVE and run.reason != Reason.PRECHECK
+    if not is_automatic or decision_of(snapshot) is not None:
+        return True
+    lifecycle.finish(
+        run,
+        Status.SKIPPED,
+        code="not_due",
+        sentence="No trigger is due any more: another run has done the work.",
+    )
+    return False
+
+
+def _tell_of_digest(run: CompactionRun, snapshot: BranchSnapshot, plan: Plan) -> None:
+    event(
+        "archiving",
+        session=run.session_id,
+        branch=run.branch_id,
+        run=run,
+        reason=run.reason,
+        messages=len(plan.summarise),
+        failures=snapshot.state.failures,
+    )
+
+
+def _plan(
+    run: CompactionRun, snapshot: BranchSnapshot, *, at_most: int | None, is_last_way: bool
+) -> Plan:
+    """Return what the run summarises; raise SummaryFailed where the profile's strategy fails.
+
+    The last way does not fail with it.
+    """
+    plan = plan_of if is_last_way else plan_for_run
+    try:
+        return plan(
+            snapshot,
+            keep_last_n=run.keep_last_n,
+            whole=run.reason == Reason.OVERFLOW_AGAIN,
+            at_most=at_most,
+        )
+    except PlanFailed as failure:
+        raise SummaryFailed(STRATEGY_ERROR, str(failure)) from failure
 
 
 def _uses_digest(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
@@ -210,22 +252,6 @@ def _is_last_way(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
 
 def _keeps_draft(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     return run.reason == Reason.AHEAD and snapshot.profile.publish_when_needed
-
-
-def _strategy_of(run: CompactionRun, snapshot: BranchSnapshot, *, messages: int) -> Strategy:
-    """Return the profile's strategy, or the digest of the messages where it is the last way."""
-    if not _uses_digest(run, snapshot):
-        return STRATEGIES.get(snapshot.profile.strategy)
-    event(
-        "archiving",
-        session=run.session_id,
-        branch=run.branch_id,
-        run=run,
-        reason=run.reason,
-        messages=messages,
-        failures=snapshot.state.failures,
-    )
-    return STRATEGIES.get(FALLBACK_STRATEGY)
 
 
 def _digest_before(snapshot: BranchSnapshot) -> str:
@@ -259,11 +285,12 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         )
         return
     before = continued_by(old)
-    outcome = _summarise(
+    outcome = summarise(
         work,
         snapshot,
         items,
         previous="\n\n".join(row.summary_text for row in before),
+        strategy=snapshot.profile.strategy,
     )
     counter = snapshot.model.counter
     tokens = counter.count(outcome.text)
@@ -285,61 +312,6 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         previous=before[-1] if before else None,
     )
     lifecycle.reload(work.run)
-
-
-def _summarise(
-    work: Work,
-    snapshot: BranchSnapshot,
-    items: Sequence[Item],
-    *,
-    previous: str,
-    digest: str = "",
-    strategy: Strategy | None = None,
-) -> Outcome:
-    """Return what a strategy makes of the items; the profile's, unless another one is named."""
-    strategy = strategy or STRATEGIES.get(snapshot.profile.strategy)
-    inner = summarizer_for(
-        snapshot.session,
-        snapshot.profile,
-        deadline=work.deadline,
-        cancelled=work.must_stop,
-    )
-    run, profile = work.run, snapshot.profile
-    admits = strategy.uses_summarizer
-    summarizer = admitted(run, profile, inner) if admits else inner
-    limit = _result_chars(snapshot) if admits else None
-    if admits:
-        running_row(run).update(result_chars=limit)
-    job = SummaryJob(
-        items=tuple(limited_results(items, limit)),
-        counter=snapshot.model.counter,
-        previous=previous,
-        digest=digest,
-        instructions=run.instructions,
-        sent_again=_sent_again(snapshot, items),
-    )
-    writer = StepWriter(work, inner if admits else None)
-    try:
-        return strategy.run(job, profile, AskingFirst(summarizer, work), writer.write)
-    finally:
-        if isinstance(summarizer, WatchedSummarizer):
-            summarizer.leave()
-
-
-def _sent_again(snapshot: BranchSnapshot, items: Sequence[Item]) -> frozenset[int]:
-    """Return the positions of pinned messages among the items: they are sent verbatim, too."""
-    pinned = pinned_messages(snapshot.branch, through=items[-1].position)
-    after = pinned.filter(position__gt=snapshot.state.cursor)
-    return frozenset(after.values_list("position", flat=True))
-
-
-def _result_chars(snapshot: BranchSnapshot) -> int | None:
-    """Return how many characters of a tool result the summariser reads; None for all."""
-    profile = snapshot.profile
-    model = summarising_model(snapshot.session, profile)
-    if not profile.limit_tool_results or model.context_window <= 0:
-        return None
-    return limits_of(profile).max_chars(model.context_window)
 
 
 def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:

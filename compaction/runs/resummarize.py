@@ -7,7 +7,7 @@ from typing import Any
 
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import PlanFailed, decision_of, plan_for_run
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
@@ -19,6 +19,7 @@ from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, continued_by
+from compaction.summaries.storing import version_of
 from compaction.summaries.summarizer import summariser_name, summarising_model, summarizer_for
 
 Trigger = CompactionRun.Trigger
@@ -98,11 +99,16 @@ def summaries_to_redo(
 
 def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:
     profile = snapshot.profile
-    return (
+    strategy = STRATEGIES.get(profile.strategy)
+    same = (
         row.trigger == Trigger.RESUMMARIZE
         and row.profile_id == snapshot.profile_row.pk
-        and row.prompt_version == STRATEGIES.get(profile.strategy).version
-        and row.model == summariser_name(snapshot.session, profile)
+        and version_of(row) == strategy.version
+    )
+    if not same or not strategy.uses_summarizer:
+        return same
+    return (
+        row.model == summariser_name(snapshot.session, profile)
         and row.target_summary_tokens == profile.target_summary_tokens
         and row.temperature == profile.temperature
     )
@@ -117,8 +123,14 @@ def estimate_redo(summary: SessionSummary, snapshot: BranchSnapshot) -> Estimate
 
 
 def estimate_compaction(snapshot: BranchSnapshot) -> Estimate:
-    """Return what compacting a branch by hand would read, keep, call and cost."""
-    plan = plan_of(snapshot)
+    """Return what compacting a branch by hand would read, keep, call and cost.
+
+    Raises CompactionError where the strategy cannot say.
+    """
+    try:
+        plan = plan_for_run(snapshot)
+    except PlanFailed as failure:
+        raise CompactionError(f"{failure} A run would fail.") from failure
     decision = decision_of(snapshot)
     found = _estimate(snapshot, list(plan.summarise), previous=snapshot.previous_text)
     return Estimate(
@@ -136,7 +148,13 @@ def _estimate(snapshot: BranchSnapshot, items: list[Item], *, previous: str) -> 
     model: ModelConfig = summarising_model(snapshot.session, profile)
     limit = summarizer_for(snapshot.session, profile).input_limit(profile.target_summary_tokens)
     job = SummaryJob(items=tuple(items), counter=model.counter, previous=previous)
-    found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
+    try:
+        found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
+    except Exception as error:
+        raise CompactionError(
+            f"The strategy {profile.strategy!r} cannot say what a run would take "
+            f"({type(error).__name__}: {error})."
+        ) from error
     usage = {"prompt_tokens": found.input_tokens, "completion_tokens": found.output_tokens}
     return Estimate(
         messages=len(items),

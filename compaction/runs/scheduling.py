@@ -7,11 +7,13 @@ cancel and past a budget automatic runs of a branch wait.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Session
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.planning import decision_of, plan_of
@@ -25,6 +27,7 @@ from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.summaries.drafts import has_draft
 
+logger = logging.getLogger(__name__)
 # Rules that are no limit: too few messages are not worth a run.
 _UNHURRIED = frozenset({Reason.AHEAD, Reason.MAXIMUM_AGE})
 # Part of the window that a run ahead of need has to work on.
@@ -43,6 +46,7 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
 def check(snapshot: BranchSnapshot) -> CompactionRun | None:
     """Do the same for a branch whose snapshot was just read."""
     decision = None if snapshot.backs_off else decision_of(snapshot)
+    note_problems(snapshot)
     # While a run waits for the queue, further messages do not look at all of its input again.
     run = lifecycle.waiting_run(snapshot.branch) if decision else None
     if decision is not None and run is None:
@@ -51,6 +55,13 @@ def check(snapshot: BranchSnapshot) -> CompactionRun | None:
         run = _queue(snapshot, decision)
     schedule_next_check(snapshot)
     return run
+
+
+def note_problems(snapshot: BranchSnapshot) -> None:
+    """Store what is wrong with the profile or a plug-in as incidents, each once a session."""
+    for code, sentence in snapshot.problems.items():
+        note(snapshot.session, Kind.WARNING, code, sentence)
+        logger.warning("Session %s: %s", snapshot.session.pk, sentence)
 
 
 def _queue(snapshot: BranchSnapshot, decision: Decision) -> CompactionRun | None:

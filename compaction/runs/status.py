@@ -78,7 +78,7 @@ def last_consolidated(snapshot: BranchSnapshot) -> dict[str, Any] | None:
 
 def _how_far(rule: dict[str, Any]) -> float:
     """Return the part of the way that a rule has still to go, in whatever it counts."""
-    return float(rule["left"] / rule["limit"])
+    return float(rule["left"] / max(1, rule["limit"]))
 
 
 def context_facts(snapshot: BranchSnapshot) -> dict[str, Any]:

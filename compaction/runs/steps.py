@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import F
 
 from compaction.branches.leases import Lease
-from compaction.engine.types import Step, Summarizer, SummaryAnswer, SummaryRequest
+from compaction.engine.types import (
+    Step,
+    Summarizer,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryFailed,
+    SummaryRequest,
+)
 from compaction.errors import LostRaceError, OutOfTimeError, RunCancelledError, StoppingError
 from compaction.models import CompactionRun, CompactionStep
 from compaction.runs import queue
 from compaction.selectors import running_row
-from compaction.summaries.summarizer import ModelSummarizer, prompt_of
+from compaction.summaries.summarizer import ModelSummarizer, prompt_of, storable
+
+# As long as the column that stores it.
+LONGEST_KIND = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,24 +65,86 @@ class Work:
             )
 
 
-class AskingFirst:
+class RunSummarizer:
     """A summariser that asks before every call whether the run may go on.
 
-    Not after one: a finished summary is not thrown away because time is up now.
+    Not after one: a finished summary is not thrown away because time is up now. `writer` stores a
+    call that the strategy does not report.
     """
 
-    def __init__(self, inner: Summarizer, work: Work) -> None:
+    def __init__(self, inner: Summarizer, work: Work, writer: StepWriter) -> None:
         self._inner = inner
         self._work = work
+        self._writer = writer
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the inner summariser's answer; raise what Work.go_on raises."""
-        self._work.go_on()
-        return self._inner.summarize(request)
+        self._writer.write_unreported()
+        with self._writer.not_the_strategys_fault():
+            self._work.go_on()
+            started = time.monotonic()
+            answer: SummaryAnswer | None = None
+            try:
+                answer = self._inner.summarize(request)
+            except SummarizerOverflow as error:
+                self._heard(request, started, outcome="overflow", error=str(error))
+                raise
+            except SummarizerError as error:
+                self._heard(request, started, outcome="error", error=str(error))
+                raise
+        self._heard(request, started, answer=answer)
+        return answer
+
+    def _heard(
+        self,
+        request: SummaryRequest,
+        started: float,
+        *,
+        answer: SummaryAnswer | None = None,
+        outcome: str = "ok",
+        error: str = "",
+    ) -> None:
+        """Remember a call until the strategy reports it."""
+        items = request.items
+        self._writer.unreported = Step(
+            key=0,
+            parent=None,
+            kind=request.kind,
+            depth=0,
+            order=0,
+            first=items[0].id if items else None,
+            last=items[-1].id if items else None,
+            message_count=len(items) or len(request.texts),
+            input_tokens=answer.input_tokens if answer else 0,
+            output_tokens=answer.output_tokens if answer else 0,
+            outcome=outcome,
+            duration_ms=round((time.monotonic() - started) * 1000),
+            error=error,
+            output=answer.text if answer else "",
+            model=answer.model if answer else "",
+            cost=answer.cost if answer else 0.0,
+            request=request,
+        )
 
     def input_limit(self, target_tokens: int) -> int | None:
         """Return what the inner summariser can take."""
         return self._inner.input_limit(target_tokens)
+
+
+class NoSummarizer:
+    """What a strategy is given that says that it asks nobody: no budget was looked at for it."""
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        """Refuse the call."""
+        raise SummaryFailed(
+            "strategy_error",
+            "The strategy asked the summariser although it says that it does not "
+            "(uses_summarizer); nothing was sent.",
+        )
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        """Return None: nobody is asked."""
+        return None
 
 
 class StepWriter:
@@ -79,6 +154,25 @@ class StepWriter:
         self._work = work
         self._summarizer = summarizer
         self._rows: dict[int, int] = {}
+        self._written = 0
+        # The last call, as long as the strategy has not reported it as a step.
+        self.unreported: Step | None = None
+        # What was raised by the summariser or while storing: it is no fault of the strategy.
+        self.raised: BaseException | None = None
+
+    @contextmanager
+    def not_the_strategys_fault(self) -> Iterator[None]:
+        """Remember what is raised inside, to tell it from a strategy's own errors."""
+        try:
+            yield
+        except BaseException as error:
+            self.raised = error
+            raise
+
+    def write_unreported(self) -> None:
+        """Store the last call where the strategy did not."""
+        if (step := self.unreported) is not None:
+            self.write(step)
 
     def write(self, step: Step) -> None:
         """Store one step.
@@ -86,8 +180,10 @@ class StepWriter:
         A worker whose lease was taken over writes nothing and hears LostRaceError; one whose run
         was cancelled still tells what the call cost.
         """
+        if step.is_call:
+            self.unreported = None
         run = self._work.run
-        with transaction.atomic():
+        with self.not_the_strategys_fault(), transaction.atomic():
             self._work.lease.renew()
             CompactionRun.objects.filter(pk=run.pk, worker=run.worker).update(
                 model_calls=F("model_calls") + int(step.is_call),
@@ -96,27 +192,29 @@ class StepWriter:
             self._store(step)
 
     def _store(self, step: Step) -> None:
+        self._written += 1
         row = CompactionStep.objects.create(
             run=self._work.run,
             parent_id=self._rows.get(step.parent or 0),
-            kind=step.kind,
+            kind=step.kind[:LONGEST_KIND],
             depth=step.depth,
-            order=step.order,
+            order=self._written,
             first_message_id=step.first,
             last_message_id=step.last,
             message_count=step.message_count,
             input_tokens=step.input_tokens,
             output_tokens=step.output_tokens,
-            outcome=step.outcome,
+            outcome=step.outcome if step.outcome in CompactionStep.Outcome else "error",
             duration_ms=step.duration_ms,
             error=step.error,
-            output=step.output,
+            output=storable(step.output),
             prompt=self._prompt(step),
             texts=_texts(step),
             model=step.model[:100],
             cost=step.cost,
         )
-        self._rows[step.key] = row.pk
+        if step.key:
+            self._rows[step.key] = row.pk
 
     def _spent(self, step: Step) -> int:
         """Return the tokens that a call cost; choosing sentences costs none."""

@@ -113,6 +113,8 @@ def link_sources(
 
 
 Status = SessionSummary.Status
+# In a summary's metadata: what its messages would be summarised with again.
+STRATEGY_VERSION = "strategy_version"
 PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
 
 
@@ -312,15 +314,20 @@ def _asked(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> di
     """Return the columns that say who was asked for the summary, and how."""
     profile = snapshot.profile
     if outcome.writer:
-        return {"model": outcome.writer, "keep_last_n": _kept_by_count(profile, run)}
+        return {"model": outcome.writer[:100], "keep_last_n": _kept_by_count(profile, run)}
     return {
         "summary_prompt": outcome.prompt,
-        "prompt_version": outcome.prompt_version,
+        "prompt_version": outcome.prompt_version[:40],
         "model": summariser_name(snapshot.session, profile),
         "temperature": profile.temperature,
         "target_summary_tokens": profile.target_summary_tokens,
         "keep_last_n": _kept_by_count(profile, run),
     }
+
+
+def version_of(summary: SessionSummary) -> str:
+    """Return the version of the strategy that made a summary; of its prompts, in older rows."""
+    return str(summary.metadata.get(STRATEGY_VERSION) or summary.prompt_version)
 
 
 def _kept_by_count(profile: Profile, run: CompactionRun) -> int:

@@ -104,7 +104,7 @@ def test_every_file_that_a_comment_names_is_there(path):
             places = (ROOT, ROOT / "static", ROOT / "docs")
             if not any((place / name.rstrip(".")).exists() for place in places):
                 missing.append(f"{line}: {name}")
-        for module in re.findall(r"\b(?:chatapp|compaction)(?:\.[a-z_0-9]+)+", prose):
+        for module in re.findall(r"(?<![\w/])(?:chatapp|compaction)(?:\.[a-z_0-9]+)+", prose):
             if not resolves(module):
                 missing.append(f"{line}: {module}")
     assert missing == []

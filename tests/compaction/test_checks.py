@@ -122,3 +122,11 @@ def test_w001_a_short_retry_would_deliver_twice(found):
 @pytest.mark.parametrize("change", [{"max_attempts": 0}, {"ack_failures": False}])
 def test_w002_a_failed_task_must_not_be_repeated_for_ever(found, change):
     assert "compaction.W002" in found(queue=change)
+
+
+def test_e008_a_plug_in_that_cannot_be_loaded_is_named(found):
+    error = found(compaction={"CUTS": {"mine": "no.such.module.cut"}})["compaction.E008"]
+    assert (
+        "COMPACTION['CUTS']: The cut 'mine' cannot be loaded from 'no.such.module.cut'" in error.msg
+    )
+    assert "dotted path" in error.hint

@@ -267,7 +267,7 @@ def test_an_unexpected_error_becomes_a_failed_run(session, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise ZeroDivisionError("no luck")
 
-    monkeypatch.setattr("compaction.runs.execution.summarizer_for", broken)
+    monkeypatch.setattr("compaction.runs.strategy.summarizer_for", broken)
     run = compact(session)
     assert (run.status, run.error_code) == ("failed", "internal_error")
     assert "ZeroDivisionError: no luck" in run.error
@@ -278,7 +278,7 @@ def test_a_stopped_worker_leaves_a_failed_run_and_a_free_branch(session, monkeyp
     def stopped(*args, **kwargs):
         raise SystemExit("the queue's time-out")
 
-    monkeypatch.setattr("compaction.runs.execution.summarizer_for", stopped)
+    monkeypatch.setattr("compaction.runs.strategy.summarizer_for", stopped)
     with pytest.raises(SystemExit):
         compact(session)
     run = CompactionRun.objects.get()

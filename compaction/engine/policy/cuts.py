@@ -62,6 +62,35 @@ def keep_recent_tokens(items: Sequence[Item], tokens: int) -> Plan:
     return _cut_at(items, later[0] if later else start)
 
 
+def legal_plan(items: Sequence[Item], plan: Plan, *, whole: bool) -> Plan:
+    """Return a plan that parts no group, whatever cut it comes from: the kept part only grows.
+
+    What the model has not answered is kept, too: open calls, the question at the end and, unless
+    the `whole` is asked for, tool results. A plan of our own cuts is returned as it is. Raises
+    ValueError where the two parts are not the items, in order.
+    """
+    start = len(plan.summarise)
+    if (*plan.summarise, *plan.keep) != tuple(items):
+        raise ValueError("it does not divide the messages into older ones and newer ones")
+    if start and start == len(items) and items[-1].role == "user":
+        start -= 1
+    found = plan
+    if start < len(plan.summarise) or not _is_plainly_legal(items, start):
+        found = _cut_at(items, start)
+    seen = _keep_seen(items, found, unseen=not whole)
+    # Before what was not seen may stand a call that nobody ever answered: it stays with that.
+    return found if seen is found else _cut_at(items, len(seen.summarise))
+
+
+def _is_plainly_legal(items: Sequence[Item], start: int) -> bool:
+    """Whether a cut can be told to be legal without looking for pairs in all that is before it."""
+    if start == 0:
+        return True
+    # At the very end stands perhaps one of several results: the others may still come.
+    behind = items[start:] or items[-1:]
+    return not items[start - 1].tool_calls and all(item.role != "tool" for item in behind)
+
+
 def _cut_at(items: Sequence[Item], start: int) -> Plan:
     """Cut at `start`, or before it where it is not legal: the kept part only ever grows."""
     # A call at the end still waits for results: they must find it in the kept part.

@@ -7,23 +7,34 @@ due in the background makes no request wait, so it comes last: it would hide wha
 
 from __future__ import annotations
 
+import logging
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages, is_at_hard_limit, waiting_messages
+from compaction.engine.protocols import Trigger
 from compaction.engine.registry import TRIGGERS
 from compaction.engine.types import Decision, Facts
 
+logger = logging.getLogger(__name__)
 
-def decide(profile: Profile, facts: Facts) -> Decision | None:
-    """Return why a compaction is due, or None; inline rules first."""
+
+def decide(
+    profile: Profile, facts: Facts, on_failure: Callable[[str], None] = logger.error
+) -> Decision | None:
+    """Return why a compaction is due, or None; inline rules first.
+
+    A rule that fails is not due; `on_failure` is told so in a sentence.
+    """
     if not profile.enabled:
         return None
     triggers = sorted(TRIGGERS.all(), key=lambda trigger: trigger.mode != "inline")
     for trigger in triggers:
-        if trigger.is_due(profile, facts):
+        if _ask(trigger, trigger.is_due, profile, facts, on_failure):
             return Decision(reason=trigger.reason, mode=trigger.mode)
     return None
 
@@ -32,12 +43,39 @@ def distances(profile: Profile, facts: Facts) -> list[dict[str, Any]]:
     """Return, for every rule in force, its limit and how far away it is (0: due)."""
     rules = []
     for trigger in TRIGGERS.all():
-        found = trigger.distance(profile, facts)
+        found = _ask(trigger, partial(_rule_of, trigger), profile, facts, logger.error)
         if found is not None:
-            limit, now = found
-            left = max(0, limit - now)
-            rules.append({"reason": trigger.reason, "limit": limit, "now": now, "left": left})
+            rules.append(found)
     return rules
+
+
+def _rule_of(trigger: Trigger, profile: Profile, facts: Facts) -> dict[str, Any] | None:
+    found = trigger.distance(profile, facts)
+    if found is None:
+        return None
+    limit, now = found
+    return {"reason": trigger.reason, "limit": limit, "now": now, "left": max(0, limit - now)}
+
+
+Answer = TypeVar("Answer")
+
+
+def _ask(
+    trigger: Trigger,
+    question: Callable[[Profile, Facts], Answer],
+    profile: Profile,
+    facts: Facts,
+    on_failure: Callable[[str], None],
+) -> Answer | None:
+    """Return a rule's answer; None, and a sentence, where it fails: no turn fails for it."""
+    try:
+        return question(profile, facts)
+    except Exception as error:
+        on_failure(
+            f"The trigger {str(trigger.reason)!r} failed and was left out "
+            f"({type(error).__name__}: {error})."
+        )
+        return None
 
 
 def _is_soon(profile: Profile, facts: Facts) -> bool:

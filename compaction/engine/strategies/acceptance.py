@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
+from collections.abc import Sequence
+from typing import Any
 
-from compaction.engine.types import SummaryAnswer, SummaryRequest
+from compaction.engine.policy.groups import legal_cuts
+from compaction.engine.types import Item, Outcome, SummaryAnswer, SummaryRequest
 
 # Ends that mean: the text stops because something cut it off.
 CUT_OFF = frozenset({"length", "max_tokens", "model_length", "incomplete"})
@@ -51,6 +55,26 @@ def does_not_shrink(before: int, after: int) -> str:
     if after < before:
         return ""
     return f"The summary ({after} tokens) is not smaller than what it replaces ({before} tokens)."
+
+
+def fault_of_outcome(outcome: Any, items: Sequence[Item], *, whole: bool) -> str:
+    """Return what a strategy did wrong, as words that follow its name; empty where it is sound.
+
+    It may have read fewer items than it was given, but the oldest ones, without a gap and without
+    parting a group; all of them where the `whole` is replaced.
+    """
+    if not isinstance(outcome, Outcome):
+        return "returned something else than an Outcome"
+    read = [item.id for item in outcome.items]
+    if not read or read != [item.id for item in items[: len(read)]]:
+        return "says that it read other messages than it was given"
+    if len(read) < len(items) and (whole or len(read) not in legal_cuts(items)):
+        return "left out messages that belong together with those that it read"
+    try:
+        json.dumps([dict(outcome.metadata), outcome.files_read, outcome.files_modified])
+    except (TypeError, ValueError) as error:
+        return f"returned metadata that cannot be stored as JSON ({error})"
+    return ""
 
 
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".

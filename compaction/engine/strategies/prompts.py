@@ -154,8 +154,8 @@ def system_prompt(kind: str, *, target_tokens: int, language: str, previous: boo
 
 
 def instruction_of(request: SummaryRequest) -> str:
-    """Return the instruction of a summariser's call."""
-    text = system_prompt(
+    """Return the instruction of a summariser's call: a strategy's own, or the one of its kind."""
+    text = request.prompt or system_prompt(
         request.kind,
         target_tokens=request.target_tokens,
         language=main_language(spoken_text(request)),
@@ -169,9 +169,8 @@ def messages_for(request: SummaryRequest) -> list[dict[str, str]]:
     parts: list[str] = []
     if request.previous:
         parts.append(fenced("previous-summary", request.previous))
-    if request.kind == "merge":
-        parts += [fenced("part", part) for part in request.texts]
-    else:
+    parts += [fenced("part", part) for part in request.texts]
+    if request.items or not request.texts:
         parts.append(fenced("conversation", transcript(request.items)))
     if request.instructions:
         parts.append(
