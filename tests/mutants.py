@@ -56,7 +56,16 @@ TIMES_LONGER, LEAST_SECONDS = 5, 20.0
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.sqlite3*", "node_modules")
 
 # Function and mutation -> why no test can tell it from the original.
-EQUIVALENT: dict[str, dict[str, str]] = {}
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "cuts": {
+        "keep_last: max(0, count) -> max(-1, count)": "_cut_at goes no further than the end",
+        "_keep_seen: _unseen_results(items) if unseen else 0 -> _unseen_results(items) if unseen "
+        "else -1": "every plan keeps more than -1",
+        "_unseen_results: return 0 -> return -1": "every plan keeps more than -1",
+        "_unseen_results: start > 0 -> start >= 0": "before the first stands the last: a result",
+        "_unseen_results: start > 0 -> start > -1": "before the first stands the last: a result",
+    },
+}
 
 
 # --- mutants --------------------------------------------------------------------------------------
@@ -118,7 +127,10 @@ def mutants_of(source: str) -> list[Mutant]:
     found: dict[str, Mutant] = {}
     for place in _places(tree):
         # A changed constant alone says nothing: its surroundings are shown.
-        shown = place.parent if _is_shown_inside(place) else place.node
+        is_default = isinstance(place.parent, ast.arguments)
+        shown = (
+            place.parent if isinstance(place.node, ast.Constant) and not is_default else place.node
+        )
         before = ast.unparse(shown)
         for changed in _changes_of(place):
             place.put(ast.copy_location(changed, place.node))
@@ -171,10 +183,6 @@ def _changes_of(place: _Place) -> Iterator[ast.AST]:
         case ast.Return(value=ast.expr()):
             default = DEFAULTS.get(place.returns.partition("[")[0], "None")
             yield ast.Return(ast.parse(default, mode="eval").body)
-
-
-def _is_shown_inside(place: _Place) -> bool:
-    return isinstance(place.node, ast.Constant) and not isinstance(place.parent, ast.FunctionDef)
 
 
 def _short(text: str) -> str:
