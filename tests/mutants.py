@@ -16,11 +16,11 @@ cuts            compaction/engine/policy/cuts.py
 bisect          compaction/engine/strategies/bisect.py
                 tests/engine: test_bisect test_bisect_strategy test_bisect_properties
 acceptance      compaction/engine/strategies/acceptance.py
-                tests/engine: test_validation test_plausibility
+                tests/engine: test_validation test_plausibility test_outcomes
 leases          compaction/branches/leases.py
-                tests/compaction: test_leases test_backend test_looked_at_again test_restore
+                tests/compaction: test_states test_leases
 planning        compaction/branches/planning.py
-                tests/compaction: test_plans test_backend test_profiles test_window test_plugins
+                tests/compaction: test_profiles test_backend test_plugins test_window
 storing         compaction/summaries/storing.py
                 tests/compaction: test_store test_compact test_resummarize test_defects test_window
 """
