@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
-from chatapp.messages.wire import texts_of, with_texts
+from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Message
 from compaction.branches.planning import unless_prevented
 from compaction.branches.snapshot import BranchSnapshot
@@ -140,7 +140,7 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     return assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
 
 
-def _rendered(snapshot: BranchSnapshot, texts: list[str]) -> tuple[Rendering, list[dict[str, Any]]]:
+def _rendered(snapshot: BranchSnapshot, texts: list[str]) -> tuple[Rendering, list[WireMessage]]:
     """Return the messages that carry the summaries, and the rendering that made them.
 
     Where a plug-in's fails, it is the built-in one, and what was wrong is a problem of the branch.
@@ -148,12 +148,13 @@ def _rendered(snapshot: BranchSnapshot, texts: list[str]) -> tuple[Rendering, li
     name = snapshot.profile.rendering
     rendering = RENDERINGS.get(name)
     try:
-        return rendering, rendered(rendering, texts)
+        return rendering, cast(list[WireMessage], rendered(rendering, texts))
     except ValueError as error:
         snapshot.failed["rendering_failed"] = (
             f"The rendering {name!r} {error}. The summaries were sent as system messages instead."
         )
-    return FALLBACK_RENDERING, FALLBACK_RENDERING.messages(texts)
+    carriers = FALLBACK_RENDERING.messages(texts)
+    return FALLBACK_RENDERING, cast(list[WireMessage], carriers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
