@@ -1,38 +1,122 @@
-"""Whether a branch's compaction is due, what one run would summarise, and what stays verbatim."""
+"""Whether a branch's compaction is due, what one run would summarise, and what stays verbatim.
+
+Decisions look at stored sums, and cuts at the newest messages: only a run reads what it summarises.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from compaction.branches.snapshot import Situation, frame_tokens
+from compaction.branches.tail import Tail, oldest_items, tail_of
+from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import decide
 from compaction.engine.policy.window import archive_limit, batch_size, first_batch
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.registry import STRATEGIES
-from compaction.engine.types import Decision, Plan
+from compaction.engine.strategies.base import plans_from_tail
+from compaction.engine.types import Decision, Item, Plan
+
+# How many more messages than a batch takes are read at first: it ends between groups.
+BATCH_MARGIN = 64
 
 
-def plan_of(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCut:
+    """Where the cut falls: how much would be summarised, up to which position, and what is kept.
+
+    `through` is the position of the last message to summarise. `summarise` holds the messages where
+    finding the cut took reading them all; otherwise it is None, and a run reads them.
+    """
+
+    messages: int
+    tokens: int
+    through: int
+    keep: tuple[Item, ...]
+    summarise: tuple[Item, ...] | None = None
+
+
+def cut_of(
+    situation: Situation, *, keep_last_n: int | None = None, whole: bool = False
+) -> PlannedCut:
+    """Return where the cut falls; `keep_last_n` overrides the profile's cut.
+
+    With `whole`, tool results that the model has not seen are summarised too. The newest messages
+    are read until they decide; each cut is found once a snapshot.
+    """
+    key = f"cut:{keep_last_n}:{whole}"
+    found: PlannedCut | None = situation.derived.get(key)
+    if found is None:
+        facts = PlanFacts(
+            room=partial(_room_for_tail, situation), keep_last_n=keep_last_n, whole=whole
+        )
+        found = situation.derived[key] = _found(situation, facts)
+    return found
+
+
+def _found(situation: Situation, facts: PlanFacts) -> PlannedCut:
+    strategy, tail = STRATEGIES.get(situation.profile.strategy), tail_of(situation)
+    if not (tail.is_whole or plans_from_tail(strategy)):
+        tail.read_on(all_of_them=True)
+    while True:
+        known = replace(facts, earlier=tail.earlier)
+        try:
+            return _planned(tail, strategy.plan(tail.items, situation.profile, known))
+        except MoreItemsNeeded as need:
+            if tail.is_whole:
+                raise
+            tail.read_on(all_of_them=need.all_of_them)
+
+
+def _planned(tail: Tail, plan: Plan) -> PlannedCut:
+    """Return a plan of what was read with what stands before it."""
+    if tail.is_whole:
+        return PlannedCut(
+            messages=len(plan.summarise),
+            tokens=sum(item.tokens for item in plan.summarise),
+            through=plan.summarise[-1].position if plan.summarise else 0,
+            keep=plan.keep,
+            summarise=plan.summarise,
+        )
+    last = plan.summarise[-1].position if plan.summarise else tail.items[0].position - 1
+    return PlannedCut(
+        messages=tail.earlier + len(plan.summarise),
+        tokens=tail.tokens_before(plan.keep),
+        through=last,
+        keep=plan.keep,
+    )
+
+
+def input_of(
     situation: Situation,
     *,
     keep_last_n: int | None = None,
     whole: bool = False,
     at_most: int | None = None,
-) -> Plan:
-    """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut.
+) -> Sequence[Item]:
+    """Return the messages that a run summarises, oldest first; none where all are kept.
 
-    With `whole`, tool results that the model has not seen are summarised too. With `at_most` only
-    about so many of the oldest go (batch_of).
+    With `at_most` about so many of the oldest (batch_of), unless `keep_last_n` asks for all.
     """
-    facts = PlanFacts(room=partial(_room_for_tail, situation), keep_last_n=keep_last_n, whole=whole)
-    strategy = STRATEGIES.get(situation.profile.strategy)
-    plan = strategy.plan(situation.items, situation.profile, facts)
+    cut = cut_of(situation, keep_last_n=keep_last_n, whole=whole)
     if at_most is None or keep_last_n is not None:
-        return plan
-    return first_batch(plan, at_most)
+        at_most = cut.messages
+    if cut.summarise is not None:
+        return first_batch(cut.summarise, at_most)
+    if cut.messages <= at_most:
+        return oldest_items(situation, through=cut.through)
+    read = at_most + BATCH_MARGIN
+    while True:
+        items = oldest_items(situation, through=cut.through, most=read)
+        try:
+            return first_batch(items, at_most, later=len(items) == read)
+        except MoreItemsNeeded:
+            # A long group, or a call that may be answered further on.
+            read *= 4
 
 
 def decision_of(situation: Situation) -> Decision | None:
@@ -67,7 +151,7 @@ def unless_prevented(situation: Situation, decision: Decision | None) -> Decisio
     bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or situation.hides_messages)
     if situation.backs_off and not bypasses:
         return None
-    return decision if plan_of(situation).summarise else None
+    return decision if cut_of(situation).messages else None
 
 
 def batch_of(situation: Situation, *, only_what_falls_out: bool = False) -> int:
@@ -80,7 +164,7 @@ def batch_of(situation: Situation, *, only_what_falls_out: bool = False) -> int:
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.spoken - profile.context_size)
         return archive_limit(profile, least)
-    waiting = len(plan_of(situation).summarise)
+    waiting = cut_of(situation).messages
     return batch_size(profile, waiting=waiting, failures=situation.state.failures)
 
 

@@ -22,11 +22,10 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_rules
 from compaction.branches.leases import state_of
 from compaction.conf import compaction_settings
-from compaction.convert import read_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
 from compaction.engine.registry import RENDERINGS, TRIGGERS
-from compaction.engine.types import Facts, Item
+from compaction.engine.types import Facts
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.profiles import parameters_of, profile_of
 from compaction.selectors import (
@@ -154,11 +153,6 @@ class Situation:
         """The last summarised message, where the cursor stands at one."""
         found = self._from_cursor[:1]
         return found[0] if found and found[0].position == self.state.cursor else None
-
-    @cached_property
-    def items(self) -> list[Item]:
-        """What could be summarised: the messages behind the cursor that are no rules."""
-        return read_items(without_rules(path_messages(self.branch, after=self.state.cursor)))
 
     @cached_property
     def pinned(self) -> list[Message]:

@@ -22,7 +22,7 @@ from chatapp.conf import chatapp_settings
 from chatapp.llm.encodings import EncodingUnavailableError, find_rank_file
 from chatapp.models import Session
 from chatapp.transfer import import_file
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.models import CompactionRun, CompactionStep
 from compaction.runs.resummarize import estimate_compaction
@@ -191,7 +191,7 @@ def _done_run(situation: Situation) -> CompactionRun | None:
     """Return the newest run that succeeded, if the branch needs no other one now."""
     if not situation.summaries:
         return None
-    if decision_of(situation) is not None and plan_of(situation).summarise:
+    if decision_of(situation) is not None and cut_of(situation).messages:
         return None
     runs = CompactionRun.objects.filter(branch=situation.branch, status=Status.SUCCEEDED)
     return runs.order_by("-finished_at").first()

@@ -24,7 +24,7 @@ from chatapp.database import release_connection
 from chatapp.models import Session
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import ensure_state
-from compaction.branches.planning import decision_of, due_before_request, plan_of
+from compaction.branches.planning import cut_of, decision_of, due_before_request
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
@@ -186,7 +186,7 @@ def _was_last_resort(situation: Situation) -> bool:
     """Whether another attempt would be just the one that failed for this situation."""
     return is_last_resort(
         situation.profile,
-        waiting=len(plan_of(situation).summarise),
+        waiting=cut_of(situation).messages,
         failures=situation.state.failures,
     )
 

@@ -19,7 +19,7 @@ from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_rules
 from compaction.branches.context_builder import limits_of
 from compaction.branches.leases import lock_state
-from compaction.branches.planning import batch_of, decision_of, plan_of
+from compaction.branches.planning import batch_of, decision_of, input_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
@@ -155,13 +155,13 @@ def _extend(work: Work, situation: Situation) -> None:
     batch = None
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(situation, only_what_falls_out=_is_last_way(run, situation))
-    plan = plan_of(
+    items = input_of(
         situation,
         keep_last_n=run.keep_last_n,
         whole=run.reason == Reason.OVERFLOW_AGAIN,
         at_most=batch,
     )
-    if not plan.summarise:
+    if not items:
         lifecycle.finish(
             run,
             Status.SKIPPED,
@@ -173,7 +173,7 @@ def _extend(work: Work, situation: Situation) -> None:
     outcome = _summarise(
         work,
         situation,
-        plan.summarise,
+        items,
         previous=situation.previous_text,
         digest=_archived_before(situation),
         strategy=_strategy_of(run, situation),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import cut_of, decision_of, input_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
@@ -117,20 +118,20 @@ def estimate_redo(summary: SessionSummary, situation: Situation) -> Estimate:
 
 def estimate_compaction(situation: Situation) -> Estimate:
     """Return what compacting a branch by hand would read, keep, call and cost."""
-    plan = plan_of(situation)
+    cut, items = cut_of(situation), input_of(situation)
     decision = decision_of(situation)
-    found = _estimate(situation, list(plan.summarise), previous=situation.previous_text)
+    found = _estimate(situation, items, previous=situation.previous_text)
     return Estimate(
         messages=found.messages,
         tokens=found.tokens,
         calls=found.calls,
         cost=found.cost,
-        keep=len(plan.keep),
+        keep=len(cut.keep),
         reason=decision.reason if decision else "",
     )
 
 
-def _estimate(situation: Situation, items: list[Item], *, previous: str) -> Estimate:
+def _estimate(situation: Situation, items: Sequence[Item], *, previous: str) -> Estimate:
     profile = situation.profile
     model: ModelConfig = summarising_model(situation.session, profile)
     limit = summarizer_for(situation.session, profile).input_limit(profile.target_summary_tokens)

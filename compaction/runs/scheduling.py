@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from chatapp.models import Branch, Session
 from compaction.branches.leases import ensure_state, soon
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import Situation, situation_of
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages
@@ -42,7 +42,7 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
 def check(situation: Situation) -> CompactionRun | None:
     """Do the same for a branch whose situation was just read."""
     decision = None if situation.backs_off else decision_of(situation)
-    # While a run waits for the queue, further messages do not look at all of its input again.
+    # While a run waits for the queue, further messages do not look for its cut again.
     run = lifecycle.waiting_run(situation.branch) if decision else None
     if decision is not None and run is None:
         if situation.state.lease_owner is not None and _ask_holder(situation):
@@ -95,14 +95,13 @@ def is_worth_a_run(situation: Situation, decision: Decision) -> bool:
     if decision.reason == Reason.AHEAD and keeps_drafts and has_draft(situation):
         return False
     least = situation.profile.minimum_batch if decision.reason in _UNHURRIED else 1
-    items = plan_of(situation).summarise
-    if len(items) < least:
+    cut = cut_of(situation)
+    if cut.messages < least:
         return False
     if decision.reason != Reason.AHEAD:
         return True
     # A tail that alone is near the limit would be followed by a run every few messages.
-    gain = sum(item.tokens for item in items)
-    return gain >= AHEAD_LEAST_SHARE * situation.model.context_window
+    return cut.tokens >= AHEAD_LEAST_SHARE * situation.model.context_window
 
 
 def look_again_later(situation: Situation) -> None:

@@ -1,0 +1,89 @@
+"""The messages behind a branch's cursor, read from the newest on, as far as they are needed.
+
+What stands before those that were read is known by stored sums: how many messages, how many tokens.
+So a decision, a cut and a request that sends the newest messages cost the same however long a
+branch has not been summarised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, repeat
+
+from django.db.models import Count, QuerySet, Sum
+
+from chatapp.models import Message
+from chatapp.selectors import path_messages, without_rules
+from compaction.branches.snapshot import Situation
+from compaction.convert import read_items
+from compaction.engine.types import Item
+
+# Rows a page, the newest page first: most cuts are found in the first one or two.
+PAGES = (64, 256, 1024, 4096)
+_TAIL, _SENT = "tail", "sent_rows"
+
+
+@dataclass(kw_only=True)
+class Tail:
+    """The newest items that could be summarised; it grows towards the cursor, page by page."""
+
+    situation: Situation
+    items: list[Item] = field(default_factory=list)
+    # Whether the items are all there are.
+    is_whole: bool = False
+    _sizes: Iterator[int] = field(default_factory=lambda: chain(PAGES, repeat(PAGES[-1])))
+
+    def read_on(self, *, all_of_them: bool = False) -> None:
+        """Put the next page before the items, or everything that is left."""
+        size = None if all_of_them else next(self._sizes)
+        rows = _countable(self.situation).order_by("-position")
+        if self.items:
+            rows = rows.filter(position__lt=self.items[0].position)
+        # One more than the page tells whether there are others.
+        found = read_items(rows if size is None else rows[: size + 1])
+        self.is_whole = size is None or len(found) <= size
+        self.items = [*reversed(found[:size]), *self.items]
+
+    @property
+    def earlier(self) -> int:
+        """How many items stand before those that were read."""
+        # A message that came while this was read must not make it look as if there were none.
+        return 0 if self.is_whole else max(1, self._sums[0] - len(self.items))
+
+    def tokens_before(self, kept: Sequence[Item]) -> int:
+        """Return the tokens of all items but the kept ones, which are the newest."""
+        return max(0, self._sums[1] - sum(item.tokens for item in kept))
+
+    @cached_property
+    def _sums(self) -> tuple[int, int]:
+        """How many items there are, and their tokens: stored sums without the pinned rules."""
+        state, branch = self.situation.state, self.situation.branch
+        rules = path_messages(branch, after=state.cursor).filter(
+            pinned=True, role=Message.Role.SYSTEM
+        )
+        found = rules.order_by().aggregate(count=Count("pk"), tokens=Sum("tokens"))
+        return (
+            branch.message_count - state.covered_messages - found["count"],
+            branch.token_total - state.covered_tokens - (found["tokens"] or 0),
+        )
+
+
+def tail_of(situation: Situation) -> Tail:
+    """Return the tail of a branch as far as anybody has read it yet, at least its first page."""
+    tail: Tail | None = situation.derived.get(_TAIL)
+    if tail is None:
+        tail = situation.derived[_TAIL] = Tail(situation=situation)
+        tail.read_on()
+    return tail
+
+
+def oldest_items(situation: Situation, *, through: int, most: int | None = None) -> list[Item]:
+    """Return the oldest items up to a position, all of them or at most so many."""
+    rows = _countable(situation).filter(position__lte=through)
+    return read_items(rows if most is None else rows[:most])
+
+
+def _countable(situation: Situation) -> QuerySet[Message]:
+    return without_rules(path_messages(situation.branch, after=situation.state.cursor))
