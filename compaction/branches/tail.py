@@ -22,7 +22,7 @@ from compaction.engine.types import Item
 
 # Rows a page, the newest page first: most cuts are found in the first one or two.
 PAGES = (64, 256, 1024, 4096)
-_TAIL, _SENT = "tail", "sent_rows"
+_TAIL, _BEHIND = "tail", "behind_cursor"
 
 
 @dataclass(kw_only=True)
@@ -83,6 +83,71 @@ def oldest_items(situation: Situation, *, through: int, most: int | None = None)
     """Return the oldest items up to a position, all of them or at most so many."""
     rows = _countable(situation).filter(position__lte=through)
     return read_items(rows if most is None else rows[:most])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehindCursor:
+    """What a request may send of the messages behind the cursor, each part in order.
+
+    `rows` are the messages that the profile's limit lets through, without `rules`; `pins` are the
+    pinned ones before them. `last_covered` is the message at the cursor where it was read, too.
+    """
+
+    rules: list[Message]
+    pins: list[Message]
+    rows: list[Message]
+    last_covered: Message | None = None
+
+
+def behind_cursor(situation: Situation) -> BehindCursor:
+    """Return what may be sent; of a branch with more than the limit, only that is read."""
+    found: BehindCursor | None = situation.derived.get(_BEHIND)
+    if found is None:
+        limit = situation.profile.sent_limit
+        waiting = situation.branch.message_count - situation.state.covered_messages
+        if not 0 < limit < waiting:
+            found = _whole(situation)
+        # Others may have come since the sums were read.
+        if found is None or 0 < limit < len(found.rows):
+            found = _limited(situation, limit)
+        situation.derived[_BEHIND] = found
+    return found
+
+
+def _whole(situation: Situation) -> BehindCursor:
+    rows = situation.rows
+    return BehindCursor(
+        rules=[row for row in rows if row.is_rule],
+        pins=[],
+        rows=[row for row in rows if not row.is_rule],
+        last_covered=situation.last_covered,
+    )
+
+
+def _limited(situation: Situation, limit: int) -> BehindCursor:
+    rows = list(_newest_turns(situation, limit))
+    start = rows[0].position if rows else 0
+    pinned = path_messages(situation.branch, after=situation.state.cursor).filter(pinned=True)
+    marked = list(pinned)
+    return BehindCursor(
+        rules=[row for row in marked if row.is_rule],
+        pins=[row for row in marked if not row.is_rule and row.position < start],
+        rows=rows,
+    )
+
+
+def _newest_turns(situation: Situation, limit: int) -> Sequence[Message]:
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
+    rows = list(reversed(_countable(situation).order_by("-position")[: limit + 1]))
+    if len(rows) <= limit:
+        return rows
+    starts = [i for i, row in enumerate(rows) if i and row.role == Message.Role.USER]
+    if starts:
+        return rows[starts[0] :]
+    # The last turn is longer than the limit; without a question everything is one.
+    asked = _countable(situation).filter(role=Message.Role.USER).order_by("-position")
+    start = asked.values_list("position", flat=True).first()
+    return _countable(situation).filter(position__gte=start or 0)
 
 
 def _countable(situation: Situation) -> QuerySet[Message]:

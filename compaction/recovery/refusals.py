@@ -8,6 +8,7 @@ from chatapp.llm.learned_limits import SMALLEST_WINDOW_TOKENS
 from chatapp.models import Message
 from compaction.branches.context_builder import question_in
 from compaction.branches.snapshot import Situation
+from compaction.branches.tail import behind_cursor
 
 # What happened, without the advice: that depends on what was tried.
 _HAPPENED = {
@@ -42,7 +43,7 @@ def sentence_for(error: ModelError, situation: Situation, refused: Context, *, t
 def is_hopeless(error: ModelError, situation: Situation, refused: Context) -> bool:
     """Whether the question alone is larger than the limit, so that no rung could help."""
     allowed = window_of(error) or situation.model.context_window
-    question = question_in(situation.rows)
+    question = question_in(behind_cursor(situation).rows)
     return question is not None and _least_tokens(question, situation, refused) > allowed > 0
 
 
@@ -54,7 +55,7 @@ def _least_tokens(question: Message, situation: Situation, refused: Context) -> 
 
 def _question_alone(error: ModelError, situation: Situation, refused: Context, allowed: int) -> str:
     """Return a sentence that names the message, where it alone is too large for the limit."""
-    question = question_in(situation.rows)
+    question = question_in(behind_cursor(situation).rows)
     if question is None or error.kind not in _IN_TOKENS:
         return ""
     least = _least_tokens(question, situation, refused)
