@@ -7,14 +7,15 @@ branch has not been summarised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, repeat
+from typing import TypeVar
 
 from django.db.models import Count, QuerySet, Sum
 
-from chatapp.models import Message
+from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import path_messages, without_rules
 from compaction.branches.snapshot import Situation
 from compaction.convert import read_items
@@ -22,7 +23,11 @@ from compaction.engine.types import Item
 
 # Rows a page, the newest page first: most cuts are found in the first one or two.
 PAGES = (64, 256, 1024, 4096)
+# Positions, in steps for each wanted row, that the first look at a forked path takes in.
+REACH = 2
+REACH_GROWTH = 8
 _TAIL, _BEHIND = "tail", "behind_cursor"
+Row = TypeVar("Row")
 
 
 @dataclass(kw_only=True)
@@ -38,11 +43,10 @@ class Tail:
     def read_on(self, *, all_of_them: bool = False) -> None:
         """Put the next page before the items, or everything that is left."""
         size = None if all_of_them else next(self._sizes)
-        rows = _countable(self.situation).order_by("-position")
-        if self.items:
-            rows = rows.filter(position__lt=self.items[0].position)
+        before = self.items[0].position if self.items else None
         # One more than the page tells whether there are others.
-        found = read_items(rows if size is None else rows[: size + 1])
+        most = None if size is None else size + 1
+        found = _newest(self.situation, read_items, most=most, before=before)
         self.is_whole = size is None or len(found) <= size
         self.items = [*reversed(found[:size]), *self.items]
 
@@ -81,8 +85,13 @@ def tail_of(situation: Situation) -> Tail:
 
 def oldest_items(situation: Situation, *, through: int, most: int | None = None) -> list[Item]:
     """Return the oldest items up to a position, all of them or at most so many."""
-    rows = _countable(situation).filter(position__lte=through)
-    return read_items(rows if most is None else rows[:most])
+    found: list[Item] = []
+    for after, high in _ranges(situation, through=through, most=most):
+        rows = _countable(situation, after=after, through=high)
+        found += read_items(rows if most is None else rows[: most - len(found)])
+        if len(found) == most:
+            break
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +134,7 @@ def _whole(situation: Situation) -> BehindCursor:
 
 
 def _limited(situation: Situation, limit: int) -> BehindCursor:
-    rows = list(_newest_turns(situation, limit))
+    rows = _newest_turns(situation, limit)
     start = rows[0].position if rows else 0
     pinned = path_messages(situation.branch, after=situation.state.cursor).filter(pinned=True)
     marked = list(pinned)
@@ -136,9 +145,9 @@ def _limited(situation: Situation, limit: int) -> BehindCursor:
     )
 
 
-def _newest_turns(situation: Situation, limit: int) -> Sequence[Message]:
+def _newest_turns(situation: Situation, limit: int) -> list[Message]:
     """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
-    rows = list(reversed(_countable(situation).order_by("-position")[: limit + 1]))
+    rows = list(reversed(_newest(situation, list, most=limit + 1)))
     if len(rows) <= limit:
         return rows
     starts = [i for i, row in enumerate(rows) if i and row.role == Message.Role.USER]
@@ -147,8 +156,55 @@ def _newest_turns(situation: Situation, limit: int) -> Sequence[Message]:
     # The last turn is longer than the limit; without a question everything is one.
     asked = _countable(situation).filter(role=Message.Role.USER).order_by("-position")
     start = asked.values_list("position", flat=True).first()
-    return _countable(situation).filter(position__gte=start or 0)
+    return list(_countable(situation).filter(position__gte=start or 0))
 
 
-def _countable(situation: Situation) -> QuerySet[Message]:
-    return without_rules(path_messages(situation.branch, after=situation.state.cursor))
+def _newest(
+    situation: Situation,
+    read: Callable[[QuerySet[Message]], list[Row]],
+    *,
+    most: int | None,
+    before: int | None = None,
+) -> list[Row]:
+    """Return the newest countable rows, the newest first: at most so many, before a position."""
+    found: list[Row] = []
+    through = before - 1 if before is not None else None
+    for after, high in _ranges(situation, through=through, most=most, newest_first=True):
+        rows = _countable(situation, after=after, through=high).order_by("-position")
+        found += read(rows if most is None else rows[: most - len(found)])
+        if len(found) == most:
+            break
+    return found
+
+
+def _ranges(
+    situation: Situation, *, through: int | None, most: int | None, newest_first: bool = False
+) -> Iterator[tuple[int, int | None]]:
+    """Yield the ranges of positions (after, through] to look for so many rows in, one by one.
+
+    A branch of its own is one range: its index gives the first rows and stops. A fork's path is
+    gathered from several branches and then sorted, so it is looked at in ranges that hardly hold
+    more than is wanted; each further one is larger.
+    """
+    cursor = situation.state.cursor
+    top = situation.branch.head_position if through is None else through
+    if most is None or situation.branch.parent_id is None or top <= cursor:
+        yield cursor, through
+        return
+    reach, done, whole = REACH * most * POSITION_STEP, 0, top - cursor
+    while done < whole:
+        edge = min(done + reach, whole)
+        if newest_first:
+            # Others may have come behind the last message since the branch was read.
+            yield top - edge, top - done if done else through
+        else:
+            yield cursor + done, cursor + edge
+        done, reach = edge, REACH_GROWTH * reach
+
+
+def _countable(
+    situation: Situation, *, after: int | None = None, through: int | None = None
+) -> QuerySet[Message]:
+    """Return the messages behind the cursor that are no rules, or those of them in a range."""
+    start = situation.state.cursor if after is None else after
+    return without_rules(path_messages(situation.branch, after=start, through=through))

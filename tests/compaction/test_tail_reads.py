@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import POSITION_STEP, Branch, Message, Session
+from chatapp.transcript.writing import TranscriptError
 from compaction.branches import tail
 from compaction.branches.context_builder import kept_of
 from compaction.branches.leases import ensure_state
@@ -254,6 +256,27 @@ def as_row(item: Item) -> dict[str, Any]:
     }
 
 
+def forked(session: Session, place: int) -> None:
+    """Make the messages behind a place those of a fork, which is in use then."""
+    parent, fork = session.branch, None
+    rows = Message.objects.filter(branch=parent, position__lte=(place + 1) * POSITION_STEP)
+    for row in rows.order_by("-position"):
+        # Not every place is one to fork at: a call may wait for its results there.
+        with suppress(TranscriptError):
+            fork = transcript.fork(session, at=row)
+            break
+    if fork is None:
+        return
+    Message.objects.filter(branch=parent, position__gt=row.position).update(branch=fork)
+    Branch.objects.filter(pk=fork.pk).update(
+        head_position=parent.head_position,
+        message_count=parent.message_count,
+        token_total=parent.token_total,
+    )
+    fork.refresh_from_db()
+    transcript.activate(session, fork)
+
+
 def situation_with(session: Session, pages: tuple[int, ...], patch) -> Situation:
     """Return a new snapshot whose tail is read in pages of these sizes."""
     patch.setattr(tail, "PAGES", pages)
@@ -272,15 +295,18 @@ def situation_with(session: Session, pages: tuple[int, ...], patch) -> Situation
     size=st.integers(1, 10),
     covered=st.integers(0, 10),
     rules=st.sets(st.integers(0, 29), max_size=3),
+    fork=st.none() | st.integers(0, 29),
 )
 def test_any_pages_give_the_plan_of_all_messages(
-    owner, monkeypatch, items, cut, kept, by_hand, whole, size, covered, rules
+    owner, monkeypatch, items, cut, kept, by_hand, whole, size, covered, rules, fork
 ):
     monkeypatch.setattr("compaction.branches.planning.BATCH_MARGIN", 1)
     rows = [as_row(item) for item in items]
     for place in sorted(rules & set(range(len(rows)))):
         rows[place] = {"role": "system", "pinned": True, "tokens": 7}
     session = stored(owner, rows)
+    if fork is not None and fork < len(rows):
+        forked(session, fork)
     values = {"cut": cut, "keep_last_n": kept, "tail_keep_size": kept}
     profile(**values, keep_recent_tokens=max(100, 20 * kept), context_size=0)
     state = ensure_state(session.branch)
@@ -305,6 +331,16 @@ def test_any_pages_give_the_plan_of_all_messages(
     assert cut_by_pages.messages == len(read)
     if read:
         assert cut_by_pages.through == whole_cut.through
+
+
+def test_a_fork_of_a_long_backlog_looks_at_its_end_alone(owner):
+    profile(message_limit=50, keep_last_n=6)
+    session = backlog(owner, SHORT)
+    forked(session, SHORT - 10)
+    with CaptureQueriesContext(connection) as captured:
+        assert cut_of(situation_of(session)).messages == SHORT - 6
+    end = f'"position" > {(SHORT - 2 * 65) * POSITION_STEP}'
+    assert sum(end in query["sql"] for query in captured) == 1
 
 
 @pytest.mark.parametrize("count", [3, 63, 64, 65, 66, 200])
