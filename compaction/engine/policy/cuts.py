@@ -34,7 +34,7 @@ class TailCut:
         self._cut = cut
 
     def __call__(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
-        """Return the plan; items before the first one belong to `summarise`."""
+        """Return the plan; what stands before the items is summarised, too."""
         return self._cut(items, profile, facts)
 
 
