@@ -10,9 +10,11 @@ if __name__ == "__main__":
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
+    from chatapp.environment import VariableError
+
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
-        if settings.configured:
+        if settings.configured and not isinstance(error, VariableError):
             raise
         sys.exit(str(error))  # the environment's fault: a sentence, not a traceback

@@ -13,7 +13,7 @@ from rest_framework.throttling import SimpleRateThrottle
 
 from chatapp.conf import ChatappSettings, chatapp_settings
 from chatapp.context.backend import context_backend
-from chatapp.health import unknown_part
+from chatapp.health import counting_parts, readiness_checks, unknown_part
 from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
 
@@ -41,7 +41,7 @@ def check_models(**kwargs: Any) -> list[CheckMessage]:
         return [
             Error(
                 f"CHATAPP cannot be read: {models}",
-                hint="README, Connect a model, lists the keys of an entry.",
+                hint="docs/models.md lists the keys of an entry.",
                 id="chatapp.E002",
             )
         ]
@@ -166,8 +166,8 @@ def check_readiness(**kwargs: Any) -> list[CheckMessage]:
             hint="Correct the name, or leave READYZ_PARTS out so that all of them count.",
             id="chatapp.E010",
         )
-        for name in settings.READYZ_PARTS
-        if name not in settings.READINESS_PARTS
+        for name in counting_parts()
+        if name not in readiness_checks()
     ]
 
 

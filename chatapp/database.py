@@ -1,4 +1,7 @@
-"""Database connections and waiting: nobody holds one while a model is asked (DESIGN.md, rule 9)."""
+"""Database connections and waiting: nobody holds one while a model is asked.
+
+Why: docs/architecture.md#a-model-call-holds-nothing.
+"""
 
 from __future__ import annotations
 

@@ -59,6 +59,10 @@ class Declaration:
     text: str
 
 
+class VariableError(ImproperlyConfigured):
+    """A variable that cannot be used; the text is a sentence that names it."""
+
+
 class SettingsGroup(BaseSettings):
     """Settings that belong together: frozen, each one a field declared with `setting`."""
 
@@ -76,19 +80,20 @@ class SettingsGroup(BaseSettings):
     def from_environment(cls) -> Self:
         """Return the group as the environment sets it.
 
-        Raises ImproperlyConfigured with a sentence that names the variable.
+        Raises VariableError.
         """
         try:
             return cls()
         except ValidationError as error:
             # The error itself would show an address with its password.
-            raise ImproperlyConfigured(_sentence(cls, error)) from None
+            raise VariableError(_sentence(cls, error)) from None
 
     @classmethod
     def from_mapping(cls, name: str, values: Mapping[str, Any]) -> Self:
         """Return the group as a dict of Django's settings sets it, keys in upper case.
 
-        Values are Python's own and taken as they are: the system checks say what cannot work.
+        What the dict leaves out comes from the environment. Its own values are taken as they are:
+        the system checks say what cannot work.
         """
         known = {field.upper() for field in cls.model_fields}
         if unknown := sorted(set(values) - known):
@@ -96,7 +101,8 @@ class SettingsGroup(BaseSettings):
                 f"{name} has keys that nothing reads: {', '.join(unknown)}. "
                 f"Known keys are {', '.join(sorted(known))}."
             )
-        return cls.model_construct(**{key.lower(): value for key, value in values.items()})
+        given = {key.lower(): value for key, value in values.items()}
+        return cls.from_environment().model_copy(update=given)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return every value by its key: the setting's name in upper case."""
@@ -137,7 +143,7 @@ def _text_of(variable: str) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise ImproperlyConfigured(
+        raise VariableError(
             f"{variable}_FILE names a file that cannot be read: {error}."
         ) from error
 

@@ -1,31 +1,22 @@
 """Answers for load balancers: the process lives, and what it needs can be reached.
 
-The parts of readiness are named in READINESS_PARTS, so that what belongs to another app stays
-there; READYZ_PARTS chooses those that count.
+Other apps add parts of readiness (see chatapp.extensions); READYZ_PARTS chooses those that count.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.utils.module_loading import import_string
 from django.views.decorators.http import require_safe
+
+from chatapp.extensions import ReadinessCheck, ReadinessPart, registered
 
 logger = logging.getLogger(__name__)
 NOT_STORED = {"Cache-Control": "no-store"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """How one part of the installation is. `text` is a sentence that strangers may read."""
-
-    ok: bool
-    text: str
 
 
 @require_safe
@@ -43,31 +34,44 @@ def readyz(request: HttpRequest) -> JsonResponse:
     return JsonResponse(shown, status=200 if ready else 503, headers=NOT_STORED)
 
 
-def examine() -> dict[str, Part]:
+def examine() -> dict[str, ReadinessPart]:
     """Return every part that counts by its name, each looked at now."""
-    return {name: _examine(name) for name in settings.READYZ_PARTS}
+    checks = readiness_checks()
+    return {name: _examine(name, checks.get(name)) for name in counting_parts()}
 
 
-def _examine(name: str) -> Part:
-    path = settings.READINESS_PARTS.get(name)
-    if path is None:
-        return Part(ok=False, text=unknown_part(name))
+def readiness_checks() -> dict[str, ReadinessCheck]:
+    """Return everything that can be looked at by its name, in order."""
+    found: dict[str, ReadinessCheck] = {"database": database}
+    for extension in registered():
+        found |= extension.readiness
+    return found
+
+
+def counting_parts() -> list[str]:
+    """Return the names that READYZ_PARTS chooses; without a choice all count."""
+    chosen: list[str] | None = settings.READYZ_PARTS
+    return list(readiness_checks()) if chosen is None else chosen
+
+
+def _examine(name: str, look: ReadinessCheck | None) -> ReadinessPart:
+    if look is None:
+        return ReadinessPart(ok=False, text=unknown_part(name))
     try:
-        look: Callable[[], Part] = import_string(path)
         return look()
     except Exception:
         # The error may hold addresses and passwords: it is for the log.
         logger.exception("The part %s of readiness cannot be looked at", name)
-        return Part(ok=False, text="This cannot be looked at; the server's log says why.")
+        return ReadinessPart(ok=False, text="This cannot be looked at; the server's log says why.")
 
 
 def unknown_part(name: str) -> str:
     """Return the sentence about a name in READYZ_PARTS that stands for nothing."""
-    known = ", ".join(settings.READINESS_PARTS)
+    known = ", ".join(readiness_checks())
     return f"READYZ_PARTS has {name!r}, which is no part that can be looked at; there are {known}."
 
 
-def database() -> Part:
+def database() -> ReadinessPart:
     """Look whether the database answers."""
     try:
         with connection.cursor() as cursor:
@@ -75,9 +79,9 @@ def database() -> Part:
             cursor.fetchone()
     except Exception:
         logger.exception("The database does not answer")
-        return Part(
+        return ReadinessPart(
             ok=False,
             text="The database does not answer: nothing can be read or stored. Start it, or "
             "correct DATABASE_URL; the server's log has the error.",
         )
-    return Part(ok=True, text="The database answers.")
+    return ReadinessPart(ok=True, text="The database answers.")

@@ -1,4 +1,7 @@
-"""Noting what did not go as planned, so that operators can see it (DESIGN.md, rule 10)."""
+"""Noting what did not go as planned, so that operators can see it.
+
+Why: docs/architecture.md#every-failure-is-a-row.
+"""
 
 from __future__ import annotations
 

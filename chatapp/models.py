@@ -68,7 +68,7 @@ class Session(models.Model):
         return self.title or f"Session {str(self.id)[:8]}"
 
     @property
-    def branch(self) -> Any:
+    def branch(self) -> Branch:
         """The active branch; every stored session has one (transcript.create_session)."""
         if self.active_branch is None:
             raise ValueError(f"Session {self.id} has no active branch; it was not created whole.")
@@ -82,6 +82,9 @@ class Branch(models.Model):
     positions, with tool results shortened; the old branch stays as it was.
     `message_count` and `token_total` are sums along the whole path, the parent's part included, so
     that a trigger reads two numbers however old the session is. Placeholders count in neither.
+    The parent owns the message at `fork_position`, so fork positions grow from ancestor to
+    descendant. `depth` and `jump` are the stored lineage: a skip pointer to a farther ancestor,
+    with which chatapp.lineage finds any ancestor in O(log depth) steps.
     """
 
     class Kind(models.TextChoices):
@@ -99,6 +102,19 @@ class Branch(models.Model):
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
     )
     fork_position = models.BigIntegerField(null=True, blank=True)
+    # Ancestors of the branch: how many there are, and one to skip to. Only speed depends on them.
+    depth = models.PositiveIntegerField(default=0, db_default=0, editable=False)
+    # An ancestor is deleted with its descendants, through `parent`: no constraint, no index.
+    jump = models.ForeignKey(
+        "self",
+        on_delete=models.DO_NOTHING,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
     kind = models.CharField(max_length=6, choices=Kind.choices, default=Kind.ROOT)
     replaces = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="replays"
@@ -121,17 +137,44 @@ class Branch(models.Model):
     def __str__(self) -> str:
         return f"{self.get_kind_display()} {str(self.id)[:8]}"
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store the branch; a new one gets its lineage from its parent's."""
+        if self._state.adding and self.parent_id is not None and self.jump_id is None:
+            self.depth, self.jump_id = _lineage_below(self.parent_id)
+        super().save(*args, **kwargs)
+
+
+def _lineage_below(parent_id: uuid.UUID) -> tuple[int, uuid.UUID]:
+    """Return (depth, jump) of a child of the branch.
+
+    These are the jump pointers of a skew-binary list (Myers, 1983): two jumps of equal length
+    become one of twice the length and a step, so any ancestor is O(log depth) pointers away.
+    """
+    columns = ("depth", "jump_id", "jump__depth", "jump__jump_id", "jump__jump__depth")
+    parent = Branch.objects.filter(pk=parent_id).values_list(*columns).first()
+    if parent is None:
+        return 1, parent_id
+    depth, jump, jump_depth, farther, farther_depth = parent
+    # A farther pointer exists where the jump does not lead to a root.
+    if farther is not None and depth - jump_depth == jump_depth - farther_depth:
+        jump = farther
+    else:
+        jump = parent_id
+    return depth + 1, jump
+
 
 # Positions go in steps, so that a row can be put between two.
 POSITION_STEP = 1_000_000
 
 
 class Message(models.Model):
-    """One row: written once by transcript.py, its text never changed (DESIGN.md, rule 1).
+    """One row: written once by transcript.py, its text never changed.
+
+    Why: docs/architecture.md#compaction-changes-nothing-stored.
 
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
-    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted once;
-    `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
+    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted
+    once; `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
     """
 
     class Role(models.TextChoices):
@@ -198,6 +241,17 @@ class Message(models.Model):
                 fields=["branch", "-position"],
                 condition=models.Q(kind="placeholder"),
                 name="message_placeholder",
+            ),
+            # The same on the path of a deep fork: the session's few are tested one by one.
+            models.Index(
+                fields=["session", "position"],
+                condition=models.Q(pinned=True),
+                name="message_pinned_session",
+            ),
+            models.Index(
+                fields=["session", "-position"],
+                condition=models.Q(kind="placeholder"),
+                name="message_mark_session",
             ),
             # The admin's list of all messages, newest first.
             models.Index(fields=["-created_at", "-id"], name="message_newest"),
@@ -294,11 +348,11 @@ class Incident(models.Model):
         return f"{self.get_kind_display()}: {self.code}"
 
 
-class Lesson(models.Model):
+class LearnedLimits(models.Model):
     """One model of one server: its real window, its longest answer, its way of counting.
 
     `tokens_per_count` is how many of the server's tokens one of ours is. What is NULL was never
-    taught. Deleting the row forgets the lesson.
+    taught. Deleting the row forgets what was learned.
     """
 
     server = models.CharField(
@@ -313,10 +367,11 @@ class Lesson(models.Model):
     updated_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        db_table = "model_lessons"
+        db_table = "learned_limits"
+        verbose_name = verbose_name_plural = "learned limits"
         constraints = [
             # Read before every request; two turns that learn at once write one row.
-            models.UniqueConstraint(fields=["server", "name"], name="lesson_of_model"),
+            models.UniqueConstraint(fields=["server", "name"], name="limits_of_model"),
         ]
 
     def __str__(self) -> str:

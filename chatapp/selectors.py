@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db import connection
+from django.db.models import F, Q, QuerySet
 
+from chatapp.lineage import (
+    ALL_ROWS,
+    END,
+    MESSAGES,
+    PINNED,
+    PLACEHOLDERS,
+    MixedPathRows,
+    OnPath,
+    PathRows,
+    PathTable,
+    ancestors_sql,
+)
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.messages.pairing import answers
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, content_of
-from chatapp.models import Branch, Message, MessageOriginal, Session
+from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 
 # How far the members of one group may stand apart: a result that comes later is an orphan.
 GROUP_REACH = 400
+# Up to this depth ancestors are asked one by one for sparse rows; deeper, the rows are tested.
+SHALLOW = 64
+# Positions, in steps, that the first look at a forked path takes in; each further one takes more.
+LEAST_REACH = 64
+REACH_GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A stretch of a path: the rows of one branch up to a position (None: to its end)."""
+    """One branch's part of a path: its rows up to a position (None: to its end)."""
 
     branch_id: UUID
     through: int | None
@@ -34,35 +52,80 @@ def active_branch(session: Session) -> Branch:
     return branch
 
 
-def segments(branch: Branch) -> list[Segment]:
-    """Return the path of a branch, its own stretch first; one query for every ancestor."""
-    found = [Segment(branch_id=branch.pk, through=None)]
-    bound: int | None = None
-    current = branch
-    while current.parent_id is not None and current.fork_position is not None:
-        bound = current.fork_position if bound is None else min(bound, current.fork_position)
-        found.append(Segment(branch_id=current.parent_id, through=bound))
-        parent = current.parent
-        if parent is None:
-            break
-        current = parent
-    return found
+def segments(branch: Branch, *, most: int | None = None) -> list[Segment]:
+    """Return the segments of a branch's path, its own first; with `most` only the nearest.
+
+    One query, none for a branch without a parent.
+    """
+    if not has_ancestors(branch):
+        return [Segment(branch_id=branch.pk, through=None)]
+    sql, params = ancestors_sql(branch.pk, END if most is None else most, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows = cursor.fetchall()
+    return [
+        Segment(branch_id=UUID(str(key)), through=None if high == END else high)
+        for key, high in rows
+    ]
 
 
-def path_q(branch: Branch) -> Q:
-    """Return the filter for all rows on the branch's path."""
-    return segments_q(segments(branch))
+def has_ancestors(branch: Branch) -> bool:
+    """Whether the branch's path begins in another branch."""
+    return branch.parent_id is not None and branch.fork_position is not None
 
 
-def segments_q(stretches: Sequence[Segment]) -> Q:
-    """Return the filter for the rows of the stretches."""
-    condition = Q()
-    for stretch in stretches:
-        one = Q(branch_id=stretch.branch_id)
-        if stretch.through is not None:
-            one &= Q(position__lte=stretch.through)
-        condition |= one
-    return condition
+def path_q(branch: Branch, *, after: int = 0, through: int | None = None) -> Q:
+    """Return the filter for the rows of the branch's path, placeholders too, in (after, through].
+
+    However deep the branch is, the database visits only what holds a part of that range.
+    """
+    if _is_own(branch, after):
+        return _own_q(branch, after, through)
+    where: dict[str, Any] = {"branch_id": branch.pk, "after": after, "through": through}
+    if branch.depth <= SHALLOW:
+        return Q(PathRows(F("pk"), table=ALL_ROWS, **where))
+    return Q(MixedPathRows(F("pk"), session_id=branch.session_id, **where))
+
+
+def shared_q(branch: Branch) -> Q | None:
+    """Return the filter for those rows of the path that belong to ancestors; None without one."""
+    if branch.parent is None or not has_ancestors(branch):
+        return None
+    return path_q(branch.parent, through=branch.fork_position)
+
+
+def _is_own(branch: Branch, after: int) -> bool:
+    """Whether everything on the path behind the position is the branch's own."""
+    return not has_ancestors(branch) or after >= (branch.fork_position or 0)
+
+
+def _own_q(branch: Branch, after: int, through: int | None) -> Q:
+    rows = Q(branch_id=branch.pk, position__gt=after)
+    return rows if through is None else rows & Q(position__lte=through)
+
+
+def sparse_q(branch: Branch, table: PathTable) -> Q:
+    """Return the filter for rows of which a whole path has few: pins, placeholders, summaries.
+
+    A short path is looked through branch by branch; on a long one the session's rows are tested
+    one by one, so that not every ancestor is asked. The caller filters by `table.where`, too.
+    """
+    if not has_ancestors(branch):
+        return Q(branch_id=branch.pk)
+    if branch.depth <= SHALLOW:
+        return Q(PathRows(F("pk"), branch_id=branch.pk, table=table))
+    test = OnPath(F("branch"), F(table.position), branch_id=branch.pk)
+    return Q(test, session_id=branch.session_id)
+
+
+def on_path_q(branch: Branch, owner: str, position: str) -> Q:
+    """Return the test whether a row of a branch and a position holds on the path.
+
+    `owner` and `position` name its columns, in another query than one of messages, too.
+    """
+    if not has_ancestors(branch):
+        return Q((owner, branch.pk))
+    return Q(OnPath(F(owner), F(position), branch_id=branch.pk))
 
 
 def path_messages(
@@ -70,12 +133,71 @@ def path_messages(
 ) -> QuerySet[Message]:
     """Return the messages of the branch's path behind a position, in order; no placeholders.
 
-    The order is the position's, never the time's: rows of one tick stay in place (B38).
+    The order is the position's, never the time's: rows of one tick stay in place. A reader who
+    wants only the first or last of many takes rows_from or rows_before.
     """
-    rows = Message.objects.filter(path_q(branch), position__gt=after, kind=Message.Kind.MESSAGE)
-    if through is not None:
-        rows = rows.filter(position__lte=through)
-    return rows.order_by("position").defer("usage", "summary", "response_id")
+    if _is_own(branch, after):
+        found: Q | PathRows = _own_q(branch, after, through)
+    else:
+        found = PathRows(
+            F("pk"), branch_id=branch.pk, table=MESSAGES, after=after, through=through, jumps=True
+        )
+    rows = Message.objects.filter(found, kind=Message.Kind.MESSAGE).order_by("position")
+    return rows.defer("usage", "summary", "response_id")
+
+
+def rows_from(branch: Branch, rows: QuerySet[Message], *, start: int, most: int) -> list[Message]:
+    """Return the first `most` of the rows that stand on the path from a position on, in order."""
+    found: list[Message] = []
+    low = start - 1
+    for reach in _reaches(branch, most):
+        high = None if reach is None else low + reach
+        if high is not None and high >= branch.head_position:
+            high = None
+        part = rows.filter(path_q(branch, after=low, through=high)).order_by("position")
+        found += part[: most - len(found)]
+        if high is None or len(found) >= most:
+            break
+        low = high
+    return found
+
+
+def rows_before(
+    branch: Branch,
+    rows: QuerySet[Message],
+    *,
+    most: int,
+    end: int | None = None,
+    start: int = 0,
+) -> list[Message]:
+    """Return the last `most` of the rows that stand on the path before a position, in order.
+
+    Without `end` they are the last of all; none stands before `start`.
+    """
+    found: list[Message] = []
+    high = None if end is None else end - 1
+    low = branch.head_position if high is None else high
+    for reach in _reaches(branch, most):
+        low = start - 1 if reach is None else max(start - 1, low - reach)
+        part = rows.filter(path_q(branch, after=low, through=high)).order_by("-position")
+        found += part[: most - len(found)]
+        if low < start or len(found) >= most:
+            break
+        high = low
+    return found[::-1]
+
+
+def _reaches(branch: Branch, most: int) -> Iterator[int | None]:
+    """Yield how far to look at a time, growing; None, at once, where one branch holds all.
+
+    An index reads one branch in order and stops early. Rows of several branches are sorted first:
+    only a range of positions that is about as long as what is wanted is read.
+    """
+    reach = max(LEAST_REACH, 2 * most) * POSITION_STEP
+    while has_ancestors(branch):
+        yield reach
+        reach *= REACH_GROWTH
+    yield None
 
 
 def without_rules(rows: QuerySet[Message]) -> QuerySet[Message]:
@@ -83,31 +205,43 @@ def without_rules(rows: QuerySet[Message]) -> QuerySet[Message]:
     return rows.exclude(pinned=True, role=Message.Role.SYSTEM)
 
 
-def pinned_messages(branch: Branch, *, through: int) -> QuerySet[Message]:
+def pinned_messages(branch: Branch, *, through: int | None = None) -> QuerySet[Message]:
     """Return the pinned messages of the path up to a position, in order."""
-    return Message.objects.filter(
-        path_q(branch), pinned=True, position__lte=through, kind=Message.Kind.MESSAGE
-    ).order_by("position")
+    rows = Message.objects.filter(sparse_q(branch, PINNED), pinned=True, kind=Message.Kind.MESSAGE)
+    rows = rows if through is None else rows.filter(position__lte=through)
+    return rows.order_by("position")
+
+
+def placeholders(branch: Branch) -> QuerySet[Message]:
+    """Return the placeholders of the path in order: they mark where summaries stand."""
+    rows = Message.objects.filter(sparse_q(branch, PLACEHOLDERS), kind=Message.Kind.PLACEHOLDER)
+    return rows.order_by("position")
+
+
+def messages_through(message: Message) -> int:
+    """Return how many messages its branch's path has up to a message, by the stored sums."""
+    branch = Branch.objects.filter(pk=message.branch_id)
+    behind = Message.objects.filter(
+        branch_id=message.branch_id, position__gt=message.position, kind=Message.Kind.MESSAGE
+    )
+    total: int = branch.values_list("message_count", flat=True).get()
+    return total - behind.count()
 
 
 def group_of(message: Message) -> list[Message]:
     """Return the message's group in order: a call with all its results, or the message alone."""
     if message.role == Message.Role.TOOL:
-        before = Message.objects.filter(
-            path_q(message.branch), position__lte=message.position, kind=Message.Kind.MESSAGE
-        ).order_by("-position")[:GROUP_REACH]
-        rows = list(reversed(before))
+        messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+        end = message.position + 1
+        rows = rows_before(message.branch, messages, end=end, most=GROUP_REACH)
         place = answers([_roles(row) for row in rows]).get(len(rows) - 1)
         if place is None:
             return [message]
         message = rows[place[0]]
     if not message.tool_calls:
         return [message]
-    rows = list(
-        Message.objects.filter(
-            path_q(message.branch), position__gte=message.position, kind=Message.Kind.MESSAGE
-        ).order_by("position")[:GROUP_REACH]
-    )
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    rows = rows_from(message.branch, messages, start=message.position, most=GROUP_REACH)
     mine = [i for i, place in answers([_roles(row) for row in rows]).items() if place[0] == 0]
     return [rows[0], *(rows[index] for index in mine)]
 

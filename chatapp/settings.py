@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from csp.constants import NONE, SELF
-from django.utils.module_loading import import_string
 
 from chatapp.conf import (
     BASE_DIR,
@@ -268,18 +269,14 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = max(CHATAPP["MAX_BODY_BYTES"], CHATAPP["MAX_IMPORT
 # The model's file for `manage.py local_model`.
 LOCAL_MODEL_GGUF = model_server.local_model_gguf
 
-# By its path, as everything of the other app here: this one imports nothing of it.
-COMPACTION = import_string("compaction.conf.compaction_from_environment")()
+# What is not in here comes from the COMPACTION_… variables when the app asks for it, so that
+# nothing of it is loaded where it is not installed.
+COMPACTION: dict[str, Any] = {}
 
 # --- watching -------------------------------------------------------------------------------------
 
-# What /readyz can look at: functions that return a chatapp.health.Part. READYZ_PARTS chooses.
-READINESS_PARTS = {
-    "database": "chatapp.health.database",
-    "broker": "compaction.monitoring.health.broker",
-    "queue": "compaction.monitoring.health.queue",
-}
-READYZ_PARTS = list(READINESS_PARTS if server.readyz_parts is None else server.readyz_parts)
+# What counts for /readyz, by name; None: everything that can be looked at.
+READYZ_PARTS = None if server.readyz_parts is None else list(server.readyz_parts)
 
 # Who may read /metrics without being logged in; empty: nobody.
 METRICS_TOKEN = server.metrics_token

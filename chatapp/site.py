@@ -1,68 +1,46 @@
-"""The admin site of this project: its front page has room for what the apps have to tell.
+"""The admin site of this project: its front page shows what the apps have to tell.
 
-It stands outside chatapp.admin, because Django loads it before the first ModelAdmin registers.
+It stands outside chatapp.admin, because Django loads it before the first ModelAdmin registers; so
+it imports of the admin only where it answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
-from django.utils.safestring import SafeString
-
-# Returns a finished piece of the front page; empty where the operator may not see it.
-FrontPanel = Callable[[HttpRequest], SafeString | str]
-PageView = Callable[..., HttpResponseBase]
 
 
 class OperatorsSite(AdminSite):
-    """Stock admin whose index shows the panels that apps add with `add_front_panel`."""
+    """Stock admin whose index shows the panels of the apps that join, and that has their pages."""
 
     site_header = "Palimpsest"
     site_title = "Palimpsest"
     index_title = "Conversations and what is sent of them"
     index_template = "admin/chatapp/front.html"
 
-    def __init__(self, name: str = "admin") -> None:
-        super().__init__(name)
-        self._front_panels: list[FrontPanel] = []
-        self._front_styles: list[str] = []
-        self._pages: list[tuple[str, PageView, str]] = []
-
-    def add_front_panel(self, panel: FrontPanel, *, style: str = "") -> FrontPanel:
-        """Add a panel to the front page, below those added before; usable as a decorator.
-
-        `style` is the panel's style sheet, named as a static file.
-        """
-        self._front_panels.append(panel)
-        if style:
-            self._front_styles.append(style)
-        return panel
-
-    def add_page(self, route: str, view: PageView, *, name: str) -> None:
-        """Add an address of an app's own, for whoever may enter the admin.
-
-        What else the view asks of them is its own matter. Call it while the apps are loaded: the
-        addresses are read once.
-        """
-        self._pages.append((route, view, name))
-
     def get_urls(self) -> list[URLPattern | URLResolver]:
         """Return the apps' own addresses before the stock ones, which end in a catch-all."""
-        own = [path(route, self.admin_view(view), name=name) for route, view, name in self._pages]
+        from chatapp.admin.toolkit.extension import admin_extensions
+
+        pages = [page for extension in admin_extensions() for page in extension.pages]
+        own = [path(page.route, self.admin_view(page.view), name=page.name) for page in pages]
         return [*own, *super().get_urls()]
 
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         """Return the front page."""
-        panels = [shown for panel in self._front_panels if (shown := panel(request))]
-        context = {"front_panels": panels, "front_styles": self._front_styles if panels else []}
+        from chatapp.admin.toolkit.extension import admin_extensions
+
+        panels = [panel for extension in admin_extensions() for panel in extension.front_panels]
+        drawn = [shown for panel in panels if (shown := panel.draw(request))]
+        styles = [panel.style for panel in panels if panel.style] if drawn else []
+        context = {"front_panels": drawn, "front_styles": styles}
         return super().index(request, context | (extra_context or {}))
 
 

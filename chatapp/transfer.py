@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
-from chatapp.context.backend import context_backend, tell
+from chatapp.context.backend import context_backend, notify
 from chatapp.formats import parse
 from chatapp.formats.export import to_openai_chat_json, to_openai_chat_jsonl
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
@@ -278,7 +278,7 @@ def _tell(session: Session) -> None:
     newest = Message.objects.filter(branch=session.branch).order_by("-position").first()
     if newest is not None:
         newest.branch = session.branch
-        tell(context_backend.message_stored, session, newest)
+        notify(context_backend.message_stored, session, newest)
 
 
 def _key(identity: str) -> str:

@@ -1,4 +1,4 @@
-"""All addresses: the admin, the API of both apps, and the way from the front door to the admin."""
+"""All addresses: the admin, the API, what other apps add, and the way from the front door."""
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -6,6 +6,7 @@ from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from chatapp.extensions import extension_urls
 from chatapp.health import healthz, readyz
 
 handler404 = "chatapp.api.exceptions.not_found"
@@ -21,8 +22,7 @@ urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index"), name="front"),
     path("admin/", admin.site.urls),
     path("api/v1/", include("chatapp.api.urls")),
-    path("api/v1/", include("compaction.api.urls")),
-    path("", include("compaction.urls")),
+    *extension_urls(),
     path("healthz", healthz, name="healthz"),
     path("health/", healthz),  # the older name
     path("readyz", readyz, name="readyz"),

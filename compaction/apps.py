@@ -12,11 +12,23 @@ class CompactionConfig(AppConfig):
     verbose_name = "Compaction"
 
     def ready(self) -> None:
-        """Register checks and listeners; install presets and the sweep after every migrate."""
+        """Join chatapp; register checks and listeners; install what is missing after migrating."""
+        from chatapp.extensions import Extension, register
         from compaction import checks, conf, listeners  # noqa: F401
+        from compaction.monitoring import health
         from compaction.runs import queue, takeover  # noqa: F401
 
+        # Reads the settings: a variable that cannot be used stops the start, not the first run.
         conf.use_plugins()
+        register(
+            Extension(
+                name="compaction",
+                api_urls="compaction.api.urls",
+                urls="compaction.urls",
+                readiness={"broker": health.broker, "queue": health.queue},
+                admin="compaction.admin.ADMIN",
+            )
+        )
         queue.watch_workers()
 
         post_migrate.connect(listeners.install, sender=self, dispatch_uid="compaction.listeners")

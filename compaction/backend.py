@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from django.core.checks import CheckMessage
 from django.db import Error
 
 from chatapp.context.assembly import Context
-from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, silent
+from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, notify, silent
 from chatapp.llm.errors import ModelError
-from chatapp.models import Message, Session
-from compaction.branches.context_builder import context_of, foreseen, sendable
-from compaction.branches.leases import soon
-from compaction.branches.snapshot import situation_of
+from chatapp.models import Branch, Message, Session
+from compaction.branches.context_builder import foreseen, sendable
+from compaction.branches.leases import after_lease, ensure_state
+from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
 from compaction.recovery.stored_results import cut_for_sending, guarded
 from compaction.runs.before_request import Preparation
-from compaction.runs.scheduling import check_branch
+from compaction.runs.scheduling import check, check_branch
 from compaction.runs.status import context_facts
 
 
 class CompactionBackend(BaseContextBackend):
     """Keeps what is sent inside the window; what is stored stays whole."""
 
-    def prepare(
-        self, session: Session, pending: Sequence[dict[str, Any]], *, emit: Emit = silent
-    ) -> Context:
+    def prepare(self, session: Session, *, emit: Emit = silent) -> Context:
         """Return the next request; compact first where a trigger is due that cannot wait.
 
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
-        request goes out as it is (rule 6).
+        request goes out as it is (docs/architecture.md#a-failing-summariser-fails-no-turn).
         """
         return Preparation(session=session, emit=emit).context()
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""
-        situation = situation_of(session)
-        facts = context_facts(situation)
-        if facts["compacts_first"] is None and (decision := foreseen(situation)):
+        snapshot = snapshot_of(session)
+        facts = context_facts(snapshot)
+        if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
             facts["compacts_first"] = decision.reason
-        return replace(sendable(situation), facts=facts)
+        return replace(sendable(snapshot), facts=facts)
 
     def recover(
         self,
@@ -54,7 +54,7 @@ class CompactionBackend(BaseContextBackend):
         refused: Context,
         emit: Emit = silent,
     ) -> Recovery:
-        """Answer an overflow with the next rung of the ladder."""
+        """Answer an overflow with the next step of the recovery."""
         return recover_overflow(session, error, previous, refused=refused, emit=emit)
 
     def to_store(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -67,26 +67,46 @@ class CompactionBackend(BaseContextBackend):
 
     def message_stored(self, session: Session, message: Message) -> None:
         """Queue a run where a trigger is due; should that not work, the sweep looks again."""
-        try:
+        with check_again_if_it_fails(message.branch_id):
             check_branch(session, message.branch)
-        except Error:
-            CompactionState.objects.filter(pk=message.branch_id).update(look_again_at=soon())
-            raise
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
-        """Look for a trigger where no answer came, which would be the message that is heard of."""
-        if outcome.error:
-            check_branch(session)
+        """Look for a trigger: the answer may make a run due, and so may a turn without one.
 
-    def branch_switched(self, session: Session, old: Any, new: Any) -> None:
-        """Look at the branch that is active now: the sweep leaves the others alone."""
-        check_branch(session, new)
+        What the turn read of its branch is not read again, but for the state.
+        """
+        branch = outcome.answer.branch if outcome.answer is not None else session.branch
+        with check_again_if_it_fails(branch.pk):
+            state = ensure_state(branch)
+            known = outcome.context.origin
+            if isinstance(known, BranchSnapshot):
+                check(refreshed(known, state))
+            else:
+                check(snapshot_of(session, state=state))
 
-    def describe(self, session: Session) -> dict[str, Any]:
-        """Return the state of the context for API and pages."""
-        situation = situation_of(session)
-        return context_facts(situation) | {"account": context_of(situation).account.as_dict()}
+    def switch(
+        self,
+        session: Session,
+        branch: Branch,
+        wishes: Mapping[str, Any],
+        *,
+        activate: Callable[[], Branch],
+    ) -> None:
+        """Switch, then look at the branch that is active now: the sweep leaves the others alone."""
+        old = activate()
+        if old.pk != branch.pk:
+            notify(check_branch, session, branch)
 
     def check(self) -> list[CheckMessage]:
         """Return nothing: the backend takes no options; profiles have checks of their own."""
         return []
+
+
+@contextmanager
+def check_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
+    """Have the sweep look at a branch whose look failed with the database."""
+    try:
+        yield
+    except Error:
+        CompactionState.objects.filter(pk=branch_id).update(next_check_at=after_lease())
+        raise

@@ -22,7 +22,7 @@ MOST_SECONDS, MOST = 31_536_000, 10**12
 
 @register(Tags.compatibility)
 def check_queue(**kwargs: Any) -> list[CheckMessage]:
-    """The queue must not deliver a task twice, nor forget or repeat a failed one (B45)."""
+    """The queue must not deliver a task twice, nor forget or repeat a failed one."""
     queue = getattr(settings, "Q_CLUSTER", {})
     timeout, retry = queue.get("timeout"), queue.get("retry", 60)
     found: list[CheckMessage] = []
@@ -104,7 +104,7 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.compatibility)
 def check_environment(**kwargs: Any) -> list[CheckMessage]:
-    """Variables of documents 001 and 002 must be readable as what they stand for, and fit."""
+    """Variables that override a preset must be readable as what they stand for, and fit."""
     found: list[CheckMessage] = []
     for name, preset in PRESETS.items():
         try:
@@ -113,8 +113,8 @@ def check_environment(**kwargs: Any) -> list[CheckMessage]:
             found += [
                 Error(
                     f"{parameter}: {sentence}",
-                    hint="Booleans are true or false; numbers are plain digits. See README, "
-                    "Settings.",
+                    hint="Booleans are true or false; numbers are plain digits. See "
+                    "docs/settings.md.",
                     id="compaction.E004",
                 )
                 for parameter, sentence in error.errors.items()
@@ -171,8 +171,8 @@ def check_profiles(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
             found.append(
                 Error(
                     f"Profile {row} cannot be used: {error}",
-                    hint="Change it in the admin, or the variable of document 002 that it clashes "
-                    "with. Until then its preset is used instead.",
+                    hint="Change it in the admin, or the variable that it clashes with. Until then "
+                    "its preset is used instead.",
                     id="compaction.E005",
                 )
             )

@@ -96,7 +96,7 @@ class CompactionSettings(SettingsGroup):
         minimum=1,
     )
     environment: Mapping[str, str] = setting(
-        dict,
+        lambda: texts_of(ENVIRONMENT | WINDOW_ENVIRONMENT),
         "The variables that override parameters of a preset, as they are set.",
         variable=None,
     )
@@ -115,12 +115,6 @@ class CompactionSettings(SettingsGroup):
 
 
 compaction_settings = lazy_settings("COMPACTION", CompactionSettings)
-
-
-def compaction_from_environment() -> dict[str, Any]:
-    """Return the value of COMPACTION as the environment sets it."""
-    variables = texts_of(ENVIRONMENT | WINDOW_ENVIRONMENT)
-    return CompactionSettings.from_environment().as_mapping() | {"ENVIRONMENT": variables}
 
 
 def use_plugins(*, setting: str = "COMPACTION", **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What this app does when something happens elsewhere: in the transcript, and after every migrate."""
+"""What this app does when something happens in the transcript, and after every migrate."""
 
 from __future__ import annotations
 

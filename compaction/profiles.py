@@ -10,8 +10,6 @@ from django.db import transaction
 from django.db.models import Max, Q
 from django.utils import timezone
 
-from chatapp.models import Branch, Session
-from compaction.branches.leases import ensure_state
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS, ProfileError, build
@@ -21,9 +19,8 @@ from compaction.models import CompactionProfile, CompactionState
 logger = logging.getLogger(__name__)
 FALLBACK = "bisect"
 _DESCRIPTIONS = {
-    "bisect": "Engine of document 002: count and token limits, keep last N, halve and merge.",
-    "sliding_window": "Document 001: a tail of messages stays, what leaves it is summarised in "
-    "the background.",
+    "bisect": "Count and token limits, keep last N, halve and merge.",
+    "sliding_window": "A tail of messages stays, what leaves it is summarised in the background.",
 }
 
 
@@ -39,7 +36,7 @@ def find_profile(name: str = "") -> CompactionProfile:
         row = (
             current.filter(is_default=True).first()
             or current.filter(name=compaction_settings.default_profile).first()
-            # A name that nobody has (compaction.E007 says so) must cost nobody a turn (rule 6).
+            # A name that nobody has (compaction.E007 says so) must cost nobody a turn.
             or current.filter(name=FALLBACK).first()
         )
     if row is None:
@@ -51,8 +48,7 @@ def find_profile(name: str = "") -> CompactionProfile:
 def parameters_of(row: CompactionProfile) -> Profile:
     """Return a profile's parameters; where they cannot work, the nearest that can, and log it.
 
-    A wrong variable in the environment must cost nobody a turn (rule 6); compaction.E004 and E005
-    name it.
+    A wrong variable in the environment must cost nobody a turn; compaction.E004 and E005 name it.
     """
     try:
         return row.resolved()
@@ -113,7 +109,7 @@ def _look_sooner(row: CompactionProfile) -> None:
         named = CompactionProfile.objects.filter(is_current=True).values("name")
         counts |= ~Q(profile__in=named)
     now = timezone.now()
-    CompactionState.objects.filter(counts, look_again_at__gt=now).update(look_again_at=now)
+    CompactionState.objects.filter(counts, next_check_at__gt=now).update(next_check_at=now)
 
 
 def refuse_stale(current: CompactionProfile | None, opened: int) -> None:
@@ -180,18 +176,6 @@ def profile_of(state: CompactionState) -> CompactionProfile:
             raise
         logger.warning("Branch %s uses the default profile. %s", state.pk, error)
         return find_profile()
-
-
-def assign_profile(session: Session, name: str) -> None:
-    """Give a session a profile of its own by name; an empty name goes back to the default.
-
-    All of its branches get it; later ones take it from their parents.
-    """
-    if name:
-        find_profile(name)
-    for branch in Branch.objects.filter(session=session):
-        state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
-        state.update(profile=name, look_again_at=timezone.now())
 
 
 def install_presets() -> None:

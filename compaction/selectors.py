@@ -5,15 +5,23 @@ Reads: the summaries that count for a branch, and how far they reach. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
 from django.db.models.functions import Coalesce
 
+from chatapp.lineage import PathTable
 from chatapp.models import Branch, Message
-from chatapp.selectors import Segment, path_messages, path_q, segments
+from chatapp.selectors import (
+    messages_through,
+    on_path_q,
+    path_messages,
+    placeholders,
+    rows_before,
+    sparse_q,
+)
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 
 # Since when a ready run waits for a worker: what waited for a model, since that wait was over.
@@ -28,7 +36,7 @@ def ready_q(now: datetime) -> Q:
 def running_row(run: CompactionRun) -> QuerySet[CompactionRun]:
     """Return the query of the run while it runs in the hands of the worker that it names.
 
-    An UPDATE of it is the compare-and-set of rule 3: no row where it ended or changed hands.
+    An UPDATE of it is a compare-and-set: no row where it ended or changed hands.
     """
     return CompactionRun.objects.filter(
         pk=run.pk, status=CompactionRun.Status.RUNNING, worker=run.worker
@@ -37,6 +45,10 @@ def running_row(run: CompactionRun) -> QuerySet[CompactionRun]:
 
 # How many summaries of forks and parents over one stretch are looked past, at most.
 MAX_OVERLAPS = 20
+# The index summary_active is used where a statement has its condition literally.
+ACTIVE_SUMMARIES = PathTable(
+    table="session_summaries", position="covers_through", where="r.status = 'active'"
+)
 # What a request needs of a summary; the other thirty columns are read where somebody asks.
 SENT_COLUMNS = (
     "summary_text",
@@ -44,8 +56,10 @@ SENT_COLUMNS = (
     "covers_from",
     "covers_through",
     "created_at",
-    "archived",
+    "is_digest",
 )
+# What is read of a message where only its place counts.
+_PLACE = ("branch", "position", "tokens_through")
 
 
 def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -60,7 +74,7 @@ def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
     """Return the active summaries of every kind that hold on the branch's path."""
     return SessionSummary.objects.filter(
-        _covered_by(segments(branch)), status=SessionSummary.Status.ACTIVE
+        sparse_q(branch, ACTIVE_SUMMARIES), status=SessionSummary.Status.ACTIVE
     )
 
 
@@ -70,21 +84,8 @@ def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
     return rows.order_by("covers_through", "created_at")
 
 
-def _covered_by(
-    stretches: Sequence[Segment], *, branch: str = "branch_id", through: str = "covers_through"
-) -> Q:
-    """Return the filter for what holds on a path; `branch` and `through` name the columns."""
-    condition = Q()
-    for stretch in stretches:
-        one = Q(**{branch: stretch.branch_id})
-        if stretch.through is not None:
-            one &= Q(**{f"{through}__lte": stretch.through})
-        condition |= one
-    return condition
-
-
 def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[SessionSummary]:
-    """Return the newest `limit` summaries up to a cursor, oldest of them first (1.12 D3).
+    """Return the newest `limit` summaries up to a cursor, oldest of them first.
 
     What an ancestor was summarised to after the fork stands behind the branch's own cursor: those
     messages are sent verbatim here, so their summary is not.
@@ -100,34 +101,35 @@ def sent_summaries(
 ) -> list[SessionSummary]:
     """Return what is sent of the summaries up to a cursor, oldest first.
 
-    Those are the newest `limit` that a summariser wrote, and the newest archive that no summary has
-    taken in since. `besides` is left out, as if it did not count.
+    Those are the newest `limit` that a summariser wrote, and the newest fallback digest that no
+    summary has taken in since. `besides` is left out, as if it did not count.
     """
     rows = summaries_of(branch).filter(covers_through__lte=through)
     if besides is not None:
         rows = rows.exclude(pk=besides.pk)
-    archives = rows.filter(archived=True)
-    untaken = archives.exclude(Exists(rows.order_by().filter(previous=OuterRef("pk"))))
-    # Only a fork reads more than it sends (newest_summaries). Hardly a branch has an archive.
+    uses_digest = rows.filter(is_digest=True)
+    untaken = uses_digest.exclude(Exists(rows.order_by().filter(previous=OuterRef("pk"))))
+    # Only a fork reads more than it sends (newest_summaries). Hardly a branch has a fallback
+    # digest.
     spare = MAX_OVERLAPS if branch.parent_id else 0
-    written = rows.filter(archived=False).only(*SENT_COLUMNS)
+    written = rows.filter(is_digest=False).only(*SENT_COLUMNS)
     marked = list(written.annotate(untaken=untaken.values("pk")[:1])[: limit + spare])
     found: list[SessionSummary] = list(marked)
     if through and (not marked or marked[0].untaken is not None):
         found += untaken.only(*SENT_COLUMNS)[:1]
         found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
     chain = _chain(found)
-    kept = [row.pk for row in chain if not row.archived][:limit]
-    return [row for row in reversed(chain) if row.archived or row.pk in kept]
+    kept = [row.pk for row in chain if not row.is_digest][:limit]
+    return [row for row in reversed(chain) if row.is_digest or row.pk in kept]
 
 
 def continued_by(summary: SessionSummary) -> list[SessionSummary]:
     """Return what another summary continues: the one before it, in its newest active version.
 
-    The last one is an archive that it takes in, if there is one.
+    The last one is a fallback digest that it takes in, if there is one.
     """
     found = sent_summaries(summary.branch, 1, through=summary.covers_from - 1, besides=summary)
-    found.sort(key=lambda row: row.archived)
+    found.sort(key=lambda row: row.is_digest)
     return found or [row for row in (summary.previous,) if row is not None]
 
 
@@ -158,9 +160,7 @@ def bare_placeholders(branch: Branch, limit: int) -> list[Message]:
 
     Oldest of them first.
     """
-    rows = Message.objects.filter(
-        path_q(branch), kind=Message.Kind.PLACEHOLDER, metadata__summary_id__isnull=True
-    ).exclude(summary="")
+    rows = placeholders(branch).filter(metadata__summary_id__isnull=True).exclude(summary="")
     return list(reversed(rows.order_by("-position")[:limit]))
 
 
@@ -177,18 +177,17 @@ def coverage_of(branch: Branch) -> Coverage:
     """Return how far the branch's summaries reach, worked out from the rows.
 
     Without summary rows, an old placeholder reaches up to its own place, less the messages that
-    its writer kept (document 002 appended it behind them and noted `keepLastN`).
+    its writer kept (it was appended behind them, with `keepLastN` noted).
     """
     newest = summaries_of(branch).values_list("covers_through", flat=True).first()
     cursor = newest if newest is not None else placeholder_reach(branch)
     if not cursor:
         return Coverage()
-    rows = path_messages(branch, through=cursor)
-    return Coverage(
-        cursor=cursor,
-        messages=rows.count(),
-        tokens=rows.order_by("-position").values_list("tokens_through", flat=True).first() or 0,
-    )
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    last = next(iter(rows_before(branch, messages, end=cursor + 1, most=1)), None)
+    if last is None:
+        return Coverage(cursor=cursor)
+    return Coverage(cursor=cursor, messages=messages_through(last), tokens=last.tokens_through)
 
 
 def placeholder_reach(branch: Branch) -> int:
@@ -198,9 +197,10 @@ def placeholder_reach(branch: Branch) -> int:
         return 0
     kept = found[0].metadata.get("keepLastN")
     skipped = kept if isinstance(kept, int) and kept > 0 else 0
-    rows = path_messages(branch, through=found[0].position).order_by("-position")
-    positions = list(rows.values_list("position", flat=True)[skipped : skipped + 1])
-    return positions[0] if positions else 0
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    end = found[0].position + 1
+    covered = rows_before(branch, messages, end=end, most=skipped + 1)
+    return covered[0].position if len(covered) > skipped else 0
 
 
 def sent_chain(branch: Branch, cursor: int) -> list[SessionSummary]:
@@ -221,7 +221,7 @@ def hidden_messages(branch: Branch, cursor: int) -> QuerySet[Message]:
     # Coalesced, so that no database begins with the branch's summaries for every single message.
     owner = Coalesce("summary__branch_id", "summary__branch_id", output_field=UUIDField())
     links = SessionSummaryMessage.objects.alias(owner=owner).filter(
-        _covered_by(segments(branch), branch="owner", through="summary__covers_through"),
+        on_path_q(branch, "owner", "summary__covers_through"),
         message=OuterRef("pk"),
         summary__status=SessionSummary.Status.ACTIVE,
         summary__kind=SessionSummary.Kind.COMPACTION,
@@ -239,12 +239,16 @@ def anchor_before(branch: Branch, position: int, *, last: Message | None = None)
     Where the last message up to `position` is no final answer, what follows goes on with the turn
     of the newest user message before it. `last` is that message where the caller has it.
     """
-    covered = path_messages(branch, through=position).order_by("-position")
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    end = position + 1
     if last is None:
-        last = covered.only("role", "tool_calls").first()
+        ends = messages.only("role", "tool_calls")
+        last = next(iter(rows_before(branch, ends, end=end, most=1)), None)
     if last is None or is_final_answer(last):
         return None
-    return covered.filter(role=Message.Role.USER).first()
+    questions = messages.filter(role=Message.Role.USER)
+    questions = questions.defer("usage", "summary", "response_id")
+    return next(iter(rows_before(branch, questions, end=end, most=1)), None)
 
 
 def is_final_answer(message: Message) -> bool:

@@ -12,35 +12,11 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from chatapp.formatting import clock, duration
+from compaction.engine.policy.reasons import reason_label
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status
 
-SINCE_SUMMARY = "since the last summary"
-REASONS = {
-    "message_limit": "Message limit reached",
-    "token_limit": "Token limit reached",
-    "window": "Window nearly full",
-    "ahead": "Ahead of need",
-    "message_window": "Window of messages full",
-    "maximum_age": "Messages waited long enough",
-    "hard_limit": "Hard limit reached",
-    "overflow_retry": "Request was too large",
-    "overflow_again": "Request was still too large",
-    "precheck": "Request would have been too large",
-    "manual": "By hand",
-    "resummarize": "Re-summarised",
-    "archive": "Stored unsummarised",
-}
-RULES = {
-    "message_limit": f"Messages {SINCE_SUMMARY}",
-    "token_limit": f"Tokens {SINCE_SUMMARY}",
-    "window": "Tokens of the next request",
-    "ahead": "Tokens of the next request, to summarise ahead",
-    "message_window": "Messages beyond the tail",
-    "hard_limit": "Messages beyond the tail, at the latest",
-    "maximum_age": "Maximum age of a message beyond the tail",
-}
 OUTCOMES = {
     "ok": "ok",
     "overflow": "too large",
@@ -55,46 +31,37 @@ OUTCOME_MEANINGS = {
     "error": "no usable answer",
     "forced": "made here without a model call, with parts left out",
 }
-# The rungs of a ladder: what was tried.
-MOVES = {
+# The steps of a recovery from an overflow: what was tried.
+ACTIONS = {
     "compact": "Compaction",
     "truncate": "Tool results cut",
     "halve": "Fewer messages sent",
     "give_up": "Gave up",
 }
-MOVE_MEANINGS = {
+ACTION_MEANINGS = {
     "compact": "What was said so far is sent as a summary; nothing stored is lost.",
     "truncate": "The conversation goes on in a new branch with shortened tool results; the old "
     "branch is stored as it was.",
     "halve": "Only the newest messages were sent, in this turn alone; nothing stored changed.",
     "give_up": "Nothing was left to try: the user was told what to do.",
 }
-RUNG_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
+RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = "interrupted"
 # The kind of a step that joins two texts.
 MERGE = "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
 
-
-def reason_words(reason: str) -> str:
-    """Return a trigger rule in words; a rule of a plug-in keeps its name."""
-    return REASONS.get(reason, reason)
-
-
-def rule_words(reason: str, *, has_summary: bool) -> str:
-    """Return what a trigger rule measures; before the first summary, everything so far."""
-    words = RULES.get(reason, reason_words(reason))
-    return words if has_summary else words.replace(SINCE_SUMMARY, "so far")
+_NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
 
 
 def trigger_words(trigger: str) -> str:
-    """Return who or what started a run: document 002's trigger in words."""
+    """Return who or what started a run, in words."""
     return str(dict(CompactionRun.Trigger.choices).get(trigger, trigger))
 
 
 def why(run: CompactionRun) -> str:
     """Return a run's rule, and what started it where that says more, as a sentence."""
-    reason, trigger = reason_words(run.reason), trigger_words(run.trigger)
+    reason, trigger = reason_label(run.reason), trigger_words(run.trigger)
     return f"{reason}." if reason == trigger else f"{reason} ({trigger.lower()})."
 
 
@@ -161,7 +128,6 @@ class Explanation:
     ways: tuple[str, ...] = ()
 
 
-_NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
 EXPLANATIONS = {
     "summariser_error": Explanation(
         title="The summariser could not answer",

@@ -1,16 +1,134 @@
-"""Fixtures that every test can use."""
+"""Fixtures that every test can use, and how the tests are spread over the machine's cores."""
 
 from __future__ import annotations
 
+import gc
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import TransactionTestCase
 from rest_framework.test import APIClient
 
+from chatapp.llm import encodings, tokens
+from compaction import listeners
 from tests.factories import UserFactory
 from tests.fakes.model_server import ModelServer
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+# `migrate` fills these from the code, and no test changes them.
+TABLES_OF_THE_CODE = {"auth_permission", "django_content_type", "django_migrations"}
+# What a process of the tests may take when all its tests are done. Two take 300 to 500 MB each; one
+# that does all of them alone takes more.
+MOST_PROCESS_MB = 750
+PROCESS_MB = "process_mb"
+PROCESS_SIZES = pytest.StashKey[list[int]]()
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start no workers for a single file: that would take longer than most files do."""
+    paths = {Path(argument.partition("::")[0]) for argument in config.args}
+    return 0 if len(paths) == 1 and paths.pop().is_file() else None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run where a process of the tests has grown: something keeps what tests made."""
+    gc.collect()
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[PROCESS_MB] = process_megabytes()
+        return
+    sizes = session.config.stash.setdefault(PROCESS_SIZES, []) or [process_megabytes()]
+    session.config.stash[PROCESS_SIZES] = sizes
+    if max(sizes) > MOST_PROCESS_MB:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Note how large a worker was in the end."""
+    if PROCESS_MB in getattr(node, "workeroutput", {}):
+        sizes = node.config.stash.setdefault(PROCESS_SIZES, [])
+        sizes.append(node.workeroutput[PROCESS_MB])
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say how large the processes were, and which size is too large."""
+    sizes = config.stash.get(PROCESS_SIZES, [])
+    listed = ", ".join(f"{size} MB" for size in sizes)
+    if sizes and max(sizes) > MOST_PROCESS_MB:
+        terminalreporter.write_line(
+            f"FAILED: a process of the tests grew past {MOST_PROCESS_MB} MB ({listed}). "
+            "Find what keeps the rows, clients or encodings of tests that have ended.",
+            red=True,
+        )
+    else:
+        terminalreporter.write_line(f"Memory of the test processes at their end: {listed}")
+
+
+def process_megabytes() -> int:
+    """Return the memory of this process, or 0 on a system that does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker) -> None:
+    """Note all migrations as applied: the tables were made from the models (tests/settings.py)."""
+    with django_db_blocker.unblock():
+        recorder = MigrationRecorder(connection)
+        recorder.ensure_schema()
+        for app, name in MigrationLoader(connection).disk_migrations:
+            recorder.record_applied(app, name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_clean_up() -> Iterator[None]:
+    """Empty the tables after a test with real transactions as quickly as rows can be deleted.
+
+    Django truncates every table and installs content types and permissions anew, which takes
+    PostgreSQL most of a second.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", _empty_tables)
+        yield
+
+
+def _empty_tables(case: TransactionTestCase) -> None:
+    names = set(connection.introspection.django_table_names()) - TABLES_OF_THE_CODE
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            for name in sorted(names):
+                # Foreign keys are checked at the end of the transaction.
+                cursor.execute(f"DELETE FROM {connection.ops.quote_name(name)}")
+        listeners.install()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_of_each_encoding() -> Iterator[None]:
+    """Build each of tiktoken's encodings once a process, whatever its file's folder is called.
+
+    Building one takes 0.3 seconds and 65 MB, which whatever remembers a token counter keeps. The
+    file is looked for each time.
+    """
+    built: dict[str, Any] = {}
+    load = encodings.load_encoding
+
+    def load_once(name: str, cache_dir: Path | None) -> Any:
+        if name not in built or encodings.find_rank_file(name, cache_dir) is None:
+            built[name] = load(name, cache_dir)
+        return built[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "load_encoding", load_once)
+        yield
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def default_of(declared: Any) -> str:
 
 def parameters_table() -> str:
     from compaction.engine.parameters import Profile
-    from compaction.engine.profile import PRESETS, parameter_groups
+    from compaction.engine.profile import PRESETS, parameter_choices, parameter_groups
 
     facts = {item.name: item.metadata for item in fields(Profile)}
     headings = ("parameter", *map(code, PRESETS), "what it does", "variable")
@@ -91,7 +91,7 @@ def parameters_table() -> str:
             [
                 code(name),
                 *(code(getattr(preset, name)) for preset in PRESETS.values()),
-                f"{facts[name]['help']}{limits_of(facts[name])}",
+                f"{facts[name]['help']}{limits_of(facts[name], parameter_choices(name))}",
                 code(facts[name]["variable"]),
             ]
             for name in names
@@ -100,8 +100,8 @@ def parameters_table() -> str:
     return "\n".join(parts) + "\n"
 
 
-def limits_of(fact: Any) -> str:
-    if choices := fact.get("choices"):
+def limits_of(fact: Any, choices: Sequence[str]) -> str:
+    if choices:
         return f" One of {', '.join(map(code, choices))}."
     if "minimum" not in fact:
         return ""
@@ -112,9 +112,9 @@ def limits_of(fact: Any) -> str:
 
 
 def reasons_table() -> str:
-    from compaction.vocabulary import REASONS, RULES
+    from compaction.engine.policy.reasons import Reason
 
-    rows = [[code(reason), label, RULES.get(reason, "")] for reason, label in REASONS.items()]
+    rows = [[code(reason.value), reason.label, reason.measures] for reason in Reason]
     return table(("reason", "label", "what the trigger measures"), rows)
 
 

@@ -64,14 +64,14 @@ def prepare(*, whole: bool) -> list[Page]:
     from django.core.management import call_command
 
     from chatapp.models import Session
-    from compaction.branches.snapshot import situation_of
+    from compaction.branches.snapshot import snapshot_of
     from compaction.runs.resummarize import resummarize
 
     call_command("demo", no_serve=True, verbosity=0)
     user = get_user_model().objects.create_superuser(USER, password=PASSWORD)
     session = Session.objects.order_by("created_at").first()
     assert session is not None
-    summary = situation_of(session).summaries[-1]
+    summary = snapshot_of(session).summaries[-1]
     resummarize(summary, instructions="Keep every time and every path.")
     pages = [
         Page(name="front", path="/admin/"),
@@ -109,7 +109,7 @@ def lists() -> list[Page]:
     """Return the lists of every model."""
     names = (
         "chatapp/session", "chatapp/message", "chatapp/branch", "chatapp/incident",
-        "chatapp/lesson", "compaction/sessionsummary",
+        "chatapp/learnedlimits", "compaction/sessionsummary",
         "compaction/compactionrun", "compaction/compactionstep", "compaction/compactionstate",
         "compaction/compactionprofile", "compaction/sessionsummarymessage",
         "compaction/modelbreaker", "compaction/workerheartbeat",

@@ -17,7 +17,8 @@ def store_window(user: Any) -> Any:
     """Store the session with all that its pages show, and return it."""
     from chatapp import transcript
     from chatapp.transcript.writing import Draft
-    from compaction.profiles import assign_profile, save_profile
+    from compaction.profiles import save_profile
+    from compaction.runs.scheduling import assign_profile
 
     parameters = {"summariser": "extractive", "publish_when_needed": True}
     save_profile(name=PROFILE, base="sliding_window", parameters=parameters)

@@ -1,9 +1,8 @@
-"""The operators' pages of conversations: sessions, branches, messages, incidents, lessons."""
+"""The operators' pages of conversations: sessions, messages, incidents, learned limits."""
 
-from chatapp.admin.branch import BranchAdmin
-from chatapp.admin.incident import IncidentAdmin
-from chatapp.admin.lesson import LessonAdmin
-from chatapp.admin.message import MessageAdmin
-from chatapp.admin.session import SessionAdmin
+from chatapp.admin.incidents import IncidentAdmin
+from chatapp.admin.limits import LearnedLimitsAdmin
+from chatapp.admin.messages import MessageAdmin
+from chatapp.admin.sessions import BranchAdmin, SessionAdmin
 
-__all__ = ["BranchAdmin", "IncidentAdmin", "LessonAdmin", "MessageAdmin", "SessionAdmin"]
+__all__ = ["BranchAdmin", "IncidentAdmin", "LearnedLimitsAdmin", "MessageAdmin", "SessionAdmin"]

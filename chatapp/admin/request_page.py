@@ -6,18 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
-from chatapp.admin import cells
-from chatapp.admin.base import ReadOnlyAdmin
-from chatapp.admin.path_page import place_url
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.extension import session_parts
+from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
+from chatapp.admin.toolkit.path_pages import place_url
 from chatapp.context.assembly import Account, Context
 from chatapp.context.backend import context_backend
 from chatapp.llm.registry import UnknownModelError, get_model
@@ -40,6 +41,13 @@ PART_NAMES = (
     ("window", "The model's window"),
 )
 
+_MORE = (
+    ("name", "Name"),
+    ("tool_call_id", "Answers call"),
+    ("refusal", "Refusal"),
+    ("tool_calls", "Calls"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownMessage:
@@ -59,25 +67,11 @@ class ShownMessage:
 class RequestPage(ReadOnlyAdmin):
     """Adds <page>/request/ to a session's page; `?download=1` answers with the JSON."""
 
-    refusals: ClassVar[tuple[type[Exception], ...]] = (UnknownModelError, ValueError)
-    """What the backend answers with where no request can be made; each text is a sentence."""
-
     def get_urls(self) -> list[URLPattern]:
         """Add the address of the page."""
         view = self.admin_site.admin_view(self.request_view)
         own = path("<path:object_id>/request/", view, name="chatapp_session_request")
         return [own, *super().get_urls()]
-
-    def origins_of(self, session: Session, context: Context) -> Mapping[int, SafeString | str]:
-        """Return where messages come from that are none of the conversation, by their index."""
-        first = context.messages[0] if context.messages else {}
-        prompt = session.system_prompt
-        is_prompt = prompt and first.get("role") == "system" and first.get("content") == prompt
-        return {0: "System prompt"} if is_prompt else {}
-
-    def notes_on(self, context: Context) -> list[str]:
-        """Return sentences about how the request comes about."""
-        return []
 
     def request_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show what a request would send now, or return it as a file."""
@@ -93,7 +87,7 @@ class RequestPage(ReadOnlyAdmin):
             if request.GET.get("download"):
                 return _download(session, context)
             shown = self._shown(session, context)
-        except self.refusals as refusal:
+        except refusals() as refusal:
             shown["refusal"] = str(refusal)
         return TemplateResponse(
             request,
@@ -113,24 +107,36 @@ class RequestPage(ReadOnlyAdmin):
         model = get_model(session.model)
         head, tail = shown_ends(context.messages)
         total = len(context.messages)
-        origins = self.origins_of(session, context)
+        origins = origins_of(session, context)
         view = _View(session=session, context=context, counter=model.counter, origins=origins)
         return {
             "model": model,
-            "notes": self.notes_on(context),
+            "notes": [note for part in session_parts() for note in part.notes(context)],
             "account": account_rows(context.account),
             "counted": f"{context.account.used:,} of {context.account.window:,} tokens",
             "total": total,
             "head": [view.message(index) for index in range(head)],
             "tail": [view.message(index) for index in range(tail, total)],
             "left_out": tail - head,
-            "tools": cells.stored_json(session.tools) if session.tools else "",
+            "tools": html.stored_json(session.tools) if session.tools else "",
         }
 
 
-def request_url(session: Session) -> str:
-    """Return the address of the page."""
-    return reverse("admin:chatapp_session_request", args=[session.pk])
+def refusals() -> tuple[type[Exception], ...]:
+    """Return what the backend answers with where no request can be made; texts are sentences."""
+    of_parts = (each for part in session_parts() for each in part.refusals)
+    return (UnknownModelError, ValueError, *of_parts)
+
+
+def origins_of(session: Session, context: Context) -> Mapping[int, SafeString | str]:
+    """Return where messages come from that are none of the conversation, by their index."""
+    first = context.messages[0] if context.messages else {}
+    prompt = session.system_prompt
+    is_prompt = prompt and first.get("role") == "system" and first.get("content") == prompt
+    found: dict[int, SafeString | str] = {0: "System prompt"} if is_prompt else {}
+    for part in session_parts():
+        found = {**part.origins(session, context), **found}
+    return found
 
 
 def account_rows(account: Account) -> list[tuple[str, str]]:
@@ -167,7 +173,7 @@ def _size(message: Mapping[str, Any]) -> int:
     content = message.get("content")
     size = len(content) if isinstance(content, str) else len(json.dumps(content))
     extra = len(json.dumps(message["tool_calls"])) if message.get("tool_calls") else 0
-    return min(size, cells.SHOWN_CHARS) + min(extra, cells.SHOWN_CHARS)
+    return min(size, html.SHOWN_CHARS) + min(extra, html.SHOWN_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +190,12 @@ class _View:
         message = self.context.messages[index]
         content = message.get("content")
         more = [
-            (label, cells.stored_json(message[key]) if key == "tool_calls" else message[key])
+            (label, html.stored_json(message[key]) if key == "tool_calls" else message[key])
             for key, label in _MORE
             if message.get(key)
         ]
         if isinstance(content, list):
-            more.append(("Parts", cells.stored_json(content)))
+            more.append(("Parts", html.stored_json(content)))
             content = None
         text = content if isinstance(content, str) else ""
         return ShownMessage(
@@ -197,8 +203,8 @@ class _View:
             role=message["role"] if message["role"] in ROLES else "other",
             origin=self._origin(index),
             tokens=formatting.number(count_message(message, self.counter)),
-            text=cells.stored_text(text) if text else "",
-            preview=cells.preview(text[: cells.PREVIEW_CHARS]),
+            text=html.stored_text(text) if text else "",
+            preview=html.preview(text[: html.PREVIEW_CHARS]),
             size=formatting.number(len(text)),
             more=more,
             is_open=len(text) <= OPEN_CHARS,
@@ -210,20 +216,12 @@ class _View:
         place = places[index] if index < len(places) else ""
         if place:
             position = int(Decimal(place) * POSITION_STEP)
-            return cells.link(f"Message {place}", place_url(self.session.pk, position))
+            return html.link(f"Message {place}", place_url(self.session.pk, position))
         if index in self.origins:
             return self.origins[index]
         if self.context.messages[index]["role"] == "system":
             return "System message that opened the conversation"
         return "Made for this request: nothing like it is stored"
-
-
-_MORE = (
-    ("name", "Name"),
-    ("tool_call_id", "Answers call"),
-    ("refusal", "Refusal"),
-    ("tool_calls", "Calls"),
-)
 
 
 def _download(session: Session, context: Context) -> HttpResponse:

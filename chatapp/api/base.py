@@ -49,5 +49,5 @@ class AnyAccept(DefaultContentNegotiation):
     def select_renderer(
         self, request: Any, renderers: Any, format_suffix: str | None = None
     ) -> Any:
-        """Return the first renderer, whatever was asked for (B46)."""
+        """Return the first renderer, whatever was asked for."""
         return renderers[0], renderers[0].media_type

@@ -24,9 +24,9 @@ from chatapp.api.serializers import (
     QuietMessageSerializer,
     StoredSerializer,
 )
-from chatapp.context.backend import context_backend, tell
+from chatapp.context.backend import context_backend, notify
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import active_branch, path_q, whole_content
+from chatapp.selectors import active_branch, whole_content
 
 _VERBOSITY = {
     "default": MessageSerializer,
@@ -73,12 +73,12 @@ class MessageList(SessionView):
         if verbosity not in _VERBOSITY:
             raise ValidationError({"verbosity": [f"One of {', '.join(_VERBOSITY)}."]})
         fields = _VERBOSITY[verbosity].Meta.fields
-        rows = stored_rows(Message.objects.filter(path_q(branch)), fields)
         order = request.query_params.get("order", "oldest")
         if order not in _ORDERS:
             raise ValidationError({"order": [f"One of {', '.join(_ORDERS)}."]})
         pages = self.pagination_class()
         pages.ordering = _ORDERS[order]
+        rows = stored_rows(Message.objects.filter(pages.path_q(branch, request)), fields)
         page = pages.paginate_queryset(rows, request, view=self) or []
         return pages.get_paginated_response(written(page, fields))
 
@@ -97,13 +97,13 @@ class MessageList(SessionView):
             serializer.validated_data["messages"],
             client_key=idempotency_key(request),
         )
-        tell(context_backend.message_stored, session, rows[-1])
+        notify(context_backend.message_stored, session, rows[-1])
         body = StoredSerializer({"messages": rows}).data
         return Response(body, status=status.HTTP_201_CREATED)
 
     def _branch(self, session: Session, branch_id: str | None) -> Branch:
         if not branch_id:
-            return session.branch  # type: ignore[no-any-return]
+            return session.branch
         try:
             key = UUID(branch_id)
         except ValueError as error:

@@ -18,7 +18,6 @@ from chatapp import transcript
 from chatapp.api.base import SessionView, message_of, sessions_of
 from chatapp.api.pagination import OldestFirstPagination
 from chatapp.api.serializers import BranchSerializer, ForkSerializer, SessionSerializer
-from chatapp.context.backend import context_backend, tell
 from chatapp.models import Branch, Session
 
 
@@ -93,8 +92,7 @@ class BranchList(SessionView):
             raise Http404
         branch = transcript.fork(session, at=at)
         if serializer.validated_data["activate"]:
-            old = transcript.activate(session, branch)
-            tell(context_backend.branch_switched, session, old, branch)
+            transcript.switch(session, branch)
         branch.session = session
         return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
 
@@ -112,7 +110,5 @@ class BranchActivate(APIView):
         )
         if branch is None:
             raise Http404
-        old = transcript.activate(branch.session, branch)
-        if old.pk != branch.pk:
-            tell(context_backend.branch_switched, branch.session, old, branch)
+        transcript.switch(branch.session, branch)
         return Response(BranchSerializer(branch).data)

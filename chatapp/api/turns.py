@@ -140,7 +140,7 @@ class ContextView(SessionView):
         if wire not in Session.Api.values:
             raise ValidationError({"wire": [f"One of {', '.join(Session.Api.values)}."]})
         context = context_backend.preview(session)
-        sent = {"messages": context.messages}
+        sent: dict[str, Any] = {"messages": context.messages}
         if wire == Session.Api.RESPONSES:
             sent = {"input": items_of(context.messages)}
         return Response(sent | {"account": context.account.as_dict(), "facts": context.facts})

@@ -8,8 +8,8 @@ from chatapp.context.backend import (
     Recovery,
     TurnOutcome,
     context_backend,
+    notify,
     silent,
-    tell,
 )
 
 __all__ = [
@@ -21,6 +21,6 @@ __all__ = [
     "Recovery",
     "TurnOutcome",
     "context_backend",
+    "notify",
     "silent",
-    "tell",
 ]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
 
-from chatapp.llm.learned_limits import taught
+from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.tokens import TokenCounter
 from chatapp.messages.pairing import strict_with_sources
@@ -67,6 +67,7 @@ class Context:
     run_id: str | None = None
     model: ModelConfig | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    origin: Any = field(default=None, compare=False, repr=False)
 
     @property
     def asks_something(self) -> bool:
@@ -114,9 +115,9 @@ def assemble(
     """Return the Context: system prompt, opening system messages, summaries, kept messages.
 
     The system prompt stays verbatim and first. A model with `single_leading_system` gets prompt
-    and summaries as one message, in that order (B07).
+    and summaries as one message, in that order.
     """
-    model = model or taught(get_model(session.model))
+    model = model or with_learned_limits(get_model(session.model))
     front = _front(session, part, model)
     pending_from = _pending_from(part.kept)
     known = [""] * len(front) + [row.place for row in part.kept]

@@ -7,9 +7,9 @@ plain OpenAI-style message dicts and frozen accounts, never rows of another app.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from django.core.checks import CheckMessage
 from django.core.signals import setting_changed
@@ -21,7 +21,7 @@ from chatapp.context.assembly import Context, HistoryPart, assemble
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.messages.wire import texts_of, with_texts
-from chatapp.models import Message, Session
+from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 
 logger = logging.getLogger(__name__)
@@ -48,10 +48,14 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """How a turn ended: the stored answer's id and the usage the server reported."""
+    """How a turn ended: with a stored answer, and the context it was given; or with an error.
 
-    message_id: str | None
-    usage: dict[str, Any] | None
+    `answer` is None where nothing was stored; what a broken-off answer had brought is stored with
+    an error.
+    """
+
+    answer: Message | None
+    context: Context
     error: str = ""
 
 
@@ -61,10 +65,8 @@ class BaseContextBackend:
     def __init__(self, **options: Any) -> None:
         self.options = options
 
-    def prepare(
-        self, session: Session, pending: Sequence[dict[str, Any]], *, emit: Emit = silent
-    ) -> Context:
-        """Return what the next request sends; `pending` is already stored at the branch's end."""
+    def prepare(self, session: Session, *, emit: Emit = silent) -> Context:
+        """Return what the next request sends; what the user said is already stored."""
         return self.preview(session)
 
     def preview(self, session: Session) -> Context:
@@ -110,17 +112,25 @@ class BaseContextBackend:
         return {**message, "content": content}
 
     def message_stored(self, session: Session, message: Message) -> None:
-        """Hear of a message that was stored outside a turn, or of an answer; after the commit."""
+        """Hear of a message that was stored outside a turn; after the commit."""
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
-        """Hear that a turn ended and what it used."""
+        """Hear how a turn ended; after the commit."""
 
-    def branch_switched(self, session: Session, old: Any, new: Any) -> None:
-        """Hear that another branch is active now."""
+    def switch(
+        self,
+        session: Session,
+        branch: Branch,
+        wishes: Mapping[str, Any],
+        *,
+        activate: Callable[[], Branch],
+    ) -> None:
+        """Make another branch the active one: call `activate`, which returns the one that was.
 
-    def describe(self, session: Session) -> dict[str, Any]:
-        """Return the state of the context for API and pages."""
-        return {}
+        A backend may do more before or after it, as `wishes` ask (the API passes them on as they
+        are), and may refuse with chatapp.transcript.SwitchRefusedError; then nothing changes.
+        """
+        activate()
 
     def check(self) -> list[CheckMessage]:
         """Return what is wrong with the backend's options."""
@@ -141,18 +151,20 @@ class _ContextBackend(LazyObject):  # type: ignore[type-arg]  # generic in the s
         self._wrapped = empty
 
 
-context_backend: Any = _ContextBackend()
+_lazy_backend = _ContextBackend()
+# To a caller it is the backend that the setting names.
+context_backend = cast(BaseContextBackend, _lazy_backend)
 
 
 def _reload(*, setting: str, **kwargs: Any) -> None:
     if setting == "CHATAPP":
-        context_backend.forget()
+        _lazy_backend.forget()
 
 
-def tell(hear: Callable[..., None], *news: Any) -> None:
+def notify(listener: Callable[..., object], *payload: Any) -> None:
     """Call a listener of the backend. A failure is logged: what it hears of has happened."""
     try:
-        hear(*news)
+        listener(*payload)
     except Exception:
         logger.exception("The context backend could not take in what was stored.")
 

@@ -1,4 +1,4 @@
-"""What the entries of a pi session say, in OpenAI chat form (spec/formats.md 1.4)."""
+"""What the entries of a pi session say, in OpenAI chat form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files and values as they are read: JSON, JSON lines, and what every format's reader needs of them."""
+"""Files and values as they are read: JSON, JSON lines, and what every format's reader needs of
+them.
+"""
 
 from __future__ import annotations
 

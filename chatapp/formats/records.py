@@ -1,4 +1,4 @@
-"""What every importer returns: conversations, their messages, where they stand, and what was wrong."""
+"""What every importer returns: conversations, their messages, and what was wrong."""
 
 from __future__ import annotations
 

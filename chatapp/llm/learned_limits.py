@@ -1,6 +1,7 @@
 """What model servers teach: their real window, their longest answer, their way of counting.
 
-A lesson is remembered per model and used by everything that asks how much fits (`taught`).
+What a refusal teaches is remembered per model and used by everything that asks how much fits
+(`taught`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from django.utils import timezone
 
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig, get_model
-from chatapp.models import Lesson
+from chatapp.models import LearnedLimits
 
 # Smaller windows and answers than these are misread numbers.
 SMALLEST_WINDOW_TOKENS = 256
@@ -27,26 +28,26 @@ NEWS = 0.1
 WEIGHT_OF_THE_NEWEST = 0.3
 
 
-def taught(model: ModelConfig) -> ModelConfig:
+def with_learned_limits(model: ModelConfig) -> ModelConfig:
     """Return the model with what its server taught; the settings hold where it taught nothing.
 
     A window or an answer is only ever made smaller: what the settings say may be on purpose.
     """
-    lesson = _rows(model).first()
-    if lesson is None:
+    limits = _rows(model).first()
+    if limits is None:
         return model
     return replace(
         model,
-        context_window=_smaller(model.context_window, _window_of(lesson, model)),
-        max_output=_smaller(model.max_output, lesson.max_output),
-        tokens_per_count=lesson.tokens_per_count or model.tokens_per_count,
+        context_window=_smaller(model.context_window, _window_of(limits, model)),
+        max_output=_smaller(model.max_output, limits.max_output),
+        tokens_per_count=limits.tokens_per_count or model.tokens_per_count,
     )
 
 
-def _window_of(lesson: Lesson, model: ModelConfig) -> int | None:
+def _window_of(limits: LearnedLimits, model: ModelConfig) -> int | None:
     """Return the window that was taught, unless the operator has set another one since."""
-    same = lesson.configured_window in (None, model.context_window)
-    return lesson.context_window if same else None
+    same = limits.configured_window in (None, model.context_window)
+    return limits.context_window if same else None
 
 
 def _smaller(configured: int, learnt: int | None) -> int:
@@ -54,7 +55,7 @@ def _smaller(configured: int, learnt: int | None) -> int:
 
 
 def _rows(model: ModelConfig) -> Any:
-    return Lesson.objects.filter(server=model.base_url[:300], name=model.name[:200])
+    return LearnedLimits.objects.filter(server=model.base_url[:300], name=model.name[:200])
 
 
 def learn_from_error(model: ModelConfig, error: ModelError, counted: int) -> None:
@@ -122,7 +123,7 @@ def _weight(ratio: float, known: float) -> float:
 
 def _write(model: ModelConfig, news: Mapping[str, Any]) -> None:
     if news:
-        Lesson.objects.update_or_create(
+        LearnedLimits.objects.update_or_create(
             server=model.base_url[:300],
             name=model.name[:200],
             defaults={**news, "updated_at": timezone.now()},

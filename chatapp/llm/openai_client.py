@@ -1,4 +1,6 @@
-"""Calls of an OpenAI-compatible server: retries, streams, and a watchdog for servers that fall silent."""
+"""Calls of an OpenAI-compatible server: retries, streams, and a watchdog for servers that fall
+silent.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class ModelConfig:
     `single_leading_system`: the server accepts exactly one system message, so the prompt and the
     summaries are merged into one. `keeps_responses`: the server keeps its answers, and a session
     over the Responses API may go on from the last one instead of sending everything again.
-    `tokens_per_count`: how many of its tokens one of ours is, as far as it taught (lessons.py).
+    `tokens_per_count`: how many of its tokens one of ours is, as far as it taught (see
+    chatapp.llm.learned_limits).
     """
 
     alias: str

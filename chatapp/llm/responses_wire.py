@@ -204,7 +204,7 @@ def items_of(
     """Return the messages behind the first `held` ones as items of a Responses request.
 
     A call is only given with its result, a result only with its call, which may be one of the held
-    messages (spec/rs_window_augment.md 1.11). `plain_text`: contents are texts, not typed parts.
+    messages. `plain_text`: contents are texts, not typed parts.
     """
     return [item for item, _ in sourced_items(messages, plain_text=plain_text, held=held)]
 

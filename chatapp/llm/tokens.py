@@ -1,4 +1,6 @@
-"""Token counts: exact where tiktoken's file is on the machine, else estimated; and what a server reports."""
+"""Token counts: exact where tiktoken's file is on the machine, else estimated; and what a server
+reports.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IMAGE_TOKENS = 1200
-"""What an image costs (spec/pi_openclaw.md A4: 4 800 characters)."""
+"""What an image costs: as much as 4,800 characters, in the middle of what servers charge."""
 
 PIECE_CHARS = 16_000
 """The longest text given to tiktoken at once: its regex engine panics on a million blanks."""
@@ -216,7 +218,7 @@ def count_message(wire: Mapping[str, object], counter: TokenCounter) -> int:
     """Return what one chat message in wire format costs.
 
     Its texts, refusal, and its tool calls' names and arguments are counted as one text, each image
-    as IMAGE_TOKENS. Role, name, ids and reasoning cost nothing (spec/pi_openclaw.md A4).
+    as IMAGE_TOKENS. Role, name, ids and reasoning cost nothing.
     """
     parts = wire.get("content")
     parts = parts if isinstance(parts, list | tuple) else [parts]

@@ -124,7 +124,7 @@ def _end_of_piece(line: str, start: int, width: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """One column of a table; the one that is `elastic` gives way when the line is too long."""
 
     heading: str
@@ -133,7 +133,7 @@ class Column:
 
 
 def table_lines(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int = DEFAULT_COLUMNS
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], *, width: int = DEFAULT_COLUMNS
 ) -> list[str]:
     """Return heading, rule and rows as lines of at most `width` cells, columns aligned."""
     sizes = [
@@ -151,7 +151,7 @@ def table_lines(
     return lines + [_line(columns, row, sizes) for row in rows]
 
 
-def _line(columns: Sequence[Column], cells: Sequence[str], sizes: Sequence[int]) -> str:
+def _line(columns: Sequence[TableColumn], cells: Sequence[str], sizes: Sequence[int]) -> str:
     parts = []
     for column, cell, size in zip(columns, cells, sizes, strict=True):
         aligned = wcwidth.rjust if column.right else wcwidth.ljust

@@ -1,8 +1,8 @@
 """Tool calls and their results: who answers whom, and requests that every server accepts.
 
-A result belongs to the nearest earlier unanswered call of its id, whatever ids repeat (DESIGN.md,
-rule 5). Storage is never changed by anything here: what is missing or misplaced is mended in the
-request only.
+A result belongs to the nearest earlier unanswered call of its id, whatever ids repeat
+(docs/architecture.md#a-call-and-its-results-stay-together). Storage is never changed by anything
+here: what is missing or misplaced is mended in the request only.
 """
 
 from __future__ import annotations

@@ -8,11 +8,13 @@ increments under the branch's row lock, so two writers never get one position.
 
 from chatapp.transcript.branches import (
     Replay,
+    SwitchRefusedError,
     activate,
     branch_replayed,
     fork,
     point_placeholder,
     replay,
+    switch,
 )
 from chatapp.transcript.repair import activate_main_line, recount_tokens, repair_sums
 from chatapp.transcript.writing import (
@@ -21,6 +23,7 @@ from chatapp.transcript.writing import (
     delete_session,
     insert_between,
     lock_branches,
+    lock_some_branches,
     message_inserted,
     positions_changed,
     renumber,
@@ -29,6 +32,7 @@ from chatapp.transcript.writing import (
 
 __all__ = [
     "Replay",
+    "SwitchRefusedError",
     "activate",
     "activate_main_line",
     "append",
@@ -38,6 +42,7 @@ __all__ = [
     "fork",
     "insert_between",
     "lock_branches",
+    "lock_some_branches",
     "message_inserted",
     "point_placeholder",
     "positions_changed",
@@ -46,4 +51,5 @@ __all__ = [
     "repair_sums",
     "replay",
     "set_pinned",
+    "switch",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,11 +14,12 @@ from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
+from chatapp.context.backend import context_backend
 from chatapp.llm.tokens import TokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import counter_of, group_of, path_q
-from chatapp.transcript.writing import TranscriptError, lock_branches
+from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
+from chatapp.transcript.writing import TranscriptError, lock_branches, lock_some_branches
 
 
 def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Branch:
@@ -35,7 +37,7 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
             f"fork at the last of them, message {members[-1].pk}."
         )
     with transaction.atomic():
-        lock_branches(session.pk)
+        lock_some_branches(session.pk, at.branch_id)
         at.refresh_from_db(fields=["position", "tokens_through"])
         return Branch.objects.create(
             session=session,
@@ -43,18 +45,31 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
             fork_position=at.position,
             kind=kind,
             head_position=at.position,
-            message_count=Message.objects.filter(
-                path_q(at.branch), position__lte=at.position, kind=Message.Kind.MESSAGE
-            ).count(),
+            message_count=messages_through(at),
             token_total=at.tokens_through,
         )
+
+
+class SwitchRefusedError(TranscriptError):
+    """The context backend does not let the session go on with another branch now."""
+
+
+def switch(session: Session, branch: Branch, wishes: Mapping[str, Any] | None = None) -> None:
+    """Let the context backend make `branch` the line the next turn goes on with.
+
+    `wishes` are the backend's own. Raises TranscriptError for another session's branch, and
+    SwitchRefusedError where the backend refuses; then nothing changes.
+    """
+    context_backend.switch(
+        session, branch, wishes or {}, activate=partial(activate, session, branch)
+    )
 
 
 def activate(session: Session, branch: Branch) -> Branch:
     """Make `branch` the line the next turn goes on with; return the one that was."""
     if branch.session_id != session.pk:
         raise TranscriptError("The branch belongs to another session.")
-    old: Branch = session.branch
+    old = session.branch
     Session.objects.filter(pk=session.pk).update(active_branch=branch, updated_at=timezone.now())
     session.active_branch = branch
     return old
@@ -80,10 +95,10 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
 
     `contents` maps message ids to wire contents (a text or a list of parts). The new branch forks
     behind the last message before the first of them; what follows is stored again at the same
-    positions, so that cursors and the order stay. Document 004, section 4; spec/pi_openclaw.md B5.
-    Raises TranscriptError when another branch became active or a message is not on its path.
+    positions, so that cursors and the order stay. Raises TranscriptError when another branch became
+    active or a message is not on its path.
     """
-    old: Branch = session.branch
+    old = session.branch
     with transaction.atomic():
         lock_branches(session.pk)
         old.refresh_from_db()
@@ -93,7 +108,7 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
         first = changed.first()
         if not still or first is None or changed.count() != len(contents):
             raise TranscriptError("The conversation went on in another branch meanwhile.")
-        new = _start(session, old, path, first)
+        new = _start(session, old, first)
         # What follows the fork, and marks that the old branch had put before it.
         missing = path.exclude(path_q(new))
         ids = _repeat(missing, new, contents, counter_of(session))
@@ -104,9 +119,10 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
     return found
 
 
-def _start(session: Session, old: Branch, path: QuerySet[Message], first: Message) -> Branch:
+def _start(session: Session, old: Branch, first: Message) -> Branch:
     """Return the new branch without messages: at the root where nothing stands before the first."""
-    before = path.filter(position__lt=first.position, kind=Message.Kind.MESSAGE).last()
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    before = next(iter(rows_before(old, messages, end=first.position, most=1)), None)
     return Branch.objects.create(
         session=session,
         parent=before.branch if before else None,

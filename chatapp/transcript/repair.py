@@ -10,7 +10,7 @@ from django.db.models import Count, Max, QuerySet, Sum
 
 from chatapp.llm.tokens import count_message
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import counter_of, segments, segments_q
+from chatapp.selectors import counter_of, shared_q
 from chatapp.transcript.writing import lock_branches
 
 BATCH = 500
@@ -25,16 +25,17 @@ def repair_sums(branch: Branch) -> None:
     with transaction.atomic():
         lock_branches(branch.session_id)
         branch.refresh_from_db()
-        stretches = segments(branch)
-        fork = (branch.fork_position or 0) if stretches[1:] else 0
-        before = segments_q(stretches[1:])
-        base = _sums(Message.objects.filter(before)) if stretches[1:] else (0, 0)
+        before = shared_q(branch)
+        fork = 0 if before is None else branch.fork_position or 0
+        rows = Message.objects
+        shared = rows.none() if before is None else rows.filter(before)
+        base = _sums(shared)
         own = Message.objects.filter(branch=branch)
         count, tokens = _sums(own)
         _repair_running(branch, base=base[1], fork=fork)
         for mark in own.filter(position__lte=fork).exclude(kind=_MESSAGE):
-            shared = Message.objects.filter(before, position__lte=mark.position)
-            own.filter(pk=mark.pk).update(tokens_through=_sums(shared)[1])
+            through = _sums(shared.filter(position__lte=mark.position))[1]
+            own.filter(pk=mark.pk).update(tokens_through=through)
         head = own.aggregate(head=Max("position"))["head"] or 0
         Branch.objects.filter(pk=branch.pk).update(
             message_count=base[0] + count,

@@ -1,4 +1,4 @@
-"""The only writers of new messages: append, insert between two, pin, each under the session's lock."""
+"""The only writers of new messages, each under the session's lock: append, insert, pin."""
 
 from __future__ import annotations
 
@@ -53,6 +53,9 @@ class Draft:
     created_at: datetime | None = None
 
 
+_COUNT = "SELECT COUNT(*) FROM ({}) AS locked"
+
+
 def lock_branches(session_id: UUID, *, for_deletion: bool = False) -> None:
     """Lock the session's branches, so that nobody appends while positions or sums are used.
 
@@ -60,10 +63,31 @@ def lock_branches(session_id: UUID, *, for_deletion: bool = False) -> None:
     first and lets one of them in at a time, so none meets a branch that was not there when it
     began. On SQLite the transaction holds the write lock already (IMMEDIATE).
     """
+    if not connection.features.has_select_for_update:
+        return
     # Who deletes also waits for those that are about to name a branch in rows of their own.
     no_key = connection.features.has_select_for_no_key_update and not for_deletion
     rows = Branch.objects.select_for_update(no_key=no_key).filter(session_id=session_id)
-    list(rows.order_by("created_at", "pk").values_list("pk", flat=True))
+    sql, params = rows.order_by("created_at", "pk").values("pk").query.sql_with_params()
+    with connection.cursor() as cursor:
+        # Counted there: a session may have thousands of branches, and nobody reads their ids.
+        cursor.execute(_COUNT.format(sql), params)
+
+
+def lock_some_branches(session_id: UUID, *branch_ids: UUID) -> None:
+    """Lock these of the session's branches, and keep out everyone who locks all of them.
+
+    The oldest branch, which comes first for everybody, is locked with them: the cost does not grow
+    with the number of branches.
+    """
+    if not connection.features.has_select_for_update:
+        return
+    no_key = connection.features.has_select_for_no_key_update
+    rows = Branch.objects.select_for_update(no_key=no_key).filter(session_id=session_id)
+    rows = rows.order_by("created_at", "pk")
+    list(rows.values_list("pk", flat=True)[:1])
+    if branch_ids:
+        list(rows.filter(pk__in=branch_ids).values_list("pk", flat=True))
 
 
 # Rows in one INSERT; requests are smaller, imported files may be larger.
@@ -77,8 +101,8 @@ def append(
     """Store messages at the branch's end and return the rows, in order.
 
     With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first.
-    Raises chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when the key
-    belongs to other messages.
+    Raises chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when
+    the key belongs to other messages.
     """
     if not drafts:
         return []
@@ -306,7 +330,8 @@ def _next_position(branch: Branch, after: int) -> int:
 def _tokens_through(branch: Branch, position: int) -> int:
     if position == 0:
         return 0
-    row = Message.objects.filter(path_q(branch), position=position).only("tokens_through").first()
+    there = path_q(branch, after=position - 1, through=position)
+    row = Message.objects.filter(there).only("tokens_through").first()
     if row is None:
         raise TranscriptError(f"No message of the branch stands at position {position}.")
     return row.tokens_through

@@ -78,7 +78,7 @@ class Change:
 def changed(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
     """Return what to change after an error, or None where no change of this kind is left.
 
-    `request` is the one that was refused (spec/model_errors.md 3b says what helps against what).
+    `request` is the one that was refused.
     """
     if done.count >= LARGEST:
         return None
@@ -209,7 +209,7 @@ def _without(message: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _question_from(messages: Messages) -> int:
-    """Return the index of the last user message, whose content is never touched (rule 5)."""
+    """Return the index of the last user message, whose content is never touched."""
     users = [index for index, message in enumerate(messages) if message["role"] == "user"]
     return users[-1] if users else len(messages)
 

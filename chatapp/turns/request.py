@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from chatapp.context.assembly import Context
 from chatapp.incidents import Kind, note
 from chatapp.llm.errors import exceeds_window, truncates_silently
-from chatapp.llm.learned_limits import forget_window, learn_from_usage, taught
+from chatapp.llm.learned_limits import forget_window, learn_from_usage, with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of
 from chatapp.models import Message, Session
-from chatapp.selectors import segments
+from chatapp.selectors import rows_before
 
 if TYPE_CHECKING:
     from chatapp.context.assembly import Account
@@ -28,7 +28,7 @@ def model_of(session: Session) -> ModelConfig:
 
     Raises UnknownModelError for a model that is gone.
     """
-    return taught(get_model(session.model))
+    return with_learned_limits(get_model(session.model))
 
 
 def request_of(
@@ -40,7 +40,7 @@ def request_of(
         messages=context.messages,
         places=context.places,
         tools=session.tools,
-        # More room than the window has left would be refused although the request fits (B33).
+        # More room than the window has left would be refused although the request fits.
         max_output=min(model.max_output, room) if room > 0 else model.max_output,
         api=session.api,
         plain_text=session.plain_text,
@@ -84,19 +84,9 @@ def continued(
 
 
 def _last_answer(session: Session) -> Message | None:
-    """Return the newest assistant message of the path.
-
-    Stretch by stretch, so that an index finds it however long the path is.
-    """
-    for stretch in segments(session.branch):
-        rows = Message.objects.filter(
-            branch_id=stretch.branch_id, role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE
-        )
-        if stretch.through is not None:
-            rows = rows.filter(position__lte=stretch.through)
-        if (found := rows.order_by("-position").first()) is not None:
-            return found
-    return None
+    """Return the newest assistant message of the path."""
+    answers = Message.objects.filter(role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE)
+    return next(iter(rows_before(session.branch, answers, most=1)), None)
 
 
 def sent_by(request: ModelRequest, model: ModelConfig) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from django.db.models.functions import Now
 
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
-from chatapp.context.backend import Emit, TurnOutcome, context_backend, silent, tell
+from chatapp.context.backend import Emit, TurnOutcome, context_backend, notify, silent
 from chatapp.database import again_if_cut
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import get_model
@@ -88,7 +88,8 @@ def begin_turn(turn: Turn) -> BegunTurn:
     """Take the session's lease and store what came in.
 
     Raises TurnInProgressError, chatapp.llm.registry.UnknownModelError for a model that is gone,
-    chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError; then nothing is stored.
+    chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError; then
+    nothing is stored.
     """
     get_model(turn.session.model)
     lease = TurnLease(turn.session)
@@ -155,7 +156,7 @@ def _answer_after(message: Message) -> Message | None:
 def _answer(begun: BegunTurn) -> TurnResult:
     deadline = time.monotonic() + chatapp_settings.turn_seconds
     turn, stored, session = begun.turn, begun.stored, begun.turn.session
-    context = context_backend.prepare(session, [m.wire() for m in stored], emit=turn.emit)
+    context = context_backend.prepare(session, emit=turn.emit)
     question = Question(
         session=session,
         stream=turn.stream,
@@ -167,21 +168,19 @@ def _answer(begun: BegunTurn) -> TurnResult:
     try:
         answered = Asking(question=question, context=context).answer()
     except NoAnswerError as failure:
-        raise _failed(turn, failure) from failure
+        raise _failed(turn, failure, context) from failure
     answer = _store(session, answered.reply, metadata=answered.metadata)
-    outcome = TurnOutcome(message_id=str(answer.pk), usage=answered.reply.usage)
-    tell(context_backend.turn_finished, session, outcome)
-    tell(context_backend.message_stored, session, answer)
+    outcome = TurnOutcome(answer=answer, context=answered.context)
+    notify(context_backend.turn_finished, session, outcome)
     return TurnResult(stored=stored, answer=answer, context=answered.context)
 
 
-def _failed(turn: Turn, failure: NoAnswerError) -> TurnFailedError:
+def _failed(turn: Turn, failure: NoAnswerError, context: Context) -> TurnFailedError:
     """Store what had been streamed, tell the backend, and return the error to raise."""
     partial: Reply | None = failure.error.partial
     message = _store(turn.session, partial, whole=False) if partial and partial.text else None
-    message_id = str(message.pk) if message else None
-    outcome = TurnOutcome(message_id=message_id, usage=None, error=str(failure))
-    tell(context_backend.turn_finished, turn.session, outcome)
+    outcome = TurnOutcome(answer=message, context=context, error=str(failure))
+    notify(context_backend.turn_finished, turn.session, outcome)
     return TurnFailedError(str(failure), failure.error)
 
 

@@ -1,7 +1,8 @@
 """Turns for streaming responses: a bounded thread pool and a queue of events.
 
 The turn runs in a thread of its own pool and knows nothing of the client: one that goes away loses
-nothing. Events cross to the event loop through `call_soon_threadsafe` (spec/stack.md S2–S5).
+nothing. Events cross to the event loop through `call_soon_threadsafe`
+(docs/decisions/0020-requests-in-one-thread.md).
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""The operators' pages of compaction; the session's page of chatapp gains what belongs here."""
+"""The operators' pages of compaction, and what it adds to those of chatapp."""
 
-from compaction.admin.breaker import ModelBreakerAdmin
-from compaction.admin.front.panel import front_panel
-from compaction.admin.profile.profile import CompactionProfileAdmin
-from compaction.admin.run.run import CompactionRunAdmin
-from compaction.admin.run.step import CompactionStepAdmin
-from compaction.admin.session.session import CompactedSessionAdmin
-from compaction.admin.state import CompactionStateAdmin
-from compaction.admin.summary.link import SummarySourceAdmin
-from compaction.admin.summary.summary import SessionSummaryAdmin
-from compaction.admin.worker import WorkerHeartbeatAdmin
+from chatapp.admin.toolkit.extension import AdminExtension, AdminPage, FrontPanel
+from compaction.admin.breakers import ModelBreakerAdmin
+from compaction.admin.front import REFRESH, front_panel, refresh
+from compaction.admin.profiles import CompactionProfileAdmin
+from compaction.admin.runs import CompactionRunAdmin
+from compaction.admin.sessions import SESSION_PART
+from compaction.admin.states import CompactionStateAdmin
+from compaction.admin.steps import CompactionStepAdmin
+from compaction.admin.summaries import SessionSummaryAdmin, SummarySourceAdmin
+from compaction.admin.timeline import TIMELINE_SOURCES
+from compaction.admin.workers import WorkerHeartbeatAdmin
 
 __all__ = [
-    "CompactedSessionAdmin",
+    "ADMIN",
     "CompactionProfileAdmin",
     "CompactionRunAdmin",
     "CompactionStateAdmin",
@@ -21,5 +22,11 @@ __all__ = [
     "SessionSummaryAdmin",
     "SummarySourceAdmin",
     "WorkerHeartbeatAdmin",
-    "front_panel",
 ]
+
+ADMIN = AdminExtension(
+    front_panels=(FrontPanel(draw=front_panel, style="compaction/front.css"),),
+    pages=(AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),),
+    session=SESSION_PART,
+    timeline_sources=TIMELINE_SOURCES,
+)

@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
-from compaction.models import CompactionRun, CompactionStep, RecoveryRung, SessionSummary
+from compaction.models import CompactionRun, CompactionStep, RecoveryStep, SessionSummary
 
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
@@ -79,17 +79,25 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
         return str(found.pk) if found else None
 
 
-class RungSerializer(serializers.ModelSerializer[RecoveryRung]):
-    """One rung of a turn's ladder; the rungs of one turn share `recovery`."""
+class RecoveryStepSerializer(serializers.ModelSerializer[RecoveryStep]):
+    """One step of a turn's recovery; the steps of one turn share `recovery`.
+
+    `move` is the older name of `action`, for one version.
+    """
+
+    move = serializers.CharField(
+        source="action", read_only=True, help_text="Older name of action, for one version."
+    )
 
     class Meta:
-        model = RecoveryRung
+        model = RecoveryStep
         fields = [
             "recovery",
             "order",
             "branch",
             "run",
             "replay",
+            "action",
             "move",
             "outcome",
             "text",
@@ -113,6 +121,9 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
     profile = serializers.CharField(source="profile.name", read_only=True, allow_null=True)
     profile_version = serializers.IntegerField(
         source="profile.version", read_only=True, allow_null=True
+    )
+    archived = serializers.BooleanField(
+        source="is_digest", read_only=True, help_text="Older name of is_digest, for one version."
     )
 
     class Meta:
@@ -142,6 +153,7 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "trigger",
             "reason",
             "truncated",
+            "is_digest",
             "archived",
             "compression_ratio",
             "previous",
@@ -220,10 +232,18 @@ class StateSerializer(serializers.Serializer[Any]):
     last_consolidated_at = serializers.DateTimeField(allow_null=True)
     is_consolidating = serializers.BooleanField()
     lease_expires_at = serializers.DateTimeField(allow_null=True)
-    pending = serializers.BooleanField()
+    recheck_requested = serializers.BooleanField()
+    pending = serializers.BooleanField(
+        source="recheck_requested", help_text="Older name of recheck_requested, for one version."
+    )
     failures = serializers.IntegerField()
     backoff_until = serializers.DateTimeField(allow_null=True)
-    look_again_at = serializers.DateTimeField(allow_null=True)
+    next_check_at = serializers.DateTimeField(allow_null=True)
+    look_again_at = serializers.DateTimeField(
+        source="next_check_at",
+        allow_null=True,
+        help_text="Older name of next_check_at, for one version.",
+    )
     waiting = serializers.IntegerField()
     draft = serializers.UUIDField(allow_null=True)
     due = serializers.CharField(allow_null=True)

@@ -19,18 +19,19 @@ from chatapp.api.pagination import NewestFirstPagination, TranscriptPagination
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
 from compaction.api import serializers as shapes
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.errors import CompactionError
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
     CompactionStep,
-    RecoveryRung,
+    RecoveryStep,
     SessionSummary,
 )
-from compaction.profiles import assign_profile, find_profile
+from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.runs.resummarize import estimate_compaction
+from compaction.runs.scheduling import assign_profile
 from compaction.runs.status import branch_facts, last_consolidated
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
@@ -76,7 +77,7 @@ class CompactView(SessionView):
         asked = form.validated_data
         profile = _profile(asked["profile"])
         if asked["dry_run"]:
-            estimate = estimate_compaction(situation_of(session, profile=profile))
+            estimate = estimate_compaction(snapshot_of(session, profile=profile))
             shown = shapes.EstimateSerializer({"dry_run": True, **estimate.as_dict()})
             return Response(shown.data)
         arguments: dict[str, Any] = {
@@ -89,10 +90,10 @@ class CompactView(SessionView):
         if asked["wait"]:
             run = compact_branch(profile=profile, **arguments)
             return Response(self._json(request, run))
-        situation = situation_of(session, profile=profile)
+        snapshot = snapshot_of(session, profile=profile)
         run = lifecycle.request_run(
-            branch=situation.branch,
-            profile=situation.profile_row,
+            branch=snapshot.branch,
+            profile=snapshot.profile_row,
             background=True,
             **arguments,
         )
@@ -108,7 +109,7 @@ class CompactionView(SessionView):
     @extend_schema(responses=shapes.StateSerializer)
     def get(self, request: Request, session_id: str) -> Response:
         """Return cursor, lease, pending, and which trigger comes next and how far it is."""
-        return Response(_state_of(situation_of(self.get_session())))
+        return Response(_state_of(snapshot_of(self.get_session())))
 
     @extend_schema(request=shapes.AssignProfileSerializer, responses=shapes.StateSerializer)
     def patch(self, request: Request, session_id: str) -> Response:
@@ -119,11 +120,11 @@ class CompactionView(SessionView):
         name = form.validated_data["profile"]
         _profile(name)
         assign_profile(session, name)
-        return Response(_state_of(situation_of(session)))
+        return Response(_state_of(snapshot_of(session)))
 
 
-def _state_of(situation: Situation) -> Any:
-    facts = branch_facts(situation) | {"last_consolidated": last_consolidated(situation)}
+def _state_of(snapshot: BranchSnapshot) -> Any:
+    facts = branch_facts(snapshot) | {"last_consolidated": last_consolidated(snapshot)}
     return shapes.StateSerializer(facts).data
 
 
@@ -163,18 +164,33 @@ class RunCancel(APIView):
         return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)
 
 
-class RungList(SessionView):
+class RecoveryList(SessionView):
     """What a session's turns tried after refusals, newest first."""
 
     pagination_class = NewestFirstPagination
 
-    @extend_schema(responses=shapes.RungSerializer(many=True))
+    @extend_schema(responses=shapes.RecoveryStepSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
-        """Return a page of rungs."""
-        rows = RecoveryRung.objects.filter(session=self.get_session())
+        """Return a page of steps."""
+        rows = RecoveryStep.objects.filter(session=self.get_session())
         pages = NewestFirstPagination()
         page = pages.paginate_queryset(rows, request, view=self) or []
-        return pages.get_paginated_response(shapes.RungSerializer(page, many=True).data)
+        return pages.get_paginated_response(shapes.RecoveryStepSerializer(page, many=True).data)
+
+
+@extend_schema(deprecated=True)
+class RungList(RecoveryList):
+    """The same under its older name, for one version: use `recoveries/`."""
+
+    def finalize_response(
+        self, request: Request, response: Response, *args: Any, **kwargs: Any
+    ) -> Response:
+        """Say in the answer that the name is going away."""
+        response["Deprecation"] = "true"
+        response["Link"] = (
+            f'<{request.path.replace("/rungs/", "/recoveries/")}>; rel="successor-version"'
+        )
+        return super().finalize_response(request, response, *args, **kwargs)
 
 
 class SummaryList(SessionView):

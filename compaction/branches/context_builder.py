@@ -1,4 +1,5 @@
-"""What a request sends of a branch: system messages, summaries, and the messages that stay verbatim.
+"""What a request sends of a branch: system messages, summaries, and the messages that stay
+verbatim.
 
 A request that cannot fit is seen before it is sent, and made smaller first.
 """
@@ -15,7 +16,7 @@ from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
 from chatapp.messages.wire import texts_of, with_texts
 from chatapp.models import Message
 from compaction.branches.planning import unless_prevented
-from compaction.branches.snapshot import Situation
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import behind_cursor
 from compaction.convert import to_item
 from compaction.engine.parameters import Profile
@@ -63,28 +64,28 @@ def limits_of(profile: Profile) -> ResultLimits:
 
 
 def kept_of(
-    situation: Situation, *, groups: int | None = None
+    snapshot: BranchSnapshot, *, groups: int | None = None
 ) -> tuple[list[Message], list[Message]]:
     """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
-    cursor, behind = situation.state.cursor, behind_cursor(situation)
+    cursor, behind = snapshot.state.cursor, behind_cursor(snapshot)
     rows = behind.rows
     question = question_in(rows) if groups is not None else None
     if groups is not None:
         rows = newest_groups(rows, groups)
-    earlier = [row for row in situation.pinned if not row.is_rule]
+    earlier = [row for row in snapshot.pinned if not row.is_rule]
     # A limit of the history is meant to hide; the window's is not.
-    if situation.profile.context_size:
+    if snapshot.profile.context_size:
         earlier += behind.pins
     if question is None and cursor and not _answers_earlier(rows):
-        question = anchor_before(situation.branch, cursor, last=behind.last_covered)
+        question = anchor_before(snapshot.branch, cursor, last=behind.last_covered)
     if question is not None and question not in [*earlier, *rows]:
         earlier = sorted([*earlier, question], key=lambda row: row.position)
-    rules = [*(row for row in situation.pinned if row.is_rule), *behind.rules]
+    rules = [*(row for row in snapshot.pinned if row.is_rule), *behind.rules]
     return rules, [*earlier, *rows]
 
 
 def question_in(rows: Sequence[Message]) -> Message | None:
-    """Return the newest question among the rows: it is sent however few groups are (rule 5)."""
+    """Return the newest question among the rows: it is sent however few groups are."""
     return next((row for row in reversed(rows) if row.role == Message.Role.USER), None)
 
 
@@ -99,37 +100,37 @@ def newest_groups(rows: list[Message], count: int) -> list[Message]:
     return [row for group in grouped(rows)[-count:] for row in group]
 
 
-def context_of(situation: Situation, *, run_id: str | None = None, cut: Cut = PLAIN) -> Context:
+def context_of(snapshot: BranchSnapshot, *, run_id: str | None = None, cut: Cut = PLAIN) -> Context:
     """Return what the next request sends; `cut` says what more is left out of it.
 
     The plain one is put together once a snapshot.
     """
     if cut != PLAIN:
-        return replace(_assembled(situation, cut), run_id=run_id)
-    plain: Context | None = situation.derived.get(_PLAIN_CONTEXT)
+        return replace(_assembled(snapshot, cut), run_id=run_id)
+    plain: Context | None = snapshot.derived.get(_PLAIN_CONTEXT)
     if plain is None:
-        plain = situation.derived[_PLAIN_CONTEXT] = _assembled(situation, cut)
+        plain = snapshot.derived[_PLAIN_CONTEXT] = _assembled(snapshot, cut)
     return replace(plain, run_id=run_id)
 
 
-def _assembled(situation: Situation, cut: Cut) -> Context:
-    rules, kept = kept_of(situation, groups=cut.groups)
-    texts, tokens = situation.summary_texts, situation.sent_summary_tokens
-    if cut.groups is not None and situation.summaries:
-        # The newest has taken in those before it (rule 7).
-        texts = [row.summary_text for row in situation.newest]
-        share = sum(row.summary_tokens for row in situation.newest)
-        tokens = tokens * share // max(1, situation.summary_tokens)
-    rendering = RENDERINGS.get(situation.profile.rendering)
+def _assembled(snapshot: BranchSnapshot, cut: Cut) -> Context:
+    rules, kept = kept_of(snapshot, groups=cut.groups)
+    texts, tokens = snapshot.summary_texts, snapshot.sent_summary_tokens
+    if cut.groups is not None and snapshot.summaries:
+        # The newest has taken in those before it.
+        texts = [row.summary_text for row in snapshot.newest]
+        share = sum(row.summary_tokens for row in snapshot.newest)
+        tokens = tokens * share // max(1, snapshot.summary_tokens)
+    rendering = RENDERINGS.get(snapshot.profile.rendering)
     part = HistoryPart(
         system=rules,
         summaries=rendering.messages(texts),
         summary_tokens=tokens,
         merge_system=rendering.merges_system,
         kept=kept,
-        shortened=shortened(situation, kept, cut),
+        shortened=shortened(snapshot, kept, cut),
     )
-    return assemble(situation.session, part, model=situation.model, reserve=situation.reserve)
+    return assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +143,11 @@ class CutResult:
     after: int
 
 
-def cut_results(situation: Situation, kept: list[Message], cut: Cut) -> Iterator[CutResult]:
+def cut_results(snapshot: BranchSnapshot, kept: list[Message], cut: Cut) -> Iterator[CutResult]:
     """Yield the tool results that are too long as they would be cut."""
-    window = cut.window or situation.model.context_window
-    keep = limits_of(situation.profile).min_keep(window)
-    for row, limit in allotted(situation, kept, cut):
+    window = cut.window or snapshot.model.context_window
+    keep = limits_of(snapshot.profile).min_keep(window)
+    for row, limit in allotted(snapshot, kept, cut):
         content = row.wire()["content"]
         texts = texts_of(content)
         after = cut_blocks(texts, limit, min_keep=least_of(limit, keep), marker=sent_marker)
@@ -156,31 +157,31 @@ def cut_results(situation: Situation, kept: list[Message], cut: Cut) -> Iterator
             yield CutResult(row=row, content=found, before=sizes[0], after=sizes[1])
 
 
-def shortened(situation: Situation, kept: list[Message], cut: Cut) -> Mapping[UUID, Shortened]:
+def shortened(snapshot: BranchSnapshot, kept: list[Message], cut: Cut) -> Mapping[UUID, Shortened]:
     """Return what is sent in the place of tool results that are too long."""
     return {
         one.row.pk: Shortened(
             content=one.content, tokens=-(-one.row.tokens * one.after // one.before)
         )
-        for one in cut_results(situation, kept, cut)
+        for one in cut_results(snapshot, kept, cut)
     }
 
 
-def sizes_as_sent(situation: Situation, kept: list[Message]) -> dict[UUID, int]:
+def sizes_as_sent(snapshot: BranchSnapshot, kept: list[Message]) -> dict[UUID, int]:
     """Return the characters of the tool results as a plain request holds them."""
-    limits = limits_of(situation.profile)
-    single = limits.max_chars(situation.model.context_window)
+    limits = limits_of(snapshot.profile)
+    single = limits.max_chars(snapshot.model.context_window)
     sizes = {row.pk: len(row.content or "") for row in kept if row.role == Message.Role.TOOL}
-    if situation.profile.limit_tool_results:
+    if snapshot.profile.limit_tool_results:
         sizes = {key: min(size, single) for key, size in sizes.items()}
     return sizes
 
 
-def allotted(situation: Situation, kept: list[Message], cut: Cut) -> list[tuple[Message, int]]:
+def allotted(snapshot: BranchSnapshot, kept: list[Message], cut: Cut) -> list[tuple[Message, int]]:
     """Return the tool results that are too long with the characters each one may have."""
-    if not (situation.profile.limit_tool_results or cut.results_together):
+    if not (snapshot.profile.limit_tool_results or cut.results_together):
         return []
-    limits, window = limits_of(situation.profile), cut.window or situation.model.context_window
+    limits, window = limits_of(snapshot.profile), cut.window or snapshot.model.context_window
     results = [row for row in kept if row.role == Message.Role.TOOL]
     sizes = [len(row.content or "") for row in results]
     single = limits.max_chars(window)
@@ -193,7 +194,7 @@ def _answers_earlier(rows: list[Message]) -> bool:
     """Whether the turn that was covered in part has its final answer among these rows.
 
     Rows that are added later do not change it, unless they are that answer: so the next request
-    starts as the one before (B40).
+    starts as the one before.
     """
     for row in rows:
         if row.role == Message.Role.USER:
@@ -206,46 +207,46 @@ def _answers_earlier(rows: list[Message]) -> bool:
 _TOGETHER = Cut(results_together=True)
 
 
-def sendable(situation: Situation, *, run_id: str | None = None) -> Context:
+def sendable(snapshot: BranchSnapshot, *, run_id: str | None = None) -> Context:
     """Return what the next request sends, its tool results shortened where that makes it fit.
 
     What only a compaction could help goes out as it is: the server has the last word.
     """
-    context = context_of(situation, run_id=run_id)
-    if route_of(situation, context) in (Route.TRUNCATE, Route.COMPACT_THEN_TRUNCATE):
-        return context_of(situation, run_id=run_id, cut=_TOGETHER)
+    context = context_of(snapshot, run_id=run_id)
+    if route_of(snapshot, context) in (Route.TRUNCATE, Route.COMPACT_THEN_TRUNCATE):
+        return context_of(snapshot, run_id=run_id, cut=_TOGETHER)
     return context
 
 
-def foreseen(situation: Situation) -> Decision | None:
+def foreseen(snapshot: BranchSnapshot) -> Decision | None:
     """Return the decision to compact before a request that would be refused, or None."""
-    route = route_of(situation, context_of(situation))
+    route = route_of(snapshot, context_of(snapshot))
     if route not in (Route.COMPACT, Route.COMPACT_THEN_TRUNCATE):
         return None
-    return unless_prevented(situation, Decision(reason=Reason.PRECHECK))
+    return unless_prevented(snapshot, Decision(reason=Reason.PRECHECK))
 
 
-def route_of(situation: Situation, context: Context) -> Route:
+def route_of(snapshot: BranchSnapshot, context: Context) -> Route:
     """Return what would make a context fit, by our own count; FITS also where nobody can tell."""
-    profile, account = situation.profile, context.account
+    profile, account = snapshot.profile, context.account
     if not (profile.enabled and profile.precheck_margin) or account.window <= 0:
         return Route.FITS
 
     def ask(reducible: int) -> Route:
         return precheck(
-            tokens=math.ceil(account.used * situation.model.scale),
+            tokens=math.ceil(account.used * snapshot.model.scale),
             window=account.window,
             reserve=account.reserve,
             reducible_chars=reducible,
             margin=profile.precheck_margin,
         )
 
-    return ask(0) if ask(0) is Route.FITS else ask(_reducible(situation))
+    return ask(0) if ask(0) is Route.FITS else ask(_reducible(snapshot))
 
 
-def _reducible(situation: Situation) -> int:
+def _reducible(snapshot: BranchSnapshot) -> int:
     """Return the characters that tool results lose when they share what one may have."""
-    _, kept = kept_of(situation)
-    now = sizes_as_sent(situation, kept)
-    targets = allotted(situation, kept, _TOGETHER)
+    _, kept = kept_of(snapshot)
+    now = sizes_as_sent(snapshot, kept)
+    targets = allotted(snapshot, kept, _TOGETHER)
     return sum(max(0, now[row.pk] - limit) for row, limit in targets)

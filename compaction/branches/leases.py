@@ -1,4 +1,7 @@
-"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring (rule 3)."""
+"""The lease of a branch: one worker at a time, by conditional UPDATE, expiring.
+
+Why: docs/decisions/0005-leases-by-the-databases-clock.md.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from django.utils import timezone
 
 from chatapp.database import again_if_cut
 from chatapp.models import Branch
-from chatapp.transcript import lock_branches
+from chatapp.transcript import lock_some_branches
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
@@ -30,7 +33,7 @@ def state_of(branch: Branch) -> CompactionState:
 
     A new branch starts where the summaries of its path reach, and with its parent's profile. This
     only reads; `ensure_state` stores. A cursor behind the last message (a restored backup) would
-    hide everything: it counts as standing where the summaries reach (2.5: 3680, 4066).
+    hide everything: it counts as standing where the summaries reach.
     """
     state = CompactionState.objects.select_related("branch").filter(pk=branch.pk).first()
     if state is not None:
@@ -54,7 +57,7 @@ def ensure_state(branch: Branch) -> CompactionState:
     if state._state.adding:
         with transaction.atomic():
             # Where a summary is being taken back meanwhile, this waits for how it ends.
-            lock_branches(branch.session_id)
+            lock_some_branches(branch.session_id)
             CompactionState.objects.bulk_create([state_of(branch)], ignore_conflicts=True)
         state = state_of(branch)
     elif state.cursor != (stored := state.stored_cursor):
@@ -163,7 +166,7 @@ def lock_state(branch_id: UUID) -> None:
     list(CompactionState.objects.select_for_update().filter(pk=branch_id).values_list("pk"))
 
 
-def soon() -> datetime:
+def after_lease() -> datetime:
     """Return when the sweep should look at a branch if the worker that has it now dies."""
     return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
 

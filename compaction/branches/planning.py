@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from compaction.branches.snapshot import Situation, frame_tokens
+from compaction.branches.snapshot import BranchSnapshot, frame_tokens
 from compaction.branches.tail import Tail, oldest_items, tail_of
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import decide
-from compaction.engine.policy.window import archive_limit, batch_size, first_batch
+from compaction.engine.policy.window import batch_size, digest_limit, first_batch
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.base import plans_from_tail
@@ -41,7 +41,7 @@ class PlannedCut:
 
 
 def cut_of(
-    situation: Situation, *, keep_last_n: int | None = None, whole: bool = False
+    snapshot: BranchSnapshot, *, keep_last_n: int | None = None, whole: bool = False
 ) -> PlannedCut:
     """Return where the cut falls; `keep_last_n` overrides the profile's cut.
 
@@ -49,23 +49,23 @@ def cut_of(
     are read until they decide; each cut is found once a snapshot.
     """
     key = f"cut:{keep_last_n}:{whole}"
-    found: PlannedCut | None = situation.derived.get(key)
+    found: PlannedCut | None = snapshot.derived.get(key)
     if found is None:
         facts = PlanFacts(
-            room=partial(_room_for_tail, situation), keep_last_n=keep_last_n, whole=whole
+            room=partial(_room_for_tail, snapshot), keep_last_n=keep_last_n, whole=whole
         )
-        found = situation.derived[key] = _found(situation, facts)
+        found = snapshot.derived[key] = _found(snapshot, facts)
     return found
 
 
-def _found(situation: Situation, facts: PlanFacts) -> PlannedCut:
-    strategy, tail = STRATEGIES.get(situation.profile.strategy), tail_of(situation)
+def _found(snapshot: BranchSnapshot, facts: PlanFacts) -> PlannedCut:
+    strategy, tail = STRATEGIES.get(snapshot.profile.strategy), tail_of(snapshot)
     if not (tail.is_whole or plans_from_tail(strategy)):
         tail.read_on(all_of_them=True)
     while True:
         known = replace(facts, earlier=tail.earlier)
         try:
-            return _planned(tail, strategy.plan(tail.items, situation.profile, known))
+            return _planned(tail, strategy.plan(tail.items, snapshot.profile, known))
         except MoreItemsNeeded as need:
             if tail.is_whole:
                 raise
@@ -92,7 +92,7 @@ def _planned(tail: Tail, plan: Plan) -> PlannedCut:
 
 
 def input_of(
-    situation: Situation,
+    snapshot: BranchSnapshot,
     *,
     keep_last_n: int | None = None,
     whole: bool = False,
@@ -102,16 +102,16 @@ def input_of(
 
     With `at_most` about so many of the oldest (batch_of), unless `keep_last_n` asks for all.
     """
-    cut = cut_of(situation, keep_last_n=keep_last_n, whole=whole)
+    cut = cut_of(snapshot, keep_last_n=keep_last_n, whole=whole)
     if at_most is None or keep_last_n is not None:
         at_most = cut.messages
     if cut.summarise is not None:
         return first_batch(cut.summarise, at_most)
     if cut.messages <= at_most:
-        return oldest_items(situation, through=cut.through)
+        return oldest_items(snapshot, through=cut.through)
     read = at_most + BATCH_MARGIN
     while True:
-        items = oldest_items(situation, through=cut.through, most=read)
+        items = oldest_items(snapshot, through=cut.through, most=read)
         try:
             return first_batch(items, at_most, later=len(items) == read)
         except MoreItemsNeeded:
@@ -119,60 +119,60 @@ def input_of(
             read *= 4
 
 
-def decision_of(situation: Situation) -> Decision | None:
+def decision_of(snapshot: BranchSnapshot) -> Decision | None:
     """Return why a compaction is due, or None."""
-    return decide(situation.profile, situation.facts)
+    return decide(snapshot.profile, snapshot.facts)
 
 
-def due_before_request(situation: Situation) -> Decision | None:
+def due_before_request(snapshot: BranchSnapshot) -> Decision | None:
     """Return why a request would be preceded by a compaction; None where it goes out as it is."""
-    return unless_prevented(situation, decision_of(situation))
+    return unless_prevented(snapshot, decision_of(snapshot))
 
 
-def due_before_next_turn(situation: Situation) -> Decision | None:
+def due_before_next_turn(snapshot: BranchSnapshot) -> Decision | None:
     """Return why a turn with one more message would compact first, as far as that can be told.
 
     The message's own tokens are not known yet: a long one may trip a limit that is near.
     """
-    facts = replace(situation.facts, messages=situation.facts.messages + 1)
-    return unless_prevented(situation, decide(situation.profile, facts))
+    facts = replace(snapshot.facts, messages=snapshot.facts.messages + 1)
+    return unless_prevented(snapshot, decide(snapshot.profile, facts))
 
 
-def unless_prevented(situation: Situation, decision: Decision | None) -> Decision | None:
+def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Decision | None:
     """Return the decision, or None where no request waits for it.
 
     That is what runs in the background, what another run works on, and what cannot be done. The
     hard limit does not wait for a back-off after failures to end, and where messages would
     fall out, for none.
     """
-    state = situation.state
+    state = snapshot.state
     if decision is None or decision.mode != "inline" or state.is_consolidating:
         return None
-    bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or situation.hides_messages)
-    if situation.backs_off and not bypasses:
+    bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or snapshot.hides_messages)
+    if snapshot.backs_off and not bypasses:
         return None
-    return decision if cut_of(situation).messages else None
+    return decision if cut_of(snapshot).messages else None
 
 
-def batch_of(situation: Situation, *, only_what_falls_out: bool = False) -> int:
+def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
     """Return how many of the oldest messages an automatic run takes.
 
-    A profile may limit that, and less goes after failures. What is archived because a request
-    would leave it out is no more than that, and enough to be smaller than it was.
+    A profile may limit that, and less goes after failures. What is stored as a digest because a
+    request would leave it out is no more than that, and enough to be smaller than it was.
     """
-    profile, facts = situation.profile, situation.facts
+    profile, facts = snapshot.profile, snapshot.facts
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.spoken - profile.context_size)
-        return archive_limit(profile, least)
-    waiting = cut_of(situation).messages
-    return batch_size(profile, waiting=waiting, failures=situation.state.failures)
+        return digest_limit(profile, least)
+    waiting = cut_of(snapshot).messages
+    return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
 
 
-def _room_for_tail(situation: Situation) -> int:
-    """Tokens a tail may have at all: what the window leaves beside the fixed parts (B11)."""
-    facts, profile, model = situation.facts, situation.profile, situation.model
+def _room_for_tail(snapshot: BranchSnapshot) -> int:
+    """Tokens a tail may have at all: what the window leaves beside the fixed parts."""
+    facts, profile, model = snapshot.facts, snapshot.profile, snapshot.model
     if facts.usable is None:
         return profile.keep_recent_tokens
     summary = profile.target_summary_tokens + frame_tokens(profile, model)
     usable = math.floor(facts.usable / model.scale)
-    return max(0, usable - situation.fixed_tokens - min(summary, usable // 4))
+    return max(0, usable - snapshot.fixed_tokens - min(summary, usable // 4))

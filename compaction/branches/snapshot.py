@@ -16,7 +16,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from chatapp.context.assembly import text_tokens, tools_tokens
-from chatapp.llm.learned_limits import taught
+from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_rules
@@ -46,7 +46,7 @@ def _parsed(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
+class BranchSnapshot:
     """One branch at one moment; the costly parts are read when somebody asks."""
 
     session: Session
@@ -75,7 +75,7 @@ class Situation:
     @cached_property
     def model(self) -> ModelConfig:
         """The session's model, with what its server taught."""
-        return taught(get_model(self.session.model))
+        return with_learned_limits(get_model(self.session.model))
 
     @cached_property
     def summaries(self) -> list[SessionSummary]:
@@ -84,7 +84,7 @@ class Situation:
 
     @cached_property
     def old_placeholders(self) -> list[Message]:
-        """Placeholders that are sent instead, where no summary row exists (1.10)."""
+        """Placeholders that are sent instead, where no summary row exists."""
         return [] if self.summaries else bare_placeholders(self.branch, self.profile.summary_limit)
 
     @cached_property
@@ -96,28 +96,30 @@ class Situation:
         ]
 
     @property
-    def archive(self) -> SessionSummary | None:
-        """The archive that no summary has taken in yet."""
-        return next((row for row in self.summaries if row.archived), None)
+    def digest(self) -> SessionSummary | None:
+        """The fallback digest that no summary has taken in yet."""
+        return next((row for row in self.summaries if row.is_digest), None)
 
     @property
     def newest(self) -> list[SessionSummary]:
-        """The newest summary, which has taken in those before it, and the archive beside it."""
-        written = [row for row in self.summaries if not row.archived]
-        return [*written[-1:], *(row for row in self.summaries if row.archived)]
+        """The newest summary, which has taken in those before it, and the fallback digest beside
+        it.
+        """
+        written = [row for row in self.summaries if not row.is_digest]
+        return [*written[-1:], *(row for row in self.summaries if row.is_digest)]
 
     @property
     def continued(self) -> list[SessionSummary]:
-        """What the next summary continues, the archive last.
+        """What the next summary continues, the fallback digest last.
 
-        What a summariser could not take in may be what makes it fail: after a failure the archive
-        is left out, and goes on being sent beside the summaries.
+        What a summariser could not take in may be what makes it fail: after a failure the fallback
+        digest is left out, and goes on being sent beside the summaries.
         """
-        return [row for row in self.newest if not (row.archived and self.state.failures)]
+        return [row for row in self.newest if not (row.is_digest and self.state.failures)]
 
     @property
     def previous_text(self) -> str:
-        """What the next summary has to continue; empty for the first (rule 7).
+        """What the next summary has to continue; empty for the first.
 
         Old placeholders may not have taken in those before them: all that are sent are continued.
         """
@@ -192,7 +194,7 @@ class Situation:
 
     @property
     def reserve(self) -> int:
-        """Tokens kept free for the answer (B33), never more than half of the window."""
+        """Tokens kept free for the answer, never more than half of the window."""
         wanted = max(self.profile.reserve_tokens, self.model.max_output)
         return min(wanted, self.model.context_window // 2)
 
@@ -203,19 +205,19 @@ class Situation:
         return until is not None and until > timezone.now()
 
 
-def situation_of(
+def snapshot_of(
     session: Session,
     branch: Branch | None = None,
     *,
     profile: CompactionProfile | None = None,
     state: CompactionState | None = None,
-) -> Situation:
+) -> BranchSnapshot:
     """Return where a session's branch stands now; `profile` overrides the branch's own.
 
     `state` is the branch's state where the caller has just read it (ensure_state).
     """
     state = state or state_of(branch or session.branch)
-    return Situation(
+    return BranchSnapshot(
         session=session,
         state=state,
         profile_row=profile or profile_of(state),
@@ -226,44 +228,44 @@ def situation_of(
 SMALL_LIMIT_TOKENS = 12_000
 
 
-def facts_of(situation: Situation) -> Facts:
+def facts_of(snapshot: BranchSnapshot) -> Facts:
     """Return a branch's numbers since its last summary, and those of its next request."""
-    state, profile, model = situation.state, situation.profile, situation.model
-    branch, window = situation.branch, situation.model.context_window
+    state, profile, model = snapshot.state, snapshot.profile, snapshot.model
+    branch, window = snapshot.branch, snapshot.model.context_window
     tokens = max(0, branch.token_total - state.covered_tokens)
     messages = max(0, branch.message_count - state.covered_messages)
-    rules = _rules(situation) if messages > profile.tail > 0 else 0
+    rules = _rules(snapshot) if messages > profile.tail > 0 else 0
     ages_alone = _may_age(profile, messages - rules)
-    fixed = situation.fixed_tokens if _looks_at_request(situation, tokens) else 0
+    fixed = snapshot.fixed_tokens if _looks_at_request(snapshot, tokens) else 0
     return Facts(
         messages=messages,
         rules=rules,
         tokens=tokens,
         request_tokens=math.ceil(model.scale * (fixed + tokens)),
-        usable=window - situation.reserve if window > 0 else None,
+        usable=window - snapshot.reserve if window > 0 else None,
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),
-        waiting_seconds=_seconds_since(situation.waiting_since if ages_alone else None),
+        waiting_seconds=_seconds_since(snapshot.waiting_since if ages_alone else None),
     )
 
 
-def whole_facts_of(situation: Situation) -> Facts:
+def whole_facts_of(snapshot: BranchSnapshot) -> Facts:
     """Return the same with the whole request's tokens and the age, whatever the rules need."""
-    facts = situation.facts
-    tokens = math.ceil(situation.model.scale * (situation.fixed_tokens + facts.tokens))
-    waits = ages(situation.profile, facts.spoken)
-    since = situation.waiting_since if waits else None
+    facts = snapshot.facts
+    tokens = math.ceil(snapshot.model.scale * (snapshot.fixed_tokens + facts.tokens))
+    waits = ages(snapshot.profile, facts.spoken)
+    since = snapshot.waiting_since if waits else None
     return replace(facts, request_tokens=tokens, waiting_seconds=_seconds_since(since))
 
 
-def _rules(situation: Situation) -> int:
+def _rules(snapshot: BranchSnapshot) -> int:
     """Return how many of the messages so far are rules of the conversation.
 
     They open it, so behind a cursor there are hardly any; they are not looked for there.
     """
-    if situation.state.cursor or not situation.profile.counts_window:
+    if snapshot.state.cursor or not snapshot.profile.counts_window:
         return 0
-    rules = path_messages(situation.branch).filter(pinned=True, role=Message.Role.SYSTEM)
+    rules = pinned_messages(snapshot.branch).filter(role=Message.Role.SYSTEM)
     return rules.count()
 
 
@@ -274,18 +276,18 @@ def _may_age(profile: Profile, messages: int) -> bool:
     return ages(profile, messages) and not is_full
 
 
-def _looks_at_request(situation: Situation, tokens: int) -> bool:
+def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
     """Whether a rule needs the whole request's size; otherwise summaries and pins are not read.
 
     Ahead of need, a request is looked at when messages, prompt and tools, whose tokens are known,
     come to half of the rule's limit. Summaries and pinned messages are taken to be less than that;
     in a small window they may not be, so it is always looked at.
     """
-    profile, model = situation.profile, situation.model
+    profile, model = snapshot.profile, snapshot.model
     limit = profile.prepare_ratio * model.context_window
     if profile.window_trigger or TRIGGERS.has_plugins or 0 < limit <= SMALL_LIMIT_TOKENS:
         return True
-    known = tokens + prompt_tokens(situation)
+    known = tokens + prompt_tokens(snapshot)
     return 0 < limit <= 2 * model.scale * known
 
 
@@ -295,33 +297,50 @@ def frame_tokens(profile: Profile, model: ModelConfig) -> int:
     return sum(text_tokens(model, message["content"]) for message in frame)
 
 
-def prompt_tokens(situation: Situation) -> int:
+def prompt_tokens(snapshot: BranchSnapshot) -> int:
     """Return the tokens of prompt and tools, which are counted once for each distinct text."""
-    session, model = situation.session, situation.model
+    session, model = snapshot.session, snapshot.model
     return tools_tokens(model, session.tools) + text_tokens(model, session.system_prompt)
 
 
-def pinned_tokens(situation: Situation) -> int:
+def pinned_tokens(snapshot: BranchSnapshot) -> int:
     """Return the tokens of the pinned messages before the cursor; no text is read for it."""
-    if "pinned" in situation.__dict__ or not situation.state.cursor:
-        return sum(row.tokens for row in situation.pinned)
-    rows = pinned_messages(situation.branch, through=situation.state.cursor)
+    if "pinned" in snapshot.__dict__ or not snapshot.state.cursor:
+        return sum(row.tokens for row in snapshot.pinned)
+    rows = pinned_messages(snapshot.branch, through=snapshot.state.cursor)
     return rows.aggregate(total=Sum("tokens"))["total"] or 0
 
 
-def waiting_since(situation: Situation) -> datetime | None:
+def waiting_since(snapshot: BranchSnapshot) -> datetime | None:
     """Return when the first waiting message left the tail: when the one came that pushed it out.
 
     Not before the last compaction: what a restored summary gave back waits anew.
     """
-    tail = situation.profile.tail
-    spoken = without_rules(path_messages(situation.branch, after=situation.state.cursor))
+    tail = snapshot.profile.tail
+    spoken = without_rules(path_messages(snapshot.branch, after=snapshot.state.cursor))
     rows = spoken[tail : tail + 1]
     pushed = next(iter(rows.values_list("created_at", flat=True)), None)
     if pushed is None:
         return None
-    return max(pushed, situation.state.last_consolidated_at or pushed)
+    return max(pushed, snapshot.state.last_consolidated_at or pushed)
 
 
 def _seconds_since(moment: datetime | None) -> float | None:
     return (timezone.now() - moment).total_seconds() if moment else None
+
+
+def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
+    """Return the branch as a state that was just read says it is.
+
+    Profile and model are those of the snapshot that is known; the summaries, too, where the cursor
+    has not moved. So a turn reads them once, however often it looks at its branch.
+    """
+    if state.pk != known.state.pk or state.profile != known.state.profile:
+        return snapshot_of(known.session, state=state)
+    fresh = replace(known, state=state, derived={})
+    kept = {"profile", "model"}
+    if state.cursor == known.state.cursor:
+        kept |= {"summaries", "old_placeholders", "summary_texts", "summary_tokens"}
+    # What a cached property has worked out stands in the instance's dict under its name.
+    fresh.__dict__.update({name: known.__dict__[name] for name in kept & known.__dict__.keys()})
+    return fresh

@@ -16,8 +16,8 @@ from typing import TypeVar
 from django.db.models import Count, QuerySet, Sum
 
 from chatapp.models import POSITION_STEP, Message
-from chatapp.selectors import path_messages, without_rules
-from compaction.branches.snapshot import Situation
+from chatapp.selectors import path_messages, pinned_messages, without_rules
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import read_items
 from compaction.engine.types import Item
 
@@ -34,7 +34,7 @@ Row = TypeVar("Row")
 class Tail:
     """The newest items that could be summarised; it grows towards the cursor, page by page."""
 
-    situation: Situation
+    snapshot: BranchSnapshot
     items: list[Item] = field(default_factory=list)
     # Whether the items are all there are.
     is_whole: bool = False
@@ -46,7 +46,7 @@ class Tail:
         before = self.items[0].position if self.items else None
         # One more than the page tells whether there are others.
         most = None if size is None else size + 1
-        found = _newest(self.situation, read_items, most=most, before=before)
+        found = _newest(self.snapshot, read_items, most=most, before=before)
         self.is_whole = size is None or len(found) <= size
         self.items = [*reversed(found[:size]), *self.items]
 
@@ -63,31 +63,30 @@ class Tail:
     @cached_property
     def _sums(self) -> tuple[int, int]:
         """How many items there are, and their tokens: stored sums without the pinned rules."""
-        state, branch = self.situation.state, self.situation.branch
-        rules = path_messages(branch, after=state.cursor).filter(
-            pinned=True, role=Message.Role.SYSTEM
-        )
-        found = rules.order_by().aggregate(count=Count("pk"), tokens=Sum("tokens"))
+        state, branch = self.snapshot.state, self.snapshot.branch
+        pinned = pinned_messages(branch).filter(position__gt=state.cursor)
+        rules = pinned.filter(role=Message.Role.SYSTEM).order_by()
+        found = rules.aggregate(count=Count("pk"), tokens=Sum("tokens"))
         return (
             branch.message_count - state.covered_messages - found["count"],
             branch.token_total - state.covered_tokens - (found["tokens"] or 0),
         )
 
 
-def tail_of(situation: Situation) -> Tail:
+def tail_of(snapshot: BranchSnapshot) -> Tail:
     """Return the tail of a branch as far as anybody has read it yet, at least its first page."""
-    tail: Tail | None = situation.derived.get(_TAIL)
+    tail: Tail | None = snapshot.derived.get(_TAIL)
     if tail is None:
-        tail = situation.derived[_TAIL] = Tail(situation=situation)
+        tail = snapshot.derived[_TAIL] = Tail(snapshot=snapshot)
         tail.read_on()
     return tail
 
 
-def oldest_items(situation: Situation, *, through: int, most: int | None = None) -> list[Item]:
+def oldest_items(snapshot: BranchSnapshot, *, through: int, most: int | None = None) -> list[Item]:
     """Return the oldest items up to a position, all of them or at most so many."""
     found: list[Item] = []
-    for after, high in _ranges(situation, through=through, most=most):
-        rows = _countable(situation, after=after, through=high)
+    for after, high in _ranges(snapshot, through=through, most=most):
+        rows = _countable(snapshot, after=after, through=high)
         found += read_items(rows if most is None else rows[: most - len(found)])
         if len(found) == most:
             break
@@ -108,36 +107,35 @@ class BehindCursor:
     last_covered: Message | None = None
 
 
-def behind_cursor(situation: Situation) -> BehindCursor:
+def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:
     """Return what may be sent; of a branch with more than the limit, only that is read."""
-    found: BehindCursor | None = situation.derived.get(_BEHIND)
+    found: BehindCursor | None = snapshot.derived.get(_BEHIND)
     if found is None:
-        limit = situation.profile.sent_limit
-        waiting = situation.branch.message_count - situation.state.covered_messages
+        limit = snapshot.profile.sent_limit
+        waiting = snapshot.branch.message_count - snapshot.state.covered_messages
         if not 0 < limit < waiting:
-            found = _whole(situation)
+            found = _whole(snapshot)
         # Others may have come since the sums were read.
         if found is None or 0 < limit < len(found.rows):
-            found = _limited(situation, limit)
-        situation.derived[_BEHIND] = found
+            found = _limited(snapshot, limit)
+        snapshot.derived[_BEHIND] = found
     return found
 
 
-def _whole(situation: Situation) -> BehindCursor:
-    rows = situation.rows
+def _whole(snapshot: BranchSnapshot) -> BehindCursor:
+    rows = snapshot.rows
     return BehindCursor(
         rules=[row for row in rows if row.is_rule],
         pins=[],
         rows=[row for row in rows if not row.is_rule],
-        last_covered=situation.last_covered,
+        last_covered=snapshot.last_covered,
     )
 
 
-def _limited(situation: Situation, limit: int) -> BehindCursor:
-    rows = _newest_turns(situation, limit)
+def _limited(snapshot: BranchSnapshot, limit: int) -> BehindCursor:
+    rows = _newest_turns(snapshot, limit)
     start = rows[0].position if rows else 0
-    pinned = path_messages(situation.branch, after=situation.state.cursor).filter(pinned=True)
-    marked = list(pinned)
+    marked = list(pinned_messages(snapshot.branch).filter(position__gt=snapshot.state.cursor))
     return BehindCursor(
         rules=[row for row in marked if row.is_rule],
         pins=[row for row in marked if not row.is_rule and row.position < start],
@@ -145,22 +143,22 @@ def _limited(situation: Situation, limit: int) -> BehindCursor:
     )
 
 
-def _newest_turns(situation: Situation, limit: int) -> list[Message]:
-    """Return the newest rows from a turn's start on: at most `limit`, or the last turn (D4)."""
-    rows = list(reversed(_newest(situation, list, most=limit + 1)))
+def _newest_turns(snapshot: BranchSnapshot, limit: int) -> list[Message]:
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn."""
+    rows = list(reversed(_newest(snapshot, list, most=limit + 1)))
     if len(rows) <= limit:
         return rows
     starts = [i for i, row in enumerate(rows) if i and row.role == Message.Role.USER]
     if starts:
         return rows[starts[0] :]
     # The last turn is longer than the limit; without a question everything is one.
-    asked = _countable(situation).filter(role=Message.Role.USER).order_by("-position")
+    asked = _countable(snapshot).filter(role=Message.Role.USER).order_by("-position")
     start = asked.values_list("position", flat=True).first()
-    return list(_countable(situation).filter(position__gte=start or 0))
+    return list(_countable(snapshot).filter(position__gte=start or 0))
 
 
 def _newest(
-    situation: Situation,
+    snapshot: BranchSnapshot,
     read: Callable[[QuerySet[Message]], list[Row]],
     *,
     most: int | None,
@@ -169,8 +167,8 @@ def _newest(
     """Return the newest countable rows, the newest first: at most so many, before a position."""
     found: list[Row] = []
     through = before - 1 if before is not None else None
-    for after, high in _ranges(situation, through=through, most=most, newest_first=True):
-        rows = _countable(situation, after=after, through=high).order_by("-position")
+    for after, high in _ranges(snapshot, through=through, most=most, newest_first=True):
+        rows = _countable(snapshot, after=after, through=high).order_by("-position")
         found += read(rows if most is None else rows[: most - len(found)])
         if len(found) == most:
             break
@@ -178,7 +176,7 @@ def _newest(
 
 
 def _ranges(
-    situation: Situation, *, through: int | None, most: int | None, newest_first: bool = False
+    snapshot: BranchSnapshot, *, through: int | None, most: int | None, newest_first: bool = False
 ) -> Iterator[tuple[int, int | None]]:
     """Yield the ranges of positions (after, through] to look for so many rows in, one by one.
 
@@ -186,9 +184,9 @@ def _ranges(
     gathered from several branches and then sorted, so it is looked at in ranges that hardly hold
     more than is wanted; each further one is larger.
     """
-    cursor = situation.state.cursor
-    top = situation.branch.head_position if through is None else through
-    if most is None or situation.branch.parent_id is None or top <= cursor:
+    cursor = snapshot.state.cursor
+    top = snapshot.branch.head_position if through is None else through
+    if most is None or snapshot.branch.parent_id is None or top <= cursor:
         yield cursor, through
         return
     reach, done, whole = REACH * most * POSITION_STEP, 0, top - cursor
@@ -203,8 +201,8 @@ def _ranges(
 
 
 def _countable(
-    situation: Situation, *, after: int | None = None, through: int | None = None
+    snapshot: BranchSnapshot, *, after: int | None = None, through: int | None = None
 ) -> QuerySet[Message]:
     """Return the messages behind the cursor that are no rules, or those of them in a range."""
-    start = situation.state.cursor if after is None else after
-    return without_rules(path_messages(situation.branch, after=start, through=through))
+    start = snapshot.state.cursor if after is None else after
+    return without_rules(path_messages(snapshot.branch, after=start, through=through))

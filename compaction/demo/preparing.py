@@ -23,7 +23,7 @@ from chatapp.llm.encodings import EncodingUnavailableError, find_rank_file
 from chatapp.models import Session
 from chatapp.transfer import import_file
 from compaction.branches.planning import cut_of, decision_of
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.models import CompactionRun, CompactionStep
 from compaction.runs.resummarize import estimate_compaction
 from compaction.runs.worker import compact_branch, execute_run
@@ -157,8 +157,8 @@ class Compacted:
 
 def calls_ahead(session: Session) -> int:
     """Return how many model calls compacting the session will take; 0 when it needs nothing."""
-    situation = situation_of(session)
-    return 0 if _done_run(situation) else estimate_compaction(situation).calls
+    snapshot = snapshot_of(session)
+    return 0 if _done_run(snapshot) else estimate_compaction(snapshot).calls
 
 
 def compact_sample(session: Session) -> Compacted:
@@ -167,33 +167,33 @@ def compact_sample(session: Session) -> Compacted:
     Storing the conversation has queued a run where a trigger was due. It is done here, in the
     worker's place: the queue's own delivery then finds it finished.
     """
-    situation = situation_of(session)
-    run = _done_run(situation)
+    snapshot = snapshot_of(session)
+    run = _done_run(snapshot)
     before = run is not None
     if run is None:
-        waiting = CompactionRun.objects.filter(branch=situation.branch, status=Status.QUEUED)
+        waiting = CompactionRun.objects.filter(branch=snapshot.branch, status=Status.QUEUED)
         queued = waiting.order_by("created_at").first()
         if queued is not None:
             run = execute_run(queued.pk)
         if run is None or run.status == Status.SKIPPED:
             run = compact_branch(
                 session=session,
-                branch=situation.branch,
+                branch=snapshot.branch,
                 trigger=CompactionRun.Trigger.MANUAL,
                 reason="manual",
             )
     return Compacted(
-        session=session, messages=situation.branch.message_count, run=run, before=before
+        session=session, messages=snapshot.branch.message_count, run=run, before=before
     )
 
 
-def _done_run(situation: Situation) -> CompactionRun | None:
+def _done_run(snapshot: BranchSnapshot) -> CompactionRun | None:
     """Return the newest run that succeeded, if the branch needs no other one now."""
-    if not situation.summaries:
+    if not snapshot.summaries:
         return None
-    if decision_of(situation) is not None and cut_of(situation).messages:
+    if decision_of(snapshot) is not None and cut_of(snapshot).messages:
         return None
-    runs = CompactionRun.objects.filter(branch=situation.branch, status=Status.SUCCEEDED)
+    runs = CompactionRun.objects.filter(branch=snapshot.branch, status=Status.SUCCEEDED)
     return runs.order_by("-finished_at").first()
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+
 from chatapp.models import Branch, Session
-from chatapp.selectors import Segment, segments
+from chatapp.selectors import has_ancestors, shared_q
 from compaction.models import CompactionState
 
 BY_HAND = "No program can repair this: compare it with a backup."
@@ -71,21 +73,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One branch: `path` its stretches, its own first; `state` is None where none was stored."""
+    """One branch; `state` is None where none was stored."""
 
     branch: Branch
-    path: list[Segment]
     state: CompactionState | None
 
     @property
-    def shared(self) -> list[Segment]:
-        """The stretches that belong to other branches."""
-        return self.path[1:]
+    def shared(self) -> Q | None:
+        """The filter for the rows that belong to other branches; None without a parent."""
+        return shared_q(self.branch)
 
     @property
     def fork(self) -> int:
         """The position behind which the branch's own messages stand; 0 without a parent."""
-        return (self.branch.fork_position or 0) if self.shared else 0
+        return (self.branch.fork_position or 0) if has_ancestors(self.branch) else 0
 
 
 def lines_of(session: Session) -> list[Line]:
@@ -97,7 +98,4 @@ def lines_of(session: Session) -> list[Line]:
         if branch.parent_id in known:
             branch.parent = known[branch.parent_id]
     states = CompactionState.objects.in_bulk(list(known))
-    return [
-        Line(branch=branch, path=segments(branch), state=states.get(branch.pk))
-        for branch in branches
-    ]
+    return [Line(branch=branch, state=states.get(branch.pk)) for branch in branches]

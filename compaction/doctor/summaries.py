@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Max, Min
 
 from chatapp.management.console import counted
 from chatapp.models import Branch, Message, Session
+from chatapp.selectors import on_path_q
 from compaction.doctor.findings import NOTHING, Finding, Line, Severity
 from compaction.doctor.repair import part_overlapping, take_back
 from compaction.models import SessionSummary
@@ -118,23 +119,14 @@ def _active(line: Line) -> list[_Row]:
         status=SessionSummary.Status.ACTIVE,
         kind=SessionSummary.Kind.COMPACTION,
     ).order_by("covers_from", "covers_through")
+    linked = on_path_q(line.branch, "links__message__branch", "links__message__position")
     found = rows.values("pk", "covers_from", "covers_through", "message_count").annotate(
         linked=Count("links"),
-        on_path=Count("links", filter=_linked_on_path(line)),
+        on_path=Count("links", filter=linked),
         low=Min("links__message__position"),
         high=Max("links__message__position"),
     )
     return [_Row(**row) for row in found]
-
-
-def _linked_on_path(line: Line) -> Q:
-    condition = Q()
-    for stretch in line.path:
-        one = Q(links__message__branch=stretch.branch_id)
-        if stretch.through is not None:
-            one &= Q(links__message__position__lte=stretch.through)
-        condition |= one
-    return condition
 
 
 def _lost(branch: Branch, row: _Row) -> Finding:

@@ -27,7 +27,7 @@ from chatapp.llm.tokens import count_message
 from chatapp.management.console import counted
 from chatapp.messages.pairing import answers
 from chatapp.models import Message, Session
-from chatapp.selectors import GROUP_REACH, counter_of, path_messages, segments_q
+from chatapp.selectors import GROUP_REACH, counter_of, path_messages
 from chatapp.transcript import activate_main_line, recount_tokens
 from compaction.doctor.findings import NOTHING, Finding, Line, Severity
 from compaction.doctor.repair import put_branch_sums_right, while_nobody_works
@@ -147,7 +147,7 @@ def _fork(line: Line) -> Iterator[Finding]:
     branch = line.branch
     if (branch.parent_id is None) != (branch.fork_position is None):
         why = "names a parent without a place, or a place without a parent"
-    elif line.shared and not _stands_there(line):
+    elif (shared := line.shared) is not None and not _stands_there(shared, line.fork):
         why = "starts where no message of its parent stands"
     else:
         return
@@ -159,8 +159,8 @@ def _fork(line: Line) -> Iterator[Finding]:
     )
 
 
-def _stands_there(line: Line) -> bool:
-    there = Message.objects.filter(segments_q(line.shared), position=line.fork)
+def _stands_there(shared: Q, position: int) -> bool:
+    there = Message.objects.filter(shared, position=position)
     return there.filter(kind=Message.Kind.MESSAGE).exists()
 
 
@@ -217,9 +217,10 @@ def _wrong_sums(line: Line) -> str:
 
 def _shared(line: Line) -> QuerySet[Message]:
     """Return the messages of the path that belong to other branches."""
-    if not line.shared:
+    shared = line.shared
+    if shared is None:
         return Message.objects.none()
-    return Message.objects.filter(segments_q(line.shared), kind=_MESSAGE)
+    return Message.objects.filter(shared, kind=_MESSAGE)
 
 
 def _wrong_running(line: Line, base: int) -> QuerySet[Message]:

@@ -1,7 +1,7 @@
 """Profile: every parameter of a compaction, with its default, its limits and what it is about.
 
-Names are those of the source documents. Where a document's default is a fault, the comment says
-what is right instead.
+Names are the established ones. Where an established default is a fault, the comment says what is
+right instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile(WindowParameters):
-    """All parameters with the defaults of preset `bisect` (document 002; spec 1.1)."""
+    """All parameters with the defaults of preset `bisect`."""
 
     enabled: bool = parameter(
         True,
@@ -157,7 +157,7 @@ class Profile(WindowParameters):
         variable="SUMMARY_BISECT_MAX_DEPTH",
     )
     bisect_min_messages: int = parameter(
-        # The document allows 1, with which a merge halves itself without end (1.12 D18).
+        # With 1, a merge would halve itself without end.
         4,
         "Inputs of this many messages or fewer are not halved.",
         unit="messages",
@@ -253,7 +253,7 @@ class Profile(WindowParameters):
         maximum=20,
     )
     history_limit: int = parameter(
-        # The document's 20 would hide messages that no summary covers yet (1.12 D4).
+        # A limit of 20, as is usual, would hide messages that no summary covers yet.
         0,
         "Most messages sent behind the summaries, the newest; 0 sends all. Older ones that no "
         "summary covers yet are then not sent.",

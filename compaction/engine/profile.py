@@ -20,7 +20,7 @@ class ProfileError(ValueError):
 
 PRESETS: dict[str, Profile] = {
     "bisect": Profile(),
-    # Document 001 with its own values, and what it lacks (spec/rs_window_augment.md 2.2, 2.3).
+    # A tail of messages, batches in the background, and what keeps it from standing still.
     "sliding_window": Profile(
         message_limit=0,
         max_context_tokens=0,
@@ -33,7 +33,7 @@ PRESETS: dict[str, Profile] = {
         compression_hard_limit=30,
         batch_messages=60,
         smaller_after_failures=3,
-        archive_after_failures=6,
+        digest_after_failures=6,
     ),
 }
 
@@ -51,14 +51,20 @@ def _variables(preset: str) -> dict[str, str]:
 # Variables of document 002, and of document 001.
 ENVIRONMENT, WINDOW_ENVIRONMENT = _variables("bisect"), _variables("sliding_window")
 _BY_PRESET = {"bisect": ENVIRONMENT, "sliding_window": WINDOW_ENVIRONMENT}
+# Older names of parameters, which are understood for one version.
+RENAMED = {
+    "archive_after_failures": "digest_after_failures",
+    "archive_tokens": "digest_tokens",
+}
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
 def build(base: Profile, values: Mapping[str, Any]) -> Profile:
     """Return `base` with `values` put over it; raise ProfileError naming every wrong one.
 
-    Values are typed: no text counts as true, no "42px" as 42 (spec 1.1, DECIDE).
+    Values are typed: no text counts as true, no "42px" as 42.
     """
+    values = {RENAMED.get(name, name): value for name, value in values.items()}
     known = {item.name: item for item in fields(Profile)}
     errors = {
         name: f"There is no such parameter. Known: {', '.join(known)}."
@@ -139,7 +145,7 @@ def _tail_name(profile: Profile) -> str:
 
 
 def _across_window(profile: Profile) -> dict[str, str]:
-    """Return which of the window's numbers do not fit each other (spec 2.3, trap 1)."""
+    """Return which of the window's numbers do not fit each other."""
     window, limit = profile.compression_window_size, profile.compression_hard_limit
     tail, context = profile.tail, profile.context_size
     if profile.cut == "recent_tokens" and profile.counts_window:
@@ -182,11 +188,11 @@ def _across_window(profile: Profile) -> dict[str, str]:
 def from_environment(environment: Mapping[str, str], preset: str = "bisect") -> dict[str, Any]:
     """Return the parameters that a preset's variables set; raise ProfileError for junk.
 
-    Those are document 002's for `bisect` and document 001's for `sliding_window`.
+    Each preset has variables of its own.
 
-    Booleans are words (true, 1, yes, on / false, 0, no, off); the document took any other word,
-    even "no", for true. Numbers below a parameter's minimum count as the minimum, which is what
-    the document's floors and its "<= 0 switches off" come to (spec 1.1).
+    Booleans are words (true, 1, yes, on / false, 0, no, off); elsewhere any other word,
+    even "no", is often taken for true. Numbers below a parameter's minimum count as the minimum,
+    which is what people mean by "0 or less switches it off".
     """
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}

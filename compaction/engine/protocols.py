@@ -1,7 +1,7 @@
 """The seams of the engine: what a strategy, a cut, a trigger and a rendering have to offer.
 
-All are pure: no database, no network, no clock but the one that is passed in. They are registered by
-name (compaction.engine.registry); a profile names the ones it uses.
+All are pure: no database, no network, no clock but the one that is passed in. They are registered
+by name (compaction.engine.registry); a profile names the ones it uses.
 """
 
 from __future__ import annotations

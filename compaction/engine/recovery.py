@@ -1,9 +1,9 @@
-"""The ladder: in which order a refused request is made smaller; a state machine without I/O.
+"""The recovery: in which order a refused request is made smaller; a state machine without I/O.
 
-Document 004, section 1 (compact, cut tool results once, give up), on top of document 002, 1.4
-(halve what is sent). Mended where OpenClaw errs (spec/pi_openclaw.md B3, D24): a compaction counts
-only if it freed tokens, nothing is counted anew inside a turn, and every rung sends less than the
-one before, so no request is sent twice.
+Compact, cut tool results once, send fewer groups, give up
+(docs/decisions/0011-the-order-of-recovery.md). A compaction counts only if it freed tokens, nothing
+is counted anew inside a turn, and every step sends less than the one before, so no request is sent
+twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import enum
 import re
 from dataclasses import dataclass, replace
 
-# How many groups of the history are sent, rung after rung (document 002, 1.4).
+# How many groups of the history are sent, step after step (document 002, 1.4).
 HALVINGS = (20, 10, 5, 2, 1)
 
 _FAILED_COMPACTION = re.compile(
@@ -20,7 +20,7 @@ _FAILED_COMPACTION = re.compile(
 )
 
 
-class Move(enum.Enum):
+class RecoveryAction(enum.Enum):
     """What to try next."""
 
     COMPACT = "compact"
@@ -30,8 +30,8 @@ class Move(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LadderRules:
-    """Which rungs there are; `max_compactions` 0 leaves compaction out."""
+class RecoveryLimits:
+    """Which steps there are; `max_compactions` 0 leaves compaction out."""
 
     max_compactions: int = 3
     truncate: bool = True
@@ -39,7 +39,7 @@ class LadderRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footing:
+class RecoveryInput:
     """What the next move depends on besides the moves so far.
 
     `oversized`: tool results are too large, alone or together. `groups`: how many groups of history
@@ -52,37 +52,43 @@ class Footing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
+class RecoveryPolicy:
     """How far one turn has climbed. `next` says what to try, `after_…` what came of it."""
 
-    rules: LadderRules = LadderRules()
+    rules: RecoveryLimits = RecoveryLimits()
     compactions: int = 0
     compaction_is_useless: bool = False
     truncated: bool = False
     groups: int | None = None
 
-    def next(self, footing: Footing) -> Move:
+    def next(self, recovery_input: RecoveryInput) -> RecoveryAction:
         """Return what to try now. A request that was halved once is only halved further."""
         if self.groups is None:
-            if self._may_compact and not footing.compaction_failed:
-                return Move.COMPACT
-            if self.rules.truncate and not self.truncated and footing.oversized:
-                return Move.TRUNCATE
-        return Move.GIVE_UP if self.halved(footing) is None else Move.HALVE
+            if self._may_compact and not recovery_input.compaction_failed:
+                return RecoveryAction.COMPACT
+            if self.rules.truncate and not self.truncated and recovery_input.oversized:
+                return RecoveryAction.TRUNCATE
+        return (
+            RecoveryAction.GIVE_UP if self.halved(recovery_input) is None else RecoveryAction.HALVE
+        )
 
     @property
     def _may_compact(self) -> bool:
         return not self.compaction_is_useless and self.compactions < self.rules.max_compactions
 
-    def halved(self, footing: Footing) -> int | None:
+    def halved(self, recovery_input: RecoveryInput) -> int | None:
         """Return how many groups a halved request holds; None when it cannot be halved further."""
         if not self.rules.halve:
             return None
-        now = footing.groups if self.groups is None else min(self.groups, footing.groups)
+        now = (
+            recovery_input.groups
+            if self.groups is None
+            else min(self.groups, recovery_input.groups)
+        )
         return next((count for count in HALVINGS if count < now), None)
 
-    def after_compaction(self, freed: int) -> Ladder:
-        """Return the ladder after a compaction freed that many tokens; 0 also when it failed.
+    def after_compaction(self, freed: int) -> RecoveryPolicy:
+        """Return the recovery after a compaction freed that many tokens; 0 also when it failed.
 
         One that was no use is not tried again before the tool results have been cut.
         """
@@ -90,18 +96,18 @@ class Ladder:
             return replace(self, compactions=self.compactions + 1)
         return replace(self, compaction_is_useless=True)
 
-    def after_truncation(self) -> Ladder:
-        """Return the ladder after tool results were cut, or could not be; once a turn.
+    def after_truncation(self) -> RecoveryPolicy:
+        """Return the recovery after tool results were cut, or could not be; once a turn.
 
         A compaction may be of use then: of less text, or of the results that could not be cut.
         """
         return replace(self, truncated=True, compaction_is_useless=False)
 
-    def after_halving(self, groups: int) -> Ladder:
-        """Return the ladder after a request with that many groups."""
+    def after_halving(self, groups: int) -> RecoveryPolicy:
+        """Return the recovery after a request with that many groups."""
         return replace(self, groups=groups)
 
 
 def speaks_of_failed_compaction(error: str) -> bool:
-    """Whether a server's error says that it failed to compact by itself (B3, step 4a)."""
+    """Whether a server's error says that it failed to compact by itself."""
     return bool(_FAILED_COMPACTION.search(error))

@@ -3,8 +3,8 @@
 Cutting tool results that are too long: how long they may be, which are cut, and where.
 
 One set of pure functions for every scope: in a request, in a replayed branch, and before storing
-(document 004, sections 3 to 5; spec/pi_openclaw.md B2 to B6, B15). Lengths are characters, as
-Python counts them, so a cut never splits one.
+(docs/compaction.md#tool-results). Lengths are characters, as Python counts them, so a cut never
+splits one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from compaction.engine.types import Item
 def limited_results(items: Iterable[Item], max_chars: int | None) -> Iterator[Item]:
     """Yield the items with tool results of at most `max_chars` characters; None cuts none.
 
-    One result that alone exceeds the summariser's window could not be summarised at all
-    (spec/pi_openclaw.md D3). Tokens stay those of the stored message, which the summary replaces.
+    One result that alone exceeds the summariser's window could not be summarised at all. Tokens
+    stay those of the stored message, which the summary replaces.
     """
     for item in items:
         if max_chars is not None and item.role == "tool" and len(item.text) > max_chars:
@@ -35,7 +35,7 @@ def limited_results(items: Iterable[Item], max_chars: int | None) -> Iterator[It
 CHARS_PER_TOKEN = 4
 # Where a line ends in the last fifth of what may stay, the cut falls there.
 LINE_SHARE = 0.8
-# A result's end is kept, too, when it looks as if it said how things went (B15.2).
+# A result's end is kept, too, when it looks as if it said how things went.
 TAIL_LOOKED_AT_CHARS = 2000
 TAIL_SHARE = 0.3
 LONGEST_TAIL_CHARS = 4000
@@ -82,7 +82,7 @@ def stored_marker(gone: int, total: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultLimits:
-    """How long a tool result may be; document 004's values are the defaults.
+    """How long a tool result may be.
 
     `share` is the part of the window that one result may take.
     """
@@ -92,14 +92,14 @@ class ResultLimits:
     min_keep_chars: int = 2_000
 
     def max_chars(self, window_tokens: int) -> int:
-        """Return the longest result in characters; document 004, section 3."""
+        """Return the longest result in characters."""
         tokens = math.floor(round(window_tokens * self.share, 6))
         return min(tokens * CHARS_PER_TOKEN, self.hard_max_chars)
 
     def min_keep(self, window_tokens: int) -> int:
         """Return what stays of a result in any case; nothing where the window is too small for it.
 
-        With a floor above the limit, a small window would never get its request small (E8).
+        With a floor above the limit, a small window would never get its request small.
         """
         fits = self.max_chars(window_tokens) >= self.min_keep_chars + NOTICE_CHARS
         return self.min_keep_chars if fits else 0
@@ -109,7 +109,7 @@ class ResultLimits:
 
 
 def is_oversized(sizes: Sequence[int], *, single: int, together: int) -> bool:
-    """Whether a result is longer than `single`, or several are longer than `together` (B15.1)."""
+    """Whether a result is longer than `single`, or several are longer than `together`."""
     return max(sizes, default=0) > single or (len(sizes) > 1 and sum(sizes) > together)
 
 
@@ -117,8 +117,8 @@ def allot(sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0
     """Return {index: characters it may have} for the results that have to be cut.
 
     First those above `single`; then, while all together exceed `together`, the newest are reduced
-    (B15.1), none below `min_keep` and a notice (B21: each keeps its beginning), so the older ones
-    may follow. Very many results each keep an equal share at least.
+    too, none below `min_keep` and a notice (each keeps its beginning), so the older ones may
+    follow. Very many results each keep an equal share at least.
     """
     floor = min_keep + NOTICE_CHARS if min_keep else 0
     floor = min(floor, together // max(1, len(sizes)))
@@ -151,7 +151,7 @@ def cut_blocks(
     marker: Marker = sent_marker,
     keep_ends: bool = True,
 ) -> tuple[str, ...]:
-    """Return the text blocks of one result, sharing `limit` characters in proportion (B4).
+    """Return the text blocks of one result, sharing `limit` characters in proportion.
 
     `min_keep` is shared the same way. A result within the limit comes back as it is. Where the
     blocks are so many that each one's share holds no notice, they are kept in order instead.
@@ -187,7 +187,7 @@ def _first_blocks(texts: Sequence[str], limit: int, marker: Marker) -> tuple[str
 
 
 def store_blocks(texts: Sequence[str], limit: int, *, min_keep: int = 0) -> tuple[str, ...]:
-    """Return the blocks as they are stored: the guard at storing has its own notice (B6)."""
+    """Return the blocks as they are stored: the guard at storing has its own notice."""
     return cut_blocks(texts, limit, min_keep=min_keep, marker=stored_marker, keep_ends=False)
 
 
@@ -282,7 +282,7 @@ def _telling_end(text: str, budget: int) -> str:
 
 # --- before sending -------------------------------------------------------------------------------
 
-# Part of a window that is never reserved for the answer, or nothing could be sent (B15.3).
+# Part of a window that is never reserved for the answer, or nothing could be sent.
 LEAST_PROMPT_TOKENS = 8000
 # Cutting alone is tried when it frees this much more than is needed.
 SPARE_CHARS = 2048
@@ -306,7 +306,7 @@ def effective_reserve(window: int, reserve: int) -> int:
 def precheck(
     *, tokens: int, window: int, reserve: int, reducible_chars: int, margin: float = 1.2
 ) -> Route:
-    """Return what to do before a request of `tokens` is sent (spec/pi_openclaw.md B15.3).
+    """Return what to do before a request of `tokens` is sent.
 
     `reducible_chars` is what tool results would lose if they were cut.
     """

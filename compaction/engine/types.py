@@ -1,4 +1,5 @@
-"""The engine's vocabulary: what goes in, what is decided, what came out, and what is asked for help.
+"""The engine's vocabulary: what goes in, what is decided, what came out, and what is asked for
+help.
 
 All of it is frozen and knows neither Django nor the network, so the rules can be tested alone.
 Token figures are tokens of whatever TokenCounter was passed in; durations are milliseconds.
@@ -37,7 +38,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Items that may never be parted: a call and all its results (DESIGN.md, rule 5)."""
+    """Items that may never be parted: a call and all its results."""
 
     items: tuple[Item, ...]
 
@@ -62,11 +63,11 @@ class Plan:
 class Facts:
     """What the rules look at: since the last summary, and of the whole next request.
 
-    `usable` is window - max(reserve, answer's maximum): room for the answer is taken off (B33);
-    None when the window is not known. `seconds_since` is None before the first summary.
-    `waiting_seconds` is how long the first message that left the tail has waited; None where too
-    few did. `window` is the whole window, 0 when it is not known. `rules` are those of the messages
-    that are rules of the conversation: always sent, never summarised, no part of the window.
+    `usable` is window - max(reserve, answer's maximum): room for the answer is taken off; None when
+    the window is not known. `seconds_since` is None before the first summary. `waiting_seconds` is
+    how long the first message that left the tail has waited; None where too few did. `window` is
+    the whole window, 0 when it is not known. `rules` are those of the messages that are rules of
+    the conversation: always sent, never summarised, no part of the window.
     """
 
     messages: int
@@ -192,7 +193,7 @@ class Outcome:
     split_depth: int = 0
     cost: float = 0.0
     steps: tuple[Step, ...] = field(default=())
-    is_archive: bool = False
+    is_digest: bool = False
     algorithm: str = ""
     prompt: str = ""
     prompt_version: str = ""

@@ -1,6 +1,6 @@
 """The parameters of work in the background: ahead of need, by a window of messages, after failures.
 
-Names of the window's are those of document 001.
+Names of the window's are the established ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WindowParameters:
         group="ahead",
     )
     minimum_batch: int = parameter(
-        # Document 001 summarises a single message every 900 s (2.2).
+        # A single message that grew old is not worth a call.
         4,
         "Fewer messages are not summarised because of their age, nor ahead of need.",
         unit="messages",
@@ -59,7 +59,7 @@ class WindowParameters:
         preset="sliding_window",
     )
     compression_cooldown_sec: int = parameter(
-        # The document calls it a cooldown; it fires, and never holds back (2.3, trap 2).
+        # Its established name says cooldown; it fires, and never holds back.
         0,
         "Maximum age: summarise when the oldest message that left the tail has waited for so long; "
         "0 switches the rule off.",
@@ -109,7 +109,7 @@ class WindowParameters:
         minimum=0,
         maximum=100,
     )
-    archive_after_failures: int = parameter(
+    digest_after_failures: int = parameter(
         0,
         "After so many failed runs in a row the messages themselves, shortened, are stored as an "
         "archive summary, so that nothing waits for ever; 0: never.",
@@ -118,8 +118,8 @@ class WindowParameters:
         minimum=0,
         maximum=100,
     )
-    archive_tokens: int = parameter(
-        # Upstream once put a raw megabyte into every prompt (2.5: 3412); its cap is 16 000 chars.
+    digest_tokens: int = parameter(
+        # Without a limit, an outage would put a megabyte into every prompt.
         4000,
         "Most tokens of an archive summary.",
         unit="tokens",

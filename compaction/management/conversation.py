@@ -25,13 +25,13 @@ from chatapp.management.console import (
 )
 from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_q
+from chatapp.selectors import rows_from
 from compaction.branches.leases import state_of
+from compaction.engine.policy.reasons import reason_label
 from compaction.errors import CompactionError
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.profiles import profile_of
 from compaction.selectors import newest_summaries
-from compaction.vocabulary import reason_words
 
 BATCH = 200
 LABEL_CELLS = 11
@@ -63,7 +63,7 @@ class Ink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ConversationText:
     """One branch of a session; `lines` reads and sets it."""
 
     session: Session
@@ -170,7 +170,7 @@ def _summary_facts(summary: SessionSummary | None) -> list[str]:
         summary.get_status_display().lower(),
         percent(summary.compression_ratio),
         f"of {counted(summary.message_count, 'message')}",
-        one_line(reason_words(summary.reason)),
+        one_line(reason_label(summary.reason)),
     ]
 
 
@@ -211,12 +211,11 @@ def _batches(branch: Branch) -> Iterator[list[Message]]:
 
     Not QuerySet.iterator(): its cursor would stay open as long as somebody reads in the pager.
     """
-    path = Message.objects.filter(path_q(branch)).order_by("position")
-    path = path.defer("usage", "response_id", "reasoning")
-    rows = list(path[:BATCH])
+    path = Message.objects.defer("usage", "response_id", "reasoning")
+    rows = rows_from(branch, path, start=0, most=BATCH)
     while rows:
         yield rows
-        rows = list(path.filter(position__gt=rows[-1].position)[:BATCH])
+        rows = rows_from(branch, path, start=rows[-1].position + 1, most=BATCH)
 
 
 def _sources(rows: list[Message], chain: set[UUID]) -> dict[UUID, UUID]:

@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs.resummarize import estimate_redo, resummarize, summaries_to_redo
@@ -121,9 +121,9 @@ class Redo:
                 return
 
     def _plan(self, session: Session, result: SessionResult) -> None:
-        situation = situation_of(session, profile=self.profile)
+        snapshot = snapshot_of(session, profile=self.profile)
         for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
-            estimate = estimate_redo(summary, situation)
+            estimate = estimate_redo(summary, snapshot)
             result.status = PLANNED
             result.summaries += 1
             result.messages += estimate.messages

@@ -1,9 +1,9 @@
-"""Stored compaction: profiles, runs, their steps, ladders, summaries, their links, branch state,
+"""Stored compaction: profiles, runs, their steps, recoveries, summaries, their links, branch state,
 and what watches over many processes: heartbeats, breakers, totals.
 """
 
 from compaction.models.operations import DailyFigures, ModelBreaker, RunTotals, WorkerHeartbeat
-from compaction.models.runs import CompactionRun, CompactionStep, RecoveryRung
+from compaction.models.runs import CompactionRun, CompactionStep, RecoveryStep
 from compaction.models.state import CompactionProfile, CompactionState
 from compaction.models.summaries import SessionSummary, SessionSummaryMessage
 
@@ -14,7 +14,7 @@ __all__ = [
     "CompactionStep",
     "DailyFigures",
     "ModelBreaker",
-    "RecoveryRung",
+    "RecoveryStep",
     "RunTotals",
     "SessionSummary",
     "SessionSummaryMessage",

@@ -12,9 +12,9 @@ from django.utils import timezone
 class CompactionRun(models.Model):
     """One attempt to compact a branch. Created queued; claimed by one worker; never deleted.
 
-    `trigger` is document 002's word (proactive, overflow_retry, manual, resummarize); `reason` is
-    the exact rule. `error` is a sentence; `error_code` is for programs. `restarts` counts how often
-    a run of this kind was started again after a worker died.
+    `trigger` is the kind of start (proactive, overflow_retry, manual, resummarize); `reason` is the
+    exact rule. `error` is a sentence; `error_code` is for programs. `restarts` counts how often a
+    run of this kind was started again after a worker died.
     """
 
     class Status(models.TextChoices):
@@ -180,14 +180,14 @@ class CompactionStep(models.Model):
         return f"{self.kind} {self.order} ({self.outcome})"
 
 
-class RecoveryRung(models.Model):
-    """One step of the ladder (engine/recovery.py). The rungs of one turn share `recovery`.
+class RecoveryStep(models.Model):
+    """One step of the recovery (engine/recovery.py). The steps of one turn share `recovery`.
 
     `error` is what the server had said; `observed` and `allowed` are the numbers in it. Tokens are
     those of the request before and after. `replay` is the branch with shortened tool results.
     """
 
-    class Move(models.TextChoices):
+    class Action(models.TextChoices):
         """What was tried."""
 
         COMPACT = "compact", "Compaction"
@@ -204,19 +204,23 @@ class RecoveryRung(models.Model):
 
     recovery = models.UUIDField(editable=False)
     order = models.PositiveSmallIntegerField()
-    session = models.ForeignKey("chatapp.Session", on_delete=models.CASCADE, related_name="rungs")
-    branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="rungs")
+    session = models.ForeignKey(
+        "chatapp.Session", on_delete=models.CASCADE, related_name="recovery_steps"
+    )
+    branch = models.ForeignKey(
+        "chatapp.Branch", on_delete=models.CASCADE, related_name="recovery_steps"
+    )
     run = models.ForeignKey(
         "compaction.CompactionRun",
         on_delete=models.SET_NULL,
         null=True,
         blank=True,
-        related_name="rungs",
+        related_name="recovery_steps",
     )
     replay = models.ForeignKey(
         "chatapp.Branch", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
-    move = models.CharField(max_length=8, choices=Move.choices)
+    action = models.CharField(max_length=8, choices=Action.choices)
     outcome = models.CharField(max_length=7, choices=Outcome.choices)
     text = models.TextField(blank=True)
     error_kind = models.CharField(max_length=40)
@@ -231,15 +235,15 @@ class RecoveryRung(models.Model):
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        db_table = "compaction_rungs"
+        db_table = "recovery_steps"
         constraints = [
-            # The ladder of one turn, in the order in which it was climbed.
-            models.UniqueConstraint(fields=["recovery", "order"], name="rung_order"),
+            # The recovery of one turn, in the order in which it was climbed.
+            models.UniqueConstraint(fields=["recovery", "order"], name="recovery_step_order"),
         ]
         indexes = [
             # A session's timeline, newest first.
-            models.Index(fields=["session", "-created_at", "-id"], name="rung_of_session"),
+            models.Index(fields=["session", "-created_at", "-id"], name="recovery_of_session"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.get_move_display()} ({self.outcome})"
+        return f"{self.get_action_display()} ({self.outcome})"

@@ -38,10 +38,10 @@ class CompactionState(models.Model):
     last_consolidated_at = models.DateTimeField(null=True, blank=True)
     lease_owner = models.UUIDField(null=True, blank=True)
     lease_expires_at = models.DateTimeField(null=True, blank=True)
-    pending = models.BooleanField(default=False)
+    recheck_requested = models.BooleanField(default=False)
     failures = models.PositiveIntegerField(default=0)
     backoff_until = models.DateTimeField(null=True, blank=True)
-    look_again_at = models.DateTimeField(
+    next_check_at = models.DateTimeField(
         null=True,
         blank=True,
         help_text="When time alone may make a compaction due; the sweep looks again then.",
@@ -61,9 +61,9 @@ class CompactionState(models.Model):
             ),
             # The sweep: idle branches whose time has come.
             models.Index(
-                fields=["look_again_at"],
-                condition=models.Q(look_again_at__isnull=False),
-                name="state_look_again",
+                fields=["next_check_at"],
+                condition=models.Q(next_check_at__isnull=False),
+                name="state_next_check",
             ),
             # The page of a profile: the few branches that name one.
             models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),
@@ -81,7 +81,7 @@ class CompactionState(models.Model):
 
     @property
     def is_consolidating(self) -> bool:
-        """Whether a worker holds the branch now (document 001's `_consolidating`)."""
+        """Whether a worker holds the branch now."""
         return (
             self.lease_owner is not None
             and self.lease_expires_at is not None
@@ -92,8 +92,8 @@ class CompactionState(models.Model):
 class CompactionProfile(models.Model):
     """One version of a profile. A change makes a new row, so runs say what they really used.
 
-    `parameters` holds only what differs from the preset `base`; variables of document 002 stand
-    between the two for base `bisect`, those of document 001 for `sliding_window`.
+    `parameters` holds only what differs from the preset `base`; the preset's variables stand
+    between the two.
     """
 
     name = models.SlugField(max_length=60)

@@ -1,4 +1,6 @@
-"""Summaries and their links: the first two of the three layers (the placeholder message is the third)."""
+"""Summaries and their links: the first two of the three layers (the placeholder message is the
+third).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ FORMAT_VERSION = 1
 
 
 class SessionSummary(models.Model):
-    """Document 002's main record, and what it lacks: the exact reason, coverage, cost, status.
+    """One stored summary: text, how it was asked for, the exact reason, coverage, cost, status.
 
-    Linked messages are exactly those that the summariser received (DESIGN.md, rule 2). `previous`
-    is the summary whose text was an input of this one. Only `active` summaries are sent.
+    Linked messages are exactly those that the summariser received
+    (docs/architecture.md#a-cursor-moves-only-over-what-was-read). `previous` is the summary whose
+    text was an input of this one. Only `active` summaries are sent.
     """
 
     class Kind(models.TextChoices):
@@ -62,7 +65,7 @@ class SessionSummary(models.Model):
     reason = models.CharField(max_length=40)
     truncated = models.BooleanField(default=False)
     # Made of the messages themselves because no summariser answered; it can be re-summarised.
-    archived = models.BooleanField(default=False, db_default=False)
+    is_digest = models.BooleanField(default=False, db_default=False)
     compression_ratio = models.FloatField(default=0.0)
     previous = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="updates"
@@ -105,11 +108,18 @@ class SessionSummary(models.Model):
                 condition=models.Q(status="active"),
                 name="summary_active",
             ),
-            # Before every request: whether a branch has an archive that no summary has taken in.
+            # The same for a deep fork: the session's newest are tested one by one.
+            models.Index(
+                fields=["session", "-covers_through"],
+                condition=models.Q(status="active"),
+                name="summary_active_session",
+            ),
+            # Before every request: whether a branch has a fallback digest that no summary has taken
+            # in.
             models.Index(
                 fields=["branch", "-covers_through"],
-                condition=models.Q(status="active", archived=True),
-                name="summary_archive",
+                condition=models.Q(status="active", is_digest=True),
+                name="summary_digest",
             ),
             # GET sessions/{id}/summaries/, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="summary_of_session"),

@@ -1,6 +1,6 @@
-"""Climbing the ladder of a refused request: engine/recovery.py says what, here it is done.
+"""Climbing the recovery of a refused request: engine/recovery.py says what, here it is done.
 
-Every rung is told to the client, stored as a row, and sends less than the request that was refused.
+Every step is told to the client, stored as a row, and sends less than the request that was refused.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from chatapp.transcript.writing import TranscriptError
 from compaction.branches.context_builder import Cut, context_of, grouped
 from compaction.branches.leases import state_of
 from compaction.branches.planning import cut_of
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.recovery import (
-    Footing,
-    Ladder,
-    LadderRules,
-    Move,
+    RecoveryAction,
+    RecoveryInput,
+    RecoveryLimits,
+    RecoveryPolicy,
     speaks_of_failed_compaction,
 )
 from compaction.errors import CompactionError
-from compaction.models import CompactionRun, RecoveryRung
+from compaction.models import CompactionRun, RecoveryStep
 from compaction.recovery.refusals import is_hopeless, sentence_for, window_of
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
 from compaction.summaries.replays import cut_tool_results, is_oversized_now
 
 POLL_SECONDS = 0.5
-Outcome = RecoveryRung.Outcome
+Outcome = RecoveryStep.Outcome
 _REASONS = {
-    Move.COMPACT: Reason.OVERFLOW,
-    Move.TRUNCATE: "tool_result_truncation",
-    Move.HALVE: "halve_history",
+    RecoveryAction.COMPACT: Reason.OVERFLOW,
+    RecoveryAction.TRUNCATE: "tool_result_truncation",
+    RecoveryAction.HALVE: "halve_history",
 }
 
 
@@ -49,16 +49,16 @@ _REASONS = {
 class _Memory:
     """How far the turn has climbed; it goes out and in through Recovery.memory."""
 
-    ladder: Ladder
+    ladder: RecoveryPolicy
     recovery: uuid.UUID = field(default_factory=uuid.uuid4)
-    rungs: int = 0
+    recovery_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """What one move came to: the context to try, if it helped, and what its row says."""
 
-    ladder: Ladder
+    ladder: RecoveryPolicy
     context: Context | None = None
     text: str = ""
     failed: bool = False
@@ -70,7 +70,7 @@ class _Step:
 
     @property
     def outcome(self) -> str:
-        """What the rung's row says of it."""
+        """What the step's row says of it."""
         if self.context is not None:
             return Outcome.SMALLER.value
         return (Outcome.FAILED if self.failed else Outcome.NO_HELP).value
@@ -85,25 +85,25 @@ def recover_overflow(
     emit: Emit,
 ) -> Recovery:
     """Return a smaller context after an overflow, or a sentence that says what to do."""
-    situation = situation_of(session)
-    profile = situation.profile
+    snapshot = snapshot_of(session)
+    profile = snapshot.profile
     if not (profile.enabled and profile.retry_on_context_overflow):
         why = "Compaction after an overflow is switched off."
-        return Recovery(error=sentence_for(error, situation, refused, tried=why))
+        return Recovery(error=sentence_for(error, snapshot, refused, tried=why))
     memory = previous.memory if previous is not None else None
     if memory is None:
-        rules = LadderRules(
+        rules = RecoveryLimits(
             max_compactions=profile.max_overflow_compaction_attempts,
             truncate=profile.truncate_tool_results,
             halve=profile.halve_history,
         )
-        memory = _Memory(ladder=Ladder(rules=rules))
+        memory = _Memory(ladder=RecoveryPolicy(rules=rules))
     return _Climb(session=session, error=error, refused=refused, emit=emit, memory=memory).climb()
 
 
 @dataclass(kw_only=True)
 class _Climb:
-    """One overflow: rung after rung until a smaller request is found or none is left."""
+    """One overflow: step after step until a smaller request is found or none is left."""
 
     session: Session
     error: ModelError
@@ -114,41 +114,43 @@ class _Climb:
     def climb(self) -> Recovery:
         """Return the next context to try, or the sentence of the end."""
         while True:
-            situation = situation_of(self.session)
-            move = self.memory.ladder.next(self._footing(situation))
-            if move is Move.GIVE_UP or is_hopeless(self.error, situation, self.refused):
-                return self._give_up(situation)
-            self.emit("compaction", {"phase": "started", "reason": _REASONS[move]})
-            step = self._do(move, situation)
-            self._record(move, step, situation.branch)
+            snapshot = snapshot_of(self.session)
+            action = self.memory.ladder.next(self._recovery_input(snapshot))
+            if action is RecoveryAction.GIVE_UP or is_hopeless(self.error, snapshot, self.refused):
+                return self._give_up(snapshot)
+            self.emit("compaction", {"phase": "started", "reason": _REASONS[action]})
+            step = self._do(action, snapshot)
+            self._record(action, step, snapshot.branch)
             self.memory = replace(self.memory, ladder=step.ladder)
             if step.context is not None:
                 return Recovery(context=step.context, memory=self.memory)
 
-    def _footing(self, situation: Situation) -> Footing:
-        rows = [row for row in situation.rows if not row.is_rule]
-        return Footing(
+    def _recovery_input(self, snapshot: BranchSnapshot) -> RecoveryInput:
+        rows = [row for row in snapshot.rows if not row.is_rule]
+        return RecoveryInput(
             # Shorter results are not fewer messages.
             oversized=self.error.kind is not ErrorKind.TOO_MANY_MESSAGES
-            and is_oversized_now(situation, window_of(self.error)),
+            and is_oversized_now(snapshot, window_of(self.error)),
             groups=len(grouped(rows)),
             compaction_failed=speaks_of_failed_compaction(self.error.detail),
         )
 
-    def _do(self, move: Move, situation: Situation) -> _Step:
-        if move is Move.COMPACT:
-            return self._compact(situation)
-        return self._truncate(situation) if move is Move.TRUNCATE else self._halve(situation)
+    def _do(self, action: RecoveryAction, snapshot: BranchSnapshot) -> _Step:
+        if action is RecoveryAction.COMPACT:
+            return self._compact(snapshot)
+        return (
+            self._truncate(snapshot) if action is RecoveryAction.TRUNCATE else self._halve(snapshot)
+        )
 
-    def _compact(self, situation: Situation) -> _Step:
-        """Compact everything but the question (document 002, 1.4)."""
-        reason = self._compaction_reason(situation)
-        run = _compact_fully(self.session, situation.branch, reason)
-        if run.error_code == "busy" and _is_free_and_unchanged(situation):
-            run = _compact_fully(self.session, situation.branch, reason)
-        context = context_of(situation_of(self.session), run_id=str(run.pk))
+    def _compact(self, snapshot: BranchSnapshot) -> _Step:
+        """Compact everything but the question."""
+        reason = self._compaction_reason(snapshot)
+        run = _compact_fully(self.session, snapshot.branch, reason)
+        if run.error_code == "busy" and _is_free_and_unchanged(snapshot):
+            run = _compact_fully(self.session, snapshot.branch, reason)
+        context = context_of(snapshot_of(self.session), run_id=str(run.pk))
         # A smaller window that the refusal taught makes every request smaller: that is not freed.
-        before = self._size(context_of(situation))
+        before = self._size(context_of(snapshot))
         freed = min(self._freed(context), before - self._size(context))
         return _Step(
             ladder=self.memory.ladder.after_compaction(freed),
@@ -158,26 +160,26 @@ class _Climb:
             run=run,
         )
 
-    def _compaction_reason(self, situation: Situation) -> str:
+    def _compaction_reason(self, snapshot: BranchSnapshot) -> str:
         """Return whether tool results that the model has not seen are summarised, too.
 
         Only where cutting them is no way any more, and nothing else is left to summarise.
         """
         ladder = self.memory.ladder
         cuttable = ladder.rules.truncate and not ladder.truncated
-        if cuttable and is_oversized_now(situation, window_of(self.error)):
+        if cuttable and is_oversized_now(snapshot, window_of(self.error)):
             return Reason.OVERFLOW
-        earlier = cut_of(situation, keep_last_n=0).messages
+        earlier = cut_of(snapshot, keep_last_n=0).messages
         return Reason.OVERFLOW if earlier and not ladder.compactions else Reason.OVERFLOW_AGAIN
 
-    def _truncate(self, situation: Situation) -> _Step:
-        """Cut tool results in a replayed branch (document 004, section 4)."""
+    def _truncate(self, snapshot: BranchSnapshot) -> _Step:
+        """Cut tool results in a replayed branch."""
         ladder = self.memory.ladder
         try:
-            cut = cut_tool_results(situation, window_of(self.error))
+            cut = cut_tool_results(snapshot, window_of(self.error))
         except (CompactionError, TranscriptError) as refusal:
             return _Step(ladder=ladder.after_truncation(), text=str(refusal), failed=True)
-        context = context_of(situation_of(self.session))
+        context = context_of(snapshot_of(self.session))
         freed = self._freed(context)
         return _Step(
             ladder=ladder.after_truncation(),
@@ -187,14 +189,14 @@ class _Climb:
             characters_cut=cut.characters,
         )
 
-    def _halve(self, situation: Situation) -> _Step:
+    def _halve(self, snapshot: BranchSnapshot) -> _Step:
         """Send fewer of the newest groups; nothing is stored."""
-        footing = self._footing(situation)
+        recovery_input = self._recovery_input(snapshot)
         ladder = self.memory.ladder
-        while (groups := ladder.halved(footing)) is not None:
+        while (groups := ladder.halved(recovery_input)) is not None:
             ladder = ladder.after_halving(groups)
             cut = Cut(groups=groups, results_together=True, window=window_of(self.error))
-            context = context_of(situation, cut=cut)
+            context = context_of(snapshot, cut=cut)
             # Pinned messages and the question come on top: fewer groups may change nothing.
             if self._is_enough(context):
                 return _Step(ladder=ladder, context=context, groups=groups)
@@ -214,14 +216,14 @@ class _Climb:
         most = self.error.allowed if self.error.kind is ErrorKind.TOO_MANY_MESSAGES else None
         return self._freed(context) > 0 and (not most or len(context.messages) <= most)
 
-    def _record(self, move: Move, step: _Step, branch: Branch) -> None:
+    def _record(self, action: RecoveryAction, step: _Step, branch: Branch) -> None:
         after = step.context or self.refused
-        RecoveryRung.objects.create(
+        RecoveryStep.objects.create(
             recovery=self.memory.recovery,
-            order=self.memory.rungs,
+            order=self.memory.recovery_steps,
             session=self.session,
             branch=branch,
-            move=move.value,
+            action=action.value,
             outcome=step.outcome,
             text=step.text,
             run=step.run,
@@ -236,16 +238,18 @@ class _Climb:
             results_cut=step.results_cut,
             characters_cut=step.characters_cut,
         )
-        self.memory = replace(self.memory, rungs=self.memory.rungs + 1)
-        self.emit("compaction", self._news(move, step))
+        self.memory = replace(self.memory, recovery_steps=self.memory.recovery_steps + 1)
+        self.emit("compaction", self._payload(action, step))
 
-    def _news(self, move: Move, step: _Step) -> dict[str, Any]:
-        """Return what the client hears of a rung when it is done."""
+    def _payload(self, action: RecoveryAction, step: _Step) -> dict[str, Any]:
+        """Return what the client hears of a step when it is done."""
         news: dict[str, Any] = {
             "phase": "finished",
-            "rung": move.value,
+            "action": action.value,
+            # The older name, for one version.
+            "rung": action.value,
             "outcome": step.outcome,
-            "reason": _REASONS.get(move, move.value),
+            "reason": _REASONS.get(action, action.value),
         }
         if step.run is not None:
             news |= run_summary(step.run)
@@ -256,26 +260,36 @@ class _Climb:
             news |= {"groups": step.groups}
         return news
 
-    def _give_up(self, situation: Situation) -> Recovery:
+    def _give_up(self, snapshot: BranchSnapshot) -> Recovery:
         tried = self._tried()
-        sentence = sentence_for(self.error, situation, self.refused, tried=tried)
+        sentence = sentence_for(self.error, snapshot, self.refused, tried=tried)
         step = _Step(ladder=self.memory.ladder, text=sentence)
-        self._record(Move.GIVE_UP, step, situation.branch)
+        self._record(RecoveryAction.GIVE_UP, step, snapshot.branch)
         return Recovery(error=sentence, memory=self.memory)
 
     def _tried(self) -> str:
         """Return in words what was tried in this turn."""
-        rungs = RecoveryRung.objects.filter(recovery=self.memory.recovery).order_by("order")
-        helped = [rung.move for rung in rungs if rung.outcome == Outcome.SMALLER]
+        recovery_steps = RecoveryStep.objects.filter(recovery=self.memory.recovery).order_by(
+            "order"
+        )
+        helped = [
+            recovery_step.action
+            for recovery_step in recovery_steps
+            if recovery_step.outcome == Outcome.SMALLER
+        ]
         words = []
-        if compactions := helped.count(Move.COMPACT.value):
+        if compactions := helped.count(RecoveryAction.COMPACT.value):
             words.append("a compaction" if compactions == 1 else f"{compactions} compactions")
-        if Move.TRUNCATE.value in helped:
+        if RecoveryAction.TRUNCATE.value in helped:
             words.append("cutting its tool results")
-        if Move.HALVE.value in helped:
+        if RecoveryAction.HALVE.value in helped:
             words.append("sending only the newest messages")
         said = [f"It was still too large after {', '.join(words)}."] if words else []
-        failed = [rung.text for rung in rungs if rung.text and rung.outcome != Outcome.SMALLER]
+        failed = [
+            recovery_step.text
+            for recovery_step in recovery_steps
+            if recovery_step.text and recovery_step.outcome != Outcome.SMALLER
+        ]
         return " ".join([*said, *failed[-1:]])
 
 
@@ -289,12 +303,12 @@ def _compact_fully(session: Session, branch: Branch, reason: str) -> CompactionR
     )
 
 
-def _is_free_and_unchanged(before: Situation) -> bool:
+def _is_free_and_unchanged(before: BranchSnapshot) -> bool:
     """Wait for whoever holds the branch; whether it is free then and was not summarised further."""
     return _wait_for_holder(before) and state_of(before.branch).cursor == before.state.cursor
 
 
-def _wait_for_holder(before: Situation) -> bool:
+def _wait_for_holder(before: BranchSnapshot) -> bool:
     """Wait until nobody works on the branch; return whether that came within the user's time."""
     end = monotonic() + compaction_settings.inline_seconds
     while state_of(before.branch).is_consolidating:

@@ -7,7 +7,7 @@ from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.learned_limits import SMALLEST_WINDOW_TOKENS
 from chatapp.models import Message
 from compaction.branches.context_builder import question_in
-from compaction.branches.snapshot import Situation
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import behind_cursor
 
 # What happened, without the advice: that depends on what was tried.
@@ -31,34 +31,38 @@ def window_of(error: ModelError) -> int | None:
     return error.allowed
 
 
-def sentence_for(error: ModelError, situation: Situation, refused: Context, *, tried: str) -> str:
+def sentence_for(
+    error: ModelError, snapshot: BranchSnapshot, refused: Context, *, tried: str
+) -> str:
     """Return what happened, what was tried, and what to do."""
-    allowed = window_of(error) or situation.model.context_window
+    allowed = window_of(error) or snapshot.model.context_window
     happened = _HAPPENED.get(error.kind, error.sentence)
-    alone = _question_alone(error, situation, refused, allowed)
+    alone = _question_alone(error, snapshot, refused, allowed)
     said = [happened, alone or tried, _advice(error, alone=bool(alone))]
     return " ".join(text for text in said if text)
 
 
-def is_hopeless(error: ModelError, situation: Situation, refused: Context) -> bool:
-    """Whether the question alone is larger than the limit, so that no rung could help."""
-    allowed = window_of(error) or situation.model.context_window
-    question = question_in(behind_cursor(situation).rows)
-    return question is not None and _least_tokens(question, situation, refused) > allowed > 0
+def is_hopeless(error: ModelError, snapshot: BranchSnapshot, refused: Context) -> bool:
+    """Whether the question alone is larger than the limit, so that no step could help."""
+    allowed = window_of(error) or snapshot.model.context_window
+    question = question_in(behind_cursor(snapshot).rows)
+    return question is not None and _least_tokens(question, snapshot, refused) > allowed > 0
 
 
-def _least_tokens(question: Message, situation: Situation, refused: Context) -> float:
+def _least_tokens(question: Message, snapshot: BranchSnapshot, refused: Context) -> float:
     """Return the tokens of a request with nothing but prompt, tools and question."""
     account = refused.account
-    return (question.tokens + account.system + account.tools) * situation.model.scale
+    return (question.tokens + account.system + account.tools) * snapshot.model.scale
 
 
-def _question_alone(error: ModelError, situation: Situation, refused: Context, allowed: int) -> str:
+def _question_alone(
+    error: ModelError, snapshot: BranchSnapshot, refused: Context, allowed: int
+) -> str:
     """Return a sentence that names the message, where it alone is too large for the limit."""
-    question = question_in(behind_cursor(situation).rows)
+    question = question_in(behind_cursor(snapshot).rows)
     if question is None or error.kind not in _IN_TOKENS:
         return ""
-    least = _least_tokens(question, situation, refused)
+    least = _least_tokens(question, snapshot, refused)
     if least + refused.account.reserve <= allowed:
         return ""
     return (

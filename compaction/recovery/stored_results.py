@@ -1,4 +1,4 @@
-"""Tool results that are cut outside the ladder: before they are stored, and for one request."""
+"""Tool results that are cut outside the recovery: before they are stored, and for one request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEEP = ResultLimits().min_keep_chars
 def guarded(message: dict[str, Any]) -> dict[str, Any]:
     """Return a tool's message as it is stored: cut where it is longer than a row should be.
 
-    spec/pi_openclaw.md B6. The whole text is kept beside the row (chatapp.models.MessageOriginal).
+    The whole text is kept beside the row (chatapp.models.MessageOriginal).
     """
     limit = compaction_settings.stored_result_chars
     before = texts_of(message.get("content"))

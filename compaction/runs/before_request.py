@@ -1,15 +1,16 @@
 """What is done before a request goes out: as little as can be, and nothing where nothing must be.
 
 A draft is published, a due compaction is done, and where messages would fall out of the request
-that no summary has read, they are summarised, or at the very last archived. Whatever fails costs
-the user nothing: the request goes out as it is (DESIGN.md, rule 6).
+that no summary has read, they are summarised, or at the very last stored as a digest. Whatever
+fails costs the user nothing: the request goes out as it is
+(docs/architecture.md#a-failing-summariser-fails-no-turn).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
@@ -25,10 +26,10 @@ from chatapp.models import Session
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import ensure_state
 from compaction.branches.planning import cut_of, decision_of, due_before_request
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.window import archives, is_last_resort
+from compaction.engine.policy.window import is_last_resort, uses_digest
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
@@ -62,52 +63,52 @@ class Preparation:
     )
     _run: CompactionRun | None = field(init=False, default=None)
     _is_done: bool = field(init=False, default=False)
-    _archives: bool = field(init=False, default=False)
+    _uses_digest: bool = field(init=False, default=False)
     _stepped_aside: int = field(init=False, default=0)
     _failed: int = field(init=False, default=0)
 
     def context(self) -> Context:
         """Return what the next request sends."""
-        situation = self._settled()
+        snapshot = self._settled()
         run_id = str(self._run.pk) if self._run else None
         for _ in range(MOST_READS - 1):
-            context = sendable(situation, run_id=run_id)
-            if _is_still_so(situation):
-                return context
-            situation = situation_of(self.session)
-        return sendable(situation, run_id=run_id)
+            context = sendable(snapshot, run_id=run_id)
+            if _is_still_so(snapshot):
+                return replace(context, origin=snapshot)
+            snapshot = snapshot_of(self.session)
+        return sendable(snapshot, run_id=run_id)
 
-    def _settled(self) -> Situation:
+    def _settled(self) -> BranchSnapshot:
         """Return the branch as it is when nothing more is to be done before the request."""
-        situation = self._read()
-        if _waits_for_a_worker(situation):
-            self._or_go_on(partial(check, situation))
-        while (decision := self._due(situation)) is not None:
-            if publish_draft(situation) is not None:
+        snapshot = self._read()
+        if _waits_for_a_worker(snapshot):
+            self._or_go_on(partial(check, snapshot))
+        while (decision := self._due(snapshot)) is not None:
+            if publish_draft(snapshot) is not None:
                 # That costs no time: perhaps nothing is due any more.
-                situation = self._read()
+                snapshot = self._read()
                 continue
-            helped = bool(self._or_go_on(partial(self._compact, decision, situation)))
-            situation = self._read()
-            goes_on = helped and not self._archives
-            if decision.reason != Reason.HARD_LIMIT or not (goes_on or situation.hides_messages):
+            helped = bool(self._or_go_on(partial(self._compact, decision, snapshot)))
+            snapshot = self._read()
+            goes_on = helped and not self._uses_digest
+            if decision.reason != Reason.HARD_LIMIT or not (goes_on or snapshot.hides_messages):
                 # One compaction is what a user is asked to wait for.
                 break
-        self._tell_what_is_left_out(situation)
-        return situation
+        self._tell_what_is_left_out(snapshot)
+        return snapshot
 
-    def _read(self) -> Situation:
+    def _read(self) -> BranchSnapshot:
         """Return the branch as it is; wait for a worker that does just what this request needs."""
-        situation = situation_of(self.session, state=ensure_state(self.session.branch))
-        if situation.hides_messages and _has_live_holder(situation.state):
-            self._wait_for_holder(situation)
-            situation = situation_of(self.session)
-        return situation
+        snapshot = snapshot_of(self.session, state=ensure_state(self.session.branch))
+        if snapshot.hides_messages and _has_live_holder(snapshot.state):
+            self._wait_for_holder(snapshot)
+            snapshot = snapshot_of(self.session)
+        return snapshot
 
-    def _due(self, situation: Situation) -> Decision | None:
+    def _due(self, snapshot: BranchSnapshot) -> Decision | None:
         if self._is_done or monotonic() > self._end:
             return None
-        return due_before_request(situation) or foreseen(situation)
+        return due_before_request(snapshot) or foreseen(snapshot)
 
     def _or_go_on(self, work: Callable[[], Any]) -> Any:
         """Return what the work returns; None, and nothing more is tried, where the database fails.
@@ -122,16 +123,17 @@ class Preparation:
             release_connection()
             return None
 
-    def _compact(self, decision: Decision, situation: Situation) -> bool:
+    def _compact(self, decision: Decision, snapshot: BranchSnapshot) -> bool:
         """Do what is due; return whether that helped.
 
         Where messages would fall out, failing attempts go on as long as the next one would be
-        another: they make the batches smaller and end in an archive. Where no model may be called,
-        what would fall out is archived at once, and only that. Nor is the summariser asked again by
-        a request that it has made store an archive: a long backlog would cost a call every batch.
+        another: they make the batches smaller and end in a fallback digest. Where no model may be
+        called, what would fall out is stored as a digest at once, and only that. Nor is the
+        summariser asked again by a request that it has made store a fallback digest: a long backlog
+        would cost a call every batch.
         """
-        run = self._do(Reason.ARCHIVE if self._archives else decision.reason)
-        if run.error_code in NO_MODEL and situation.hides_messages:
+        run = self._do(Reason.ARCHIVE if self._uses_digest else decision.reason)
+        if run.error_code in NO_MODEL and snapshot.hides_messages:
             run = self._do(Reason.ARCHIVE)
             self._is_done = True
         elif not run.is_finished or run.error_code == BUSY:
@@ -140,22 +142,22 @@ class Preparation:
             self._is_done = self._stepped_aside > MOST_STEPS_ASIDE
         elif run.status != CompactionRun.Status.SUCCEEDED:
             self._failed += 1
-            of_no_use = run.error_code in _OF_NO_USE and not self._archives
-            goes_on = of_no_use and not _was_last_resort(situation)
+            of_no_use = run.error_code in _OF_NO_USE and not self._uses_digest
+            goes_on = of_no_use and not _was_last_resort(snapshot)
             self._is_done = not goes_on or self._failed >= MOST_FAILURES
         else:
-            self._archives |= archives(situation.profile, situation.state.failures)
+            self._uses_digest |= uses_digest(snapshot.profile, snapshot.state.failures)
         return run.status == CompactionRun.Status.SUCCEEDED
 
-    def _tell_what_is_left_out(self, situation: Situation) -> None:
-        if situation.hides_messages:
+    def _tell_what_is_left_out(self, snapshot: BranchSnapshot) -> None:
+        if snapshot.hides_messages:
             event(
                 "messages_left_out",
                 session=self.session,
-                branch=situation.branch,
+                branch=snapshot.branch,
                 reason=Reason.HARD_LIMIT,
                 level=logging.WARNING,
-                messages=situation.facts.spoken - situation.profile.context_size,
+                messages=snapshot.facts.spoken - snapshot.profile.context_size,
             )
 
     def _do(self, reason: str) -> CompactionRun:
@@ -174,27 +176,27 @@ class Preparation:
         self.emit("compaction", {"phase": "finished", **run_summary(self._run)})
         return self._run
 
-    def _wait_for_holder(self, situation: Situation) -> None:
+    def _wait_for_holder(self, snapshot: BranchSnapshot) -> None:
         self.emit("compaction", {"phase": "waiting", "reason": Reason.HARD_LIMIT})
-        event("waiting_for_worker", session=self.session, branch=situation.branch)
-        while monotonic() < self._end and _has_live_holder(situation.state):
+        event("waiting_for_worker", session=self.session, branch=snapshot.branch)
+        while monotonic() < self._end and _has_live_holder(snapshot.state):
             release_connection()
             sleep(POLL_SECONDS)
 
 
-def _was_last_resort(situation: Situation) -> bool:
-    """Whether another attempt would be just the one that failed for this situation."""
+def _was_last_resort(snapshot: BranchSnapshot) -> bool:
+    """Whether another attempt would be just the one that failed for this snapshot."""
     return is_last_resort(
-        situation.profile,
-        waiting=cut_of(situation).messages,
-        failures=situation.state.failures,
+        snapshot.profile,
+        waiting=cut_of(snapshot).messages,
+        failures=snapshot.state.failures,
     )
 
 
-def _waits_for_a_worker(situation: Situation) -> bool:
+def _waits_for_a_worker(snapshot: BranchSnapshot) -> bool:
     """Whether the message that just came makes a run due in the background."""
-    decision = decision_of(situation)
-    return decision is not None and decision.mode == "background" and not situation.backs_off
+    decision = decision_of(snapshot)
+    return decision is not None and decision.mode == "background" and not snapshot.backs_off
 
 
 def _has_live_holder(state: CompactionState) -> bool:
@@ -210,9 +212,9 @@ def _has_live_holder(state: CompactionState) -> bool:
     ).exists()
 
 
-def _is_still_so(situation: Situation) -> bool:
+def _is_still_so(snapshot: BranchSnapshot) -> bool:
     """Whether the cursor stands where it stood when the request was begun."""
-    state = situation.state
+    state = snapshot.state
     return (
         state._state.adding
         or CompactionState.objects.filter(pk=state.pk, cursor__gte=state.cursor).exists()

@@ -20,11 +20,11 @@ from chatapp.selectors import pinned_messages, without_rules
 from compaction.branches.context_builder import limits_of
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import batch_of, decision_of, input_of
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.window import archives
+from compaction.engine.policy.window import uses_digest
 from compaction.engine.protocols import Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import does_not_shrink
@@ -63,11 +63,11 @@ def do_work(work: Work) -> None:
     """Do a claimed run's work; every failure that is not the worker's own end becomes its row."""
     run = work.run
     try:
-        situation = situation_of(run.session, run.branch, profile=run.profile)
+        snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
         if run.replaces is not None:
-            _replace(work, situation, run.replaces)
+            _replace(work, snapshot, run.replaces)
         else:
-            _extend(work, situation)
+            _extend(work, snapshot)
     except RunCancelledError:
         lifecycle.reload(run)
     except StoppingError as stopping:
@@ -83,7 +83,7 @@ def do_work(work: Work) -> None:
     except UnknownModelError as unknown:
         fail(run, "unknown_model", str(unknown))
     except Exception as error:
-        # A fault of ours must not fail the user's turn (rule 6), and must be seen (rule 10).
+        # A fault of ours must not fail the user's turn, and must be seen.
         logger.exception("Run %s failed", run.pk)
         fail(
             run,
@@ -138,13 +138,13 @@ def _wait(run: CompactionRun, wait: MustWaitError) -> None:
             hold_off(run, until)
 
 
-def _extend(work: Work, situation: Situation) -> None:
+def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     """Summarise what came since the last summary."""
     run = work.run
-    if publish_draft(situation, lease=work.lease) is not None:
-        situation = situation_of(run.session, run.branch, profile=run.profile)
+    if publish_draft(snapshot, lease=work.lease) is not None:
+        snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
     foreseen = run.reason == Reason.PRECHECK
-    if run.trigger == Trigger.PROACTIVE and decision_of(situation) is None and not foreseen:
+    if run.trigger == Trigger.PROACTIVE and decision_of(snapshot) is None and not foreseen:
         lifecycle.finish(
             run,
             Status.SKIPPED,
@@ -154,9 +154,9 @@ def _extend(work: Work, situation: Situation) -> None:
         return
     batch = None
     if run.trigger == Trigger.PROACTIVE:
-        batch = batch_of(situation, only_what_falls_out=_is_last_way(run, situation))
+        batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
     items = input_of(
-        situation,
+        snapshot,
         keep_last_n=run.keep_last_n,
         whole=run.reason == Reason.OVERFLOW_AGAIN,
         at_most=batch,
@@ -172,17 +172,17 @@ def _extend(work: Work, situation: Situation) -> None:
         return
     outcome = _summarise(
         work,
-        situation,
+        snapshot,
         items,
-        previous=situation.previous_text,
-        digest=_archived_before(situation),
-        strategy=_strategy_of(run, situation),
+        previous=snapshot.previous_text,
+        digest=_digest_before(snapshot),
+        strategy=_strategy_of(run, snapshot),
     )
-    sizes = _sizes(situation, outcome)
+    sizes = _sizes(snapshot, outcome)
     _must_shrink(outcome, sizes)
-    store = store_draft if _keeps_draft(run, situation) else store_summary
+    store = store_draft if _keeps_draft(run, snapshot) else store_summary
     store(
-        situation=situation,
+        snapshot=snapshot,
         run=run,
         lease=work.lease,
         outcome=outcome,
@@ -192,52 +192,53 @@ def _extend(work: Work, situation: Situation) -> None:
     lifecycle.reload(run)
 
 
-def _archives(run: CompactionRun, situation: Situation) -> bool:
+def _uses_digest(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether the messages themselves are stored: because somebody waits, or all else failed."""
-    failures = situation.state.failures
+    failures = snapshot.state.failures
     is_automatic = run.trigger == Trigger.PROACTIVE
-    keeps_failing = is_automatic and archives(situation.profile, failures)
-    return keeps_failing or _is_last_way(run, situation)
+    keeps_failing = is_automatic and uses_digest(snapshot.profile, failures)
+    return keeps_failing or _is_last_way(run, snapshot)
 
 
-def _is_last_way(run: CompactionRun, situation: Situation) -> bool:
+def _is_last_way(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether a request waits that would leave messages out, and no model may be called for it.
 
     When such a run is done again, nobody waits: the model is asked.
     """
-    return run.reason == Reason.ARCHIVE and run.mode == "inline" and situation.hides_messages
+    return run.reason == Reason.ARCHIVE and run.mode == "inline" and snapshot.hides_messages
 
 
-def _keeps_draft(run: CompactionRun, situation: Situation) -> bool:
-    return run.reason == Reason.AHEAD and situation.profile.publish_when_needed
+def _keeps_draft(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
+    return run.reason == Reason.AHEAD and snapshot.profile.publish_when_needed
 
 
-def _strategy_of(run: CompactionRun, situation: Situation) -> Strategy:
+def _strategy_of(run: CompactionRun, snapshot: BranchSnapshot) -> Strategy:
     """Return the profile's strategy, or the digest of the messages where it is the last way."""
-    if not _archives(run, situation):
-        return STRATEGIES.get(situation.profile.strategy)
+    if not _uses_digest(run, snapshot):
+        return STRATEGIES.get(snapshot.profile.strategy)
     event(
         "archiving",
         session=run.session_id,
         branch=run.branch_id,
         run=run,
         reason=run.reason,
-        failures=situation.state.failures,
+        failures=snapshot.state.failures,
     )
     return STRATEGIES.get(FALLBACK_STRATEGY)
 
 
-def _archived_before(situation: Situation) -> str:
-    """Return the text whose place an archive takes: the archive's before it, or old placeholders'.
+def _digest_before(snapshot: BranchSnapshot) -> str:
+    """Return the text whose place a fallback digest takes: the fallback digest's before it, or old
+    placeholders'.
 
     Those would not be sent any more beside a summary's row.
     """
-    if not situation.summaries:
-        return situation.previous_text
-    return situation.archive.summary_text if situation.archive is not None else ""
+    if not snapshot.summaries:
+        return snapshot.previous_text
+    return snapshot.digest.summary_text if snapshot.digest is not None else ""
 
 
-def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
+def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
     """Summarise the messages of an older summary again (services/resummarize.py)."""
     if old.status != SessionSummary.Status.ACTIVE:
         lifecycle.finish(
@@ -259,11 +260,11 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
     before = continued_by(old)
     outcome = _summarise(
         work,
-        situation,
+        snapshot,
         items,
         previous="\n\n".join(row.summary_text for row in before),
     )
-    counter = situation.model.counter
+    counter = snapshot.model.counter
     tokens = counter.count(outcome.text)
     sizes = Sizes(
         before=old.tokens_before,
@@ -273,7 +274,7 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
     if problem := does_not_shrink(outcome.input_tokens, tokens):
         raise SummaryFailed("not_smaller", problem)
     store_new_version(
-        situation=situation,
+        snapshot=snapshot,
         run=work.run,
         lease=work.lease,
         outcome=outcome,
@@ -287,7 +288,7 @@ def _replace(work: Work, situation: Situation, old: SessionSummary) -> None:
 
 def _summarise(
     work: Work,
-    situation: Situation,
+    snapshot: BranchSnapshot,
     items: Sequence[Item],
     *,
     previous: str,
@@ -295,26 +296,26 @@ def _summarise(
     strategy: Strategy | None = None,
 ) -> Outcome:
     """Return what a strategy makes of the items; the profile's, unless another one is named."""
-    strategy = strategy or STRATEGIES.get(situation.profile.strategy)
+    strategy = strategy or STRATEGIES.get(snapshot.profile.strategy)
     inner = summarizer_for(
-        situation.session,
-        situation.profile,
+        snapshot.session,
+        snapshot.profile,
         deadline=work.deadline,
         cancelled=work.must_stop,
     )
-    run, profile = work.run, situation.profile
+    run, profile = work.run, snapshot.profile
     admits = strategy.uses_summarizer
     summarizer = admitted(run, profile, inner) if admits else inner
-    limit = _result_chars(situation) if admits else None
+    limit = _result_chars(snapshot) if admits else None
     if admits:
         running_row(run).update(result_chars=limit)
     job = SummaryJob(
         items=tuple(limited_results(items, limit)),
-        counter=situation.model.counter,
+        counter=snapshot.model.counter,
         previous=previous,
         digest=digest,
         instructions=run.instructions,
-        sent_again=_sent_again(situation, items),
+        sent_again=_sent_again(snapshot, items),
     )
     writer = StepWriter(work, inner if admits else None)
     try:
@@ -324,37 +325,38 @@ def _summarise(
             summarizer.leave()
 
 
-def _sent_again(situation: Situation, items: Sequence[Item]) -> frozenset[int]:
+def _sent_again(snapshot: BranchSnapshot, items: Sequence[Item]) -> frozenset[int]:
     """Return the positions of pinned messages among the items: they are sent verbatim, too."""
-    pinned = pinned_messages(situation.branch, through=items[-1].position)
-    after = pinned.filter(position__gt=situation.state.cursor)
+    pinned = pinned_messages(snapshot.branch, through=items[-1].position)
+    after = pinned.filter(position__gt=snapshot.state.cursor)
     return frozenset(after.values_list("position", flat=True))
 
 
-def _result_chars(situation: Situation) -> int | None:
+def _result_chars(snapshot: BranchSnapshot) -> int | None:
     """Return how many characters of a tool result the summariser reads; None for all."""
-    profile = situation.profile
-    model = summarising_model(situation.session, profile)
+    profile = snapshot.profile
+    model = summarising_model(snapshot.session, profile)
     if not profile.limit_tool_results or model.context_window <= 0:
         return None
     return limits_of(profile).max_chars(model.context_window)
 
 
-def _sizes(situation: Situation, outcome: Outcome) -> Sizes:
+def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     """Return what the next request holds of summaries and history, before and after."""
-    tokens = situation.model.counter.count(outcome.text)
-    kept = situation.facts.tokens - sum(item.tokens for item in outcome.items)
-    before = situation.summary_tokens + situation.facts.tokens
-    staying = [row for row in situation.summaries if not row.archived]
-    if not outcome.is_archive:
-        # The new one takes the oldest one's place, and the archive's, if it has taken that in.
-        staying = staying[-others:] if (others := situation.profile.summary_limit - 1) else []
-        beside = situation.archive
-        staying += [beside] if beside is not None and beside not in situation.continued else []
+    tokens = snapshot.model.counter.count(outcome.text)
+    kept = snapshot.facts.tokens - sum(item.tokens for item in outcome.items)
+    before = snapshot.summary_tokens + snapshot.facts.tokens
+    staying = [row for row in snapshot.summaries if not row.is_digest]
+    if not outcome.is_digest:
+        # The new one takes the oldest one's place, and the fallback digest's, if it has taken that
+        # in.
+        staying = staying[-others:] if (others := snapshot.profile.summary_limit - 1) else []
+        beside = snapshot.digest
+        staying += [beside] if beside is not None and beside not in snapshot.continued else []
     last = outcome.items[-1].position
     # A pinned message is sent verbatim although it was summarised too.
-    again = without_rules(pinned_messages(situation.branch, through=last))
-    again = again.filter(position__gt=situation.state.cursor)
+    again = without_rules(pinned_messages(snapshot.branch, through=last))
+    again = again.filter(position__gt=snapshot.state.cursor)
     pinned = sum(again.values_list("tokens", flat=True))
     after = sum(row.summary_tokens for row in staying) + tokens + kept + pinned
     return Sizes(before=before, after=after, summary=tokens)

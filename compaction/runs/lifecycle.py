@@ -339,7 +339,7 @@ def hold_off(run: CompactionRun, until: datetime, *, failures: int | None = None
     """
     shorter = Q(backoff_until__isnull=True) | Q(backoff_until__lt=until)
     if CompactionState.objects.filter(shorter, pk=run.branch_id).update(
-        backoff_until=until, look_again_at=until
+        backoff_until=until, next_check_at=until
     ):
         event(
             "held_off",

@@ -1,6 +1,7 @@
 """The only importer of django_q: what runs off the request path goes through here.
 
-Tasks are enqueued when the transaction commits and carry ids only (spec/stack.md Q6, Q10).
+Tasks are enqueued when the transaction commits and carry ids only
+(docs/decisions/0006-one-module-knows-the-queue.md).
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def watch_workers() -> None:
     """Have every worker know that it is one, and end gracefully on SIGTERM.
 
     Some supervisors send the signal to all processes of a cluster; its default would kill a worker
-    in the middle of a run. (The library's master may hang then, so README advises another way.)
+    in the middle of a run. (The library's master may hang then: docs/operations.md#run-the-queue.)
     """
     from django_q import signals
 

@@ -9,7 +9,7 @@ from typing import Any
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
 from compaction.branches.planning import cut_of, decision_of, input_of
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
 from compaction.engine.registry import STRATEGIES
@@ -68,13 +68,13 @@ def resummarize(
             requested_by=requested_by,
             seconds=compaction_settings.run_seconds,
         )
-    situation = situation_of(summary.session, summary.branch, profile=profile)
+    snapshot = snapshot_of(summary.session, summary.branch, profile=profile)
     return lifecycle.request_run(
         session=summary.session,
         branch=summary.branch,
         trigger=Trigger.RESUMMARIZE,
         reason="resummarize",
-        profile=situation.profile_row,
+        profile=snapshot.profile_row,
         background=True,
         instructions=instructions,
         replaces=summary,
@@ -91,36 +91,36 @@ def summaries_to_redo(
     temperature and prompts are left out, unless `force`: so a night's work that was broken off goes
     on where it stopped.
     """
-    situation = situation_of(session, profile=profile)
-    rows = reversed(chain_of(situation.branch))
-    return [row for row in rows if force or not _is_up_to_date(row, situation)]
+    snapshot = snapshot_of(session, profile=profile)
+    rows = reversed(chain_of(snapshot.branch))
+    return [row for row in rows if force or not _is_up_to_date(row, snapshot)]
 
 
-def _is_up_to_date(row: SessionSummary, situation: Situation) -> bool:
-    profile = situation.profile
+def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:
+    profile = snapshot.profile
     return (
         row.trigger == Trigger.RESUMMARIZE
-        and row.profile_id == situation.profile_row.pk
+        and row.profile_id == snapshot.profile_row.pk
         and row.prompt_version == STRATEGIES.get(profile.strategy).version
-        and row.model == summariser_name(situation.session, profile)
+        and row.model == summariser_name(snapshot.session, profile)
         and row.target_summary_tokens == profile.target_summary_tokens
         and row.temperature == profile.temperature
     )
 
 
-def estimate_redo(summary: SessionSummary, situation: Situation) -> Estimate:
+def estimate_redo(summary: SessionSummary, snapshot: BranchSnapshot) -> Estimate:
     """Return what making one summary again would read, call and cost."""
     items = [to_item(link.message) for link in summary.links.select_related("message")]
     items.sort(key=lambda item: item.position)
     previous = "\n\n".join(row.summary_text for row in continued_by(summary))
-    return _estimate(situation, items, previous=previous)
+    return _estimate(snapshot, items, previous=previous)
 
 
-def estimate_compaction(situation: Situation) -> Estimate:
+def estimate_compaction(snapshot: BranchSnapshot) -> Estimate:
     """Return what compacting a branch by hand would read, keep, call and cost."""
-    cut, items = cut_of(situation), input_of(situation)
-    decision = decision_of(situation)
-    found = _estimate(situation, items, previous=situation.previous_text)
+    cut, items = cut_of(snapshot), input_of(snapshot)
+    decision = decision_of(snapshot)
+    found = _estimate(snapshot, items, previous=snapshot.previous_text)
     return Estimate(
         messages=found.messages,
         tokens=found.tokens,
@@ -131,10 +131,10 @@ def estimate_compaction(situation: Situation) -> Estimate:
     )
 
 
-def _estimate(situation: Situation, items: Sequence[Item], *, previous: str) -> Estimate:
-    profile = situation.profile
-    model: ModelConfig = summarising_model(situation.session, profile)
-    limit = summarizer_for(situation.session, profile).input_limit(profile.target_summary_tokens)
+def _estimate(snapshot: BranchSnapshot, items: Sequence[Item], *, previous: str) -> Estimate:
+    profile = snapshot.profile
+    model: ModelConfig = summarising_model(snapshot.session, profile)
+    limit = summarizer_for(snapshot.session, profile).input_limit(profile.target_summary_tokens)
     job = SummaryJob(items=tuple(items), counter=model.counter, previous=previous)
     found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
     usage = {"prompt_tokens": found.input_tokens, "completion_tokens": found.output_tokens}

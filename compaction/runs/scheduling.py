@@ -13,14 +13,15 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
-from compaction.branches.leases import ensure_state, soon
+from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.planning import cut_of, decision_of
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
+from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.summaries.drafts import has_draft
 
@@ -36,91 +37,103 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
     While another worker holds the branch only `pending` is set; after failures nothing happens
     until the back-off is over, and where all is kept verbatim there is nothing to do.
     """
-    return check(situation_of(session, state=ensure_state(branch or session.branch)))
+    return check(snapshot_of(session, state=ensure_state(branch or session.branch)))
 
 
-def check(situation: Situation) -> CompactionRun | None:
-    """Do the same for a branch whose situation was just read."""
-    decision = None if situation.backs_off else decision_of(situation)
+def check(snapshot: BranchSnapshot) -> CompactionRun | None:
+    """Do the same for a branch whose snapshot was just read."""
+    decision = None if snapshot.backs_off else decision_of(snapshot)
     # While a run waits for the queue, further messages do not look for its cut again.
-    run = lifecycle.waiting_run(situation.branch) if decision else None
+    run = lifecycle.waiting_run(snapshot.branch) if decision else None
     if decision is not None and run is None:
-        if situation.state.lease_owner is not None and _ask_holder(situation):
+        if snapshot.state.lease_owner is not None and _ask_holder(snapshot):
             return None
-        run = _queue(situation, decision)
-    look_again_later(situation)
+        run = _queue(snapshot, decision)
+    schedule_next_check(snapshot)
     return run
 
 
-def _queue(situation: Situation, decision: Decision) -> CompactionRun | None:
-    if not is_worth_a_run(situation, decision):
+def _queue(snapshot: BranchSnapshot, decision: Decision) -> CompactionRun | None:
+    if not is_worth_a_run(snapshot, decision):
         return None
     event(
         "trigger_due",
-        session=situation.session,
-        branch=situation.branch,
+        session=snapshot.session,
+        branch=snapshot.branch,
         reason=decision.reason,
-        messages=situation.facts.messages,
-        tokens=situation.facts.tokens,
-        waiting=situation.waiting,
+        messages=snapshot.facts.messages,
+        tokens=snapshot.facts.tokens,
+        waiting=snapshot.waiting,
     )
     return lifecycle.request_run(
-        session=situation.session,
-        branch=situation.branch,
+        session=snapshot.session,
+        branch=snapshot.branch,
         trigger=CompactionRun.Trigger.PROACTIVE,
         reason=decision.reason,
-        profile=situation.profile_row,
+        profile=snapshot.profile_row,
         background=True,
     )
 
 
-def _ask_holder(situation: Situation) -> bool:
+def _ask_holder(snapshot: BranchSnapshot) -> bool:
     """Ask whoever holds the branch to look again after releasing it; whether there is somebody.
 
     One UPDATE asks and tells. A lease that is taken just now makes the run that we queue step
     aside, and that asks, too. Should the holder be no run, or die, the sweep looks.
     """
     held = CompactionState.objects.filter(
-        pk=situation.state.pk, lease_owner__isnull=False, lease_expires_at__gt=Now()
+        pk=snapshot.state.pk, lease_owner__isnull=False, lease_expires_at__gt=Now()
     )
-    is_held = bool(held.update(pending=True, look_again_at=soon()))
+    is_held = bool(held.update(recheck_requested=True, next_check_at=after_lease()))
     if is_held:
-        event("asked_again", session=situation.session, branch=situation.branch)
+        event("asked_again", session=snapshot.session, branch=snapshot.branch)
     return is_held
 
 
-def is_worth_a_run(situation: Situation, decision: Decision) -> bool:
+def is_worth_a_run(snapshot: BranchSnapshot, decision: Decision) -> bool:
     """Whether there is something to summarise, and enough of it where nothing presses."""
-    keeps_drafts = situation.profile.publish_when_needed
-    if decision.reason == Reason.AHEAD and keeps_drafts and has_draft(situation):
+    keeps_drafts = snapshot.profile.publish_when_needed
+    if decision.reason == Reason.AHEAD and keeps_drafts and has_draft(snapshot):
         return False
-    least = situation.profile.minimum_batch if decision.reason in _UNHURRIED else 1
-    cut = cut_of(situation)
+    least = snapshot.profile.minimum_batch if decision.reason in _UNHURRIED else 1
+    cut = cut_of(snapshot)
     if cut.messages < least:
         return False
     if decision.reason != Reason.AHEAD:
         return True
     # A tail that alone is near the limit would be followed by a run every few messages.
-    return cut.tokens >= AHEAD_LEAST_SHARE * situation.model.context_window
+    return cut.tokens >= AHEAD_LEAST_SHARE * snapshot.model.context_window
 
 
-def look_again_later(situation: Situation) -> None:
+def schedule_next_check(snapshot: BranchSnapshot) -> None:
     """Note when the sweep should look at the branch, if no message comes before."""
-    when = _time_to_look(situation)
-    if when != situation.state.look_again_at:
-        CompactionState.objects.filter(pk=situation.state.pk).update(look_again_at=when)
+    when = _next_check(snapshot)
+    if when != snapshot.state.next_check_at:
+        CompactionState.objects.filter(pk=snapshot.state.pk).update(next_check_at=when)
 
 
-def _time_to_look(situation: Situation) -> datetime | None:
+def _next_check(snapshot: BranchSnapshot) -> datetime | None:
     """Return when a back-off ends or the waiting messages are old enough; None: never by itself."""
-    state, profile = situation.state, situation.profile
+    state, profile = snapshot.state, snapshot.profile
     if not profile.enabled:
         return None
-    if situation.backs_off:
+    if snapshot.backs_off:
         return state.backoff_until
-    since = situation.waiting_since if ages(profile, situation.facts.spoken) else None
+    since = snapshot.waiting_since if ages(profile, snapshot.facts.spoken) else None
     if since is None:
         return None
     due = since + timedelta(seconds=profile.compression_cooldown_sec)
     # What is due now is queued, noted, or waits for more messages.
     return due if due > timezone.now() else None
+
+
+def assign_profile(session: Session, name: str) -> None:
+    """Give a session a profile of its own by name; an empty name goes back to the default.
+
+    All of its branches get it; later ones take it from their parents.
+    """
+    if name:
+        find_profile(name)
+    for branch in Branch.objects.filter(session=session):
+        state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
+        state.update(profile=name, next_check_at=timezone.now())

@@ -9,7 +9,7 @@ from chatapp.llm.tokens import context_tokens, describe_counter
 from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import path_messages, path_q
 from compaction.branches.planning import decision_of, due_before_next_turn
-from compaction.branches.snapshot import Situation
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.triggers import distances
 from compaction.models import CompactionRun
 from compaction.runs.scheduling import is_worth_a_run
@@ -28,47 +28,47 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
     }
 
 
-def branch_facts(situation: Situation) -> dict[str, Any]:
+def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
     """Return cursor, lease, pending, and which trigger comes next and how far away it is."""
-    state = situation.state
-    rules = sorted(distances(situation.profile, situation.whole_facts), key=_how_far)
+    state = snapshot.state
+    rules = sorted(distances(snapshot.profile, snapshot.whole_facts), key=_how_far)
     return {
         "branch": str(state.pk),
-        "profile": situation.profile_row.name,
-        "profile_version": situation.profile_row.version,
+        "profile": snapshot.profile_row.name,
+        "profile_version": snapshot.profile_row.version,
         "cursor": state.cursor,
         "last_consolidated_at": state.last_consolidated_at,
         "is_consolidating": state.is_consolidating,
         "lease_expires_at": state.lease_expires_at if state.is_consolidating else None,
-        "pending": state.pending,
+        "recheck_requested": state.recheck_requested,
         "failures": state.failures,
-        "backoff_until": state.backoff_until if situation.backs_off else None,
-        "look_again_at": state.look_again_at,
-        "waiting": situation.waiting,
-        "draft": draft_id_of(situation) if situation.profile.publish_when_needed else None,
-        "due": _due(situation),
+        "backoff_until": state.backoff_until if snapshot.backs_off else None,
+        "next_check_at": state.next_check_at,
+        "waiting": snapshot.waiting,
+        "draft": draft_id_of(snapshot) if snapshot.profile.publish_when_needed else None,
+        "due": _due(snapshot),
         "triggers": rules,
     }
 
 
-def _due(situation: Situation) -> str | None:
+def _due(snapshot: BranchSnapshot) -> str | None:
     """Return the rule that is due; in the background, only one that leads to a run."""
-    decision = decision_of(situation)
+    decision = decision_of(snapshot)
     if decision is None:
         return None
-    waits = decision.mode == "background" and not is_worth_a_run(situation, decision)
+    waits = decision.mode == "background" and not is_worth_a_run(snapshot, decision)
     return None if waits else decision.reason
 
 
-def last_consolidated(situation: Situation) -> dict[str, Any] | None:
-    """Return document 001's `last_consolidated`: kept as a place, told as id, index and place.
+def last_consolidated(snapshot: BranchSnapshot) -> dict[str, Any] | None:
+    """Return the last summarised message: kept as a position, told as id, index and place.
 
     The index is the number of messages up to it. None before the first summary.
     """
-    state = situation.state
+    state = snapshot.state
     if not state.cursor:
         return None
-    last = path_messages(situation.branch, after=state.cursor - 1, through=state.cursor)
+    last = path_messages(snapshot.branch, after=state.cursor - 1, through=state.cursor)
     return {
         "message": last.values_list("pk", flat=True).first(),
         "index": state.covered_messages,
@@ -81,26 +81,25 @@ def _how_far(rule: dict[str, Any]) -> float:
     return float(rule["left"] / rule["limit"])
 
 
-def context_facts(situation: Situation) -> dict[str, Any]:
+def context_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
     """Return what GET context/ adds to the account: how it is counted, what was reported, news."""
-    decision = due_before_next_turn(situation)
+    decision = due_before_next_turn(snapshot)
     return {
-        "counted": describe_counter(situation.model.counter),
-        "reported_tokens": reported_tokens(situation),
+        "counted": describe_counter(snapshot.model.counter),
+        "reported_tokens": reported_tokens(snapshot),
         "compacts_first": decision.reason if decision else None,
-        "branch": branch_facts(situation),
+        "branch": branch_facts(snapshot),
     }
 
 
-def reported_tokens(situation: Situation) -> int | None:
+def reported_tokens(snapshot: BranchSnapshot) -> int | None:
     """Return the context's size as the server last reported it; None after a newer compaction.
 
-    A report from before the newest compaction describes a request that is no longer sent (B13).
+    A report from before the newest compaction describes a request that is no longer sent.
     """
     answer = (
         Message.objects.filter(
-            path_q(situation.branch),
-            position__gt=situation.state.cursor,
+            path_q(snapshot.branch, after=snapshot.state.cursor),
             role=Message.Role.ASSISTANT,
             kind=Message.Kind.MESSAGE,
             usage__isnull=False,
@@ -108,7 +107,7 @@ def reported_tokens(situation: Situation) -> int | None:
         .order_by("-position")
         .first()
     )
-    since = situation.state.last_consolidated_at
+    since = snapshot.state.last_consolidated_at
     if answer is None or (since is not None and answer.created_at < since):
         return None
     return context_tokens(answer.usage)

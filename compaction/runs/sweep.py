@@ -144,14 +144,14 @@ def _look_at_idle(now: datetime) -> int:
     Only the branch that a session is on: nobody waits for the others, and who goes back to one has
     it looked at.
     """
-    due = CompactionState.objects.filter(look_again_at__lte=now).order_by("look_again_at")
+    due = CompactionState.objects.filter(next_check_at__lte=now).order_by("next_check_at")
     found = 0
     for state in due.select_related("branch__session")[:IDLE_BATCH]:
         session = state.branch.session
         is_active = session.active_branch_id == state.pk
         # Should this process be killed now, another sweep looks; a look moves the time by itself.
         then = now + LATER if is_active else None
-        if due.filter(pk=state.pk).update(look_again_at=then) and is_active:
+        if due.filter(pk=state.pk).update(next_check_at=then) and is_active:
             found += _is_due(session, state)
     return found
 
@@ -163,7 +163,7 @@ def _is_due(session: Session, state: CompactionState) -> bool:
     except UnknownModelError as unknown:
         event("branch_left_alone", session=session, branch=state.branch, code="unknown_model")
         logger.warning("Session %s is not looked at: %s", session.pk, unknown)
-        CompactionState.objects.filter(pk=state.pk).update(look_again_at=None)
+        CompactionState.objects.filter(pk=state.pk).update(next_check_at=None)
     except Exception:
         # A fault of ours, or the database's: the next branch may be well, and this one later.
         event("branch_left_alone", session=session, branch=state.branch, code="internal_error")

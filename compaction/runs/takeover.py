@@ -55,7 +55,7 @@ def restart_run(run: CompactionRun) -> bool:
         run.refresh_from_db()
         if run.mode == "inline" and run.trigger == CompactionRun.Trigger.OVERFLOW_RETRY:
             # The request that it was to make smaller died with it.
-            CompactionState.objects.filter(pk=run.branch_id).update(look_again_at=timezone.now())
+            CompactionState.objects.filter(pk=run.branch_id).update(next_check_at=timezone.now())
             return False
         return _go_on(run)
 

@@ -17,8 +17,8 @@ from django.db import Error, IntegrityError
 from django.utils import timezone
 
 from chatapp.models import Branch, Session
-from compaction.branches.leases import Lease, ensure_state, soon
-from compaction.branches.snapshot import situation_of
+from compaction.branches.leases import Lease, after_lease, ensure_state
+from compaction.branches.snapshot import snapshot_of
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
@@ -50,16 +50,16 @@ def compact_branch(
 ) -> CompactionRun:
     """Compact a branch here and now and return the finished run, however it ended.
 
-    A trigger by hand or after an overflow bypasses the thresholds, never the input (1.12 D1).
-    `seconds` is the time it may take; without it, what a waiting user is asked to wait.
+    A trigger by hand or after an overflow bypasses the thresholds, never the input. `seconds` is
+    the time it may take; without it, what a waiting user is asked to wait.
     """
-    situation = situation_of(session, branch, profile=profile)
+    snapshot = snapshot_of(session, branch, profile=profile)
     run = lifecycle.request_run(
         session=session,
-        branch=situation.branch,
+        branch=snapshot.branch,
         trigger=trigger,
         reason=reason,
-        profile=situation.profile_row,
+        profile=snapshot.profile_row,
         background=False,
         instructions=instructions,
         keep_last_n=keep_last_n,
@@ -106,7 +106,7 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         raise
     finally:
         _or_later(lease.release)
-    _or_later(partial(_look_again, run))
+    _or_later(partial(_check_again, run))
     return run
 
 
@@ -132,20 +132,22 @@ def _step_aside(run: CompactionRun, busy: BranchBusyError) -> None:
     """Leave a busy branch alone: an automatic or waiting caller's run ends, a queued one waits."""
     states = CompactionState.objects.filter(pk=run.branch_id)
     # Whoever holds the branch may be no run, or die: then the sweep looks.
-    states.update(pending=True, look_again_at=soon())
+    states.update(recheck_requested=True, next_check_at=after_lease())
     if run.mode == "background" and run.trigger != Trigger.PROACTIVE:
         lifecycle.put_back(run)
     else:
         lifecycle.finish(run, Status.SKIPPED, code=lifecycle.BUSY, sentence=str(busy))
 
 
-def _look_again(run: CompactionRun) -> None:
+def _check_again(run: CompactionRun) -> None:
     """After a run, let the next one have the branch that stepped aside, or look for a trigger.
 
     The rule is evaluated again and not blindly followed: what asked meanwhile may have been done
     by this very run. A batch may have left others behind it.
     """
-    asked = CompactionState.objects.filter(pk=run.branch_id, pending=True).update(pending=False)
+    asked = CompactionState.objects.filter(pk=run.branch_id, recheck_requested=True).update(
+        recheck_requested=False
+    )
     waiting = CompactionRun.objects.filter(
         ready_q(timezone.now()),
         branch_id=run.branch_id,
@@ -160,7 +162,7 @@ def _look_again(run: CompactionRun) -> None:
         state = CompactionState.objects.filter(pk=run.branch_id).select_related("branch").first()
         # A deleted session has no state any more, and nothing to look at.
         if state is not None:
-            check(situation_of(run.session, state=state))
+            check(snapshot_of(run.session, state=state))
 
 
 def _was_automatic(run: CompactionRun) -> bool:

@@ -212,15 +212,15 @@ def _summaries_sent() -> int:
     """Return the tokens of summaries that the next request of every session would send.
 
     Those are the newest of the active branch up to its cursor, as many as its profile sends, and an
-    archive that is newer. Left out are summaries that a fork inherits from its parent, and the
-    placeholders of old data.
+    fallback digest that is newer. Left out are summaries that a fork inherits from its parent, and
+    the placeholders of old data.
     """
-    written = Q(archived=False, rank_of_kind__lte=F("most"))
+    written = Q(is_digest=False, rank_of_kind__lte=F("most"))
     sent = (
         _candidates()
-        .annotate(rank=_newest_of("branch"), rank_of_kind=_newest_of("branch", "archived"))
+        .annotate(rank=_newest_of("branch"), rank_of_kind=_newest_of("branch", "is_digest"))
         .annotate(most=_limits())
-        .filter(written | Q(archived=True, rank=1))
+        .filter(written | Q(is_digest=True, rank=1))
         .aggregate(tokens=Sum("summary_tokens"))
     )
     return sent["tokens"] or 0

@@ -1,7 +1,8 @@
 """Summaries that were made ahead of need: stored as drafts, published when a rule asks for them.
 
 A draft costs a model call when nobody waits, and publishing it none. It may be published as long as
-the messages that it was made from are exactly those that would be passed (DESIGN.md, rule 2).
+the messages that it was made from are exactly those that would be passed
+(docs/architecture.md#a-cursor-moves-only-over-what-was-read).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from django.db.models import F, QuerySet
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import lock_branches
-from compaction.branches.leases import Lease, held, soon
-from compaction.branches.snapshot import Situation
+from compaction.branches.leases import Lease, after_lease, held
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.types import Outcome
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
@@ -38,7 +39,7 @@ Status = SessionSummary.Status
 
 def store_draft(
     *,
-    situation: Situation,
+    snapshot: BranchSnapshot,
     run: CompactionRun,
     lease: Lease,
     outcome: Outcome,
@@ -49,24 +50,24 @@ def store_draft(
 
     Raises LostRaceError as store_summary does.
     """
-    state = situation.state
+    state = snapshot.state
     with transaction.atomic():
         ends = hold_positions(run, outcome)
         claim_state(
             lease,
             cursor=state.cursor,
-            changes={"failures": 0, "backoff_until": None, "look_again_at": soon()},
+            changes={"failures": 0, "backoff_until": None, "next_check_at": after_lease()},
         )
-        _drafts(situation).update(status=Status.SUPERSEDED)
-        passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
+        _drafts(snapshot).update(status=Status.SUPERSEDED)
+        passed = path_messages(snapshot.branch, after=state.cursor, through=ends.last.position)
         draft = write_summary(
-            situation,
+            snapshot,
             run,
             outcome,
             sizes,
             ends=ends,
             sources=without_rules(passed),
-            previous=previous_of(situation, outcome),
+            previous=previous_of(snapshot, outcome),
             is_draft=True,
         )
         # A draft saves nothing before it is published.
@@ -74,53 +75,55 @@ def store_draft(
     return draft
 
 
-def has_draft(situation: Situation) -> bool:
+def has_draft(snapshot: BranchSnapshot) -> bool:
     """Whether a draft waits for the branch."""
-    return draft_id_of(situation) is not None
+    return draft_id_of(snapshot) is not None
 
 
-def draft_id_of(situation: Situation) -> uuid.UUID | None:
+def draft_id_of(snapshot: BranchSnapshot) -> uuid.UUID | None:
     """Return the id of the draft that waits for the branch."""
-    newest = _drafts(situation).order_by("-created_at")
+    newest = _drafts(snapshot).order_by("-created_at")
     return newest.values_list("pk", flat=True).first()
 
 
-def publish_draft(situation: Situation, *, lease: Lease | None = None) -> SessionSummary | None:
+def publish_draft(snapshot: BranchSnapshot, *, lease: Lease | None = None) -> SessionSummary | None:
     """Let the branch's draft count, without a model call; return it, or None.
 
     One that no longer fits is superseded. Without a lease of the caller's own it is taken for the
     moment; while a run works on the branch nothing happens.
     """
-    if not has_draft(situation):
+    if not has_draft(snapshot):
         return None
     try:
         if lease is not None:
-            return _publish(situation, lease)
-        with held(situation.branch.pk) as own:
-            return _publish(situation, own)
+            return _publish(snapshot, lease)
+        with held(snapshot.branch.pk) as own:
+            return _publish(snapshot, own)
     except (BranchBusyError, LostRaceError):
         return None
 
 
-def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
-    branch = situation.branch
+def _publish(snapshot: BranchSnapshot, lease: Lease) -> SessionSummary | None:
+    branch = snapshot.branch
     with transaction.atomic():
         lock_branches(branch.session_id)
         state = CompactionState.objects.get(pk=branch.pk)
-        draft = _drafts(situation).order_by("-created_at").first()
+        draft = _drafts(snapshot).order_by("-created_at").first()
         if draft is None:
             return None
         passed = path_messages(branch, after=state.cursor, through=draft.covers_through)
-        last = _last_if_it_fits(situation, draft, state)
+        last = _last_if_it_fits(snapshot, draft, state)
         if last is None:
             # Nothing of the state changes; whoever has lost the lease may write nothing.
-            claim_state(lease, cursor=state.cursor, changes={"pending": F("pending")})
-            _drafts(situation).update(status=Status.SUPERSEDED)
+            claim_state(
+                lease, cursor=state.cursor, changes={"recheck_requested": F("recheck_requested")}
+            )
+            _drafts(snapshot).update(status=Status.SUPERSEDED)
             event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
             return None
         changes = moved_cursor(passed, last, messages=draft.message_count)
         claim_state(lease, cursor=state.cursor, changes=changes)
-        _drafts(situation).filter(pk=draft.pk).update(status=Status.ACTIVE)
+        _drafts(snapshot).filter(pk=draft.pk).update(status=Status.ACTIVE)
         draft.status = Status.ACTIVE
         write_placeholder(branch, draft)
         if draft.run is not None:
@@ -137,16 +140,16 @@ def _publish(situation: Situation, lease: Lease) -> SessionSummary | None:
 
 
 def _last_if_it_fits(
-    situation: Situation, draft: SessionSummary, state: CompactionState
+    snapshot: BranchSnapshot, draft: SessionSummary, state: CompactionState
 ) -> Message | None:
     """Return the last message that the draft covers, if it was made from exactly what stands there.
 
     No summary may have been stored since, either: the draft would not continue it.
     """
-    known = summaries_of(situation.branch).filter(covers_through__lte=state.cursor)
+    known = summaries_of(snapshot.branch).filter(covers_through__lte=state.cursor)
     if known.filter(created_at__gt=draft.created_at).exists():
         return None
-    rows = path_messages(situation.branch, after=state.cursor, through=draft.covers_through)
+    rows = path_messages(snapshot.branch, after=state.cursor, through=draft.covers_through)
     passed = list(without_rules(rows).values_list("pk", flat=True))
     read = SessionSummaryMessage.objects.filter(summary=draft).values_list("message", flat=True)
     if not passed or set(passed) != set(read):
@@ -154,5 +157,5 @@ def _last_if_it_fits(
     return Message.objects.only("position", "tokens_through").get(pk=passed[-1])
 
 
-def _drafts(situation: Situation) -> QuerySet[SessionSummary]:
-    return SessionSummary.objects.filter(branch=situation.branch, status=Status.DRAFT)
+def _drafts(snapshot: BranchSnapshot) -> QuerySet[SessionSummary]:
+    return SessionSummary.objects.filter(branch=snapshot.branch, status=Status.DRAFT)

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from chatapp.models import Branch, Message
-from chatapp.selectors import path_messages
+from chatapp.selectors import rows_before
 from chatapp.transcript import Replay, point_placeholder, replay
 from compaction.branches.context_builder import Cut, cut_results, kept_of, limits_of, sizes_as_sent
 from compaction.branches.leases import ensure_state, held
-from compaction.branches.snapshot import Situation
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.tool_results import is_oversized
 from compaction.models import CompactionState, SessionSummaryMessage
 from compaction.selectors import branch_summaries_of, chain_of
@@ -30,33 +30,33 @@ class CutResults:
     branch: Branch | None = None
 
 
-def is_oversized_now(situation: Situation, window: int | None) -> bool:
-    """Whether the tool results, as they were sent, are too large alone or together (B15.1)."""
-    _, kept = kept_of(situation)
-    single = limits_of(situation.profile).max_chars(window or situation.model.context_window)
-    sizes = list(sizes_as_sent(situation, kept).values())
+def is_oversized_now(snapshot: BranchSnapshot, window: int | None) -> bool:
+    """Whether the tool results, as they were sent, are too large alone or together."""
+    _, kept = kept_of(snapshot)
+    single = limits_of(snapshot.profile).max_chars(window or snapshot.model.context_window)
+    sizes = list(sizes_as_sent(snapshot, kept).values())
     return is_oversized(sizes, single=single, together=single)
 
 
-def cut_tool_results(situation: Situation, window: int | None) -> CutResults:
+def cut_tool_results(snapshot: BranchSnapshot, window: int | None) -> CutResults:
     """Replay the active branch with its oversized tool results cut, and return what that saved.
 
-    Raises BranchBusyError while a run works on the branch, chatapp.transcript.writing.TranscriptError when the
-    conversation went on elsewhere.
+    Raises BranchBusyError while a run works on the branch,
+    chatapp.transcript.writing.TranscriptError when the conversation went on elsewhere.
     """
-    contents, characters = _contents(situation, window)
+    contents, characters = _contents(snapshot, window)
     if not contents:
         return CutResults()
-    state = ensure_state(situation.branch)
+    state = ensure_state(snapshot.branch)
     with held(state.pk):
-        done = replay(situation.session, contents=contents)
+        done = replay(snapshot.session, contents=contents)
     return CutResults(results=len(contents), characters=characters, branch=done.new)
 
 
-def _contents(situation: Situation, window: int | None) -> tuple[dict[UUID, Any], int]:
+def _contents(snapshot: BranchSnapshot, window: int | None) -> tuple[dict[UUID, Any], int]:
     """Return the new contents of the results that shrink, and the characters they lose."""
-    _, kept = kept_of(situation)
-    cuts = list(cut_results(situation, kept, Cut(results_together=True, window=window)))
+    _, kept = kept_of(snapshot)
+    cuts = list(cut_results(snapshot, kept, Cut(results_together=True, window=window)))
     lost = sum(one.before - one.after for one in cuts)
     return {one.row.pk: one.content for one in cuts}, lost
 
@@ -71,7 +71,8 @@ def follow_replay(replayed: Replay) -> None:
     old_state = ensure_state(old)
     copies = _copy_summaries(replayed, through=old_state.cursor)
     _point_placeholders(replayed, copies)
-    last = path_messages(new, through=old_state.cursor).order_by("-position").first()
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only("tokens_through")
+    last = next(iter(rows_before(new, messages, end=old_state.cursor + 1, most=1)), None)
     CompactionState.objects.create(
         branch=new,
         profile=old_state.profile,

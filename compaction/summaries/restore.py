@@ -106,5 +106,5 @@ def _move_back(branch: Branch) -> None:
         covered_messages=reach.messages,
         covered_tokens=reach.tokens,
         # Who restored it wants to read it first: an idle session is left alone for a while.
-        look_again_at=timezone.now() + REST,
+        next_check_at=timezone.now() + REST,
     )

@@ -19,8 +19,8 @@ from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_rules
 from chatapp.transcript import insert_between, lock_branches
 from chatapp.transcript.writing import Draft
-from compaction.branches.leases import Lease, soon
-from compaction.branches.snapshot import Situation
+from compaction.branches.leases import Lease, after_lease
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
@@ -87,8 +87,8 @@ def link_sources(
     One INSERT … SELECT, so that no row travels through Python. Then the links themselves are held
     against `received`, the ids of what was read as the database gave them (convert.read_items): a
     message that came in meanwhile, or that was pinned or unpinned into or out of the stretch, means
-    LostRaceError, and nothing is stored (DESIGN.md, rule 2). Call it in the transaction that holds
-    the session's positions.
+    LostRaceError, and nothing is stored.
+    Call it in the transaction that holds the session's positions.
 
     In the order of the ids, the indexes of the links and the look-ups of the messages go from page
     to page and do not jump: ten thousand take a third of the time.
@@ -122,12 +122,14 @@ class EndRun(Protocol):
     `saved` is by how much the next request gets smaller, where the sizes do not tell.
     """
 
-    def __call__(self, outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None: ...
+    def __call__(self, outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None:
+        """End the run."""
+        ...
 
 
 def store_summary(
     *,
-    situation: Situation,
+    snapshot: BranchSnapshot,
     run: CompactionRun,
     lease: Lease,
     outcome: Outcome,
@@ -138,25 +140,25 @@ def store_summary(
 
     Raises LostRaceError when lease, cursor or run changed meanwhile; then nothing is written.
     """
-    state = situation.state
+    state = snapshot.state
     with transaction.atomic():
         ends = hold_positions(run, outcome)
-        passed = path_messages(situation.branch, after=state.cursor, through=ends.last.position)
+        passed = path_messages(snapshot.branch, after=state.cursor, through=ends.last.position)
         # Links are checked below: what was passed is what was received, and the rules between.
         claim_state(
             lease,
             cursor=state.cursor,
             changes=moved_cursor(passed, ends.last, messages=len(outcome.items))
-            | _failures_left(situation, outcome),
+            | _failures_left(snapshot, outcome),
         )
         summary = write_summary(
-            situation,
+            snapshot,
             run,
             outcome,
             sizes,
             ends=ends,
             sources=without_rules(passed),
-            previous=previous_of(situation, outcome),
+            previous=previous_of(snapshot, outcome),
         )
         end_run(outcome, sizes)
     return summary
@@ -164,7 +166,7 @@ def store_summary(
 
 def store_new_version(
     *,
-    situation: Situation,
+    snapshot: BranchSnapshot,
     run: CompactionRun,
     lease: Lease,
     outcome: Outcome,
@@ -176,7 +178,11 @@ def store_new_version(
     """Write a new summary over the old one's messages and supersede it; the cursor stays."""
     with transaction.atomic():
         ends = hold_positions(run, outcome)
-        claim_state(lease, cursor=situation.state.cursor, changes={"pending": F("pending")})
+        claim_state(
+            lease,
+            cursor=snapshot.state.cursor,
+            changes={"recheck_requested": F("recheck_requested")},
+        )
         replaced = SessionSummary.objects.filter(
             pk=old.pk, status=SessionSummary.Status.ACTIVE
         ).update(status=SessionSummary.Status.SUPERSEDED)
@@ -186,7 +192,7 @@ def store_new_version(
         drafts = SessionSummary.objects.filter(branch=old.branch_id, status=Status.DRAFT)
         drafts.update(status=Status.SUPERSEDED)
         summary = write_summary(
-            situation,
+            snapshot,
             run,
             outcome,
             sizes,
@@ -200,7 +206,7 @@ def store_new_version(
 
 
 def write_summary(
-    situation: Situation,
+    snapshot: BranchSnapshot,
     run: CompactionRun,
     outcome: Outcome,
     sizes: Sizes,
@@ -228,7 +234,7 @@ def write_summary(
         trigger=run.trigger,
         reason=run.reason,
         truncated=outcome.truncated,
-        archived=outcome.is_archive,
+        is_digest=outcome.is_digest,
         compression_ratio=outcome.compression_ratio,
         previous=previous,
         supersedes=old,
@@ -242,23 +248,24 @@ def write_summary(
         run=run,
         profile=run.profile,
         **_covered(ends, old),
-        **_asked(situation, run, outcome),
+        **_asked(snapshot, run, outcome),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
     if not is_draft:
-        write_placeholder(situation.branch, summary)
+        write_placeholder(snapshot.branch, summary)
     return summary
 
 
-def _failures_left(situation: Situation, outcome: Outcome) -> dict[str, int]:
-    """Return how many failures still count: after an archive one more leads to the next archive.
+def _failures_left(snapshot: BranchSnapshot, outcome: Outcome) -> dict[str, int]:
+    """Return how many failures still count: after a fallback digest one more leads to the next
+    fallback digest.
 
     So the summariser is tried again once, with a small batch, and its success clears them.
     """
-    if not outcome.is_archive or not situation.profile.archive_after_failures:
+    if not outcome.is_digest or not snapshot.profile.digest_after_failures:
         return {}
-    most = situation.profile.archive_after_failures - 1
-    return {"failures": min(most, situation.state.failures)}
+    most = snapshot.profile.digest_after_failures - 1
+    return {"failures": min(most, snapshot.state.failures)}
 
 
 def _covered(ends: Ends, old: SessionSummary | None) -> dict[str, Any]:
@@ -289,25 +296,27 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "failures": 0,
         "backoff_until": None,
         # Should this worker die before it looks for what is left, the sweep does.
-        "look_again_at": soon(),
+        "next_check_at": after_lease(),
     }
 
 
-def previous_of(situation: Situation, outcome: Outcome) -> SessionSummary | None:
-    """Return the row that a new one continues: what it names is not sent beside it (an archive)."""
-    found = situation.newest if outcome.is_archive else situation.continued
+def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | None:
+    """Return the row that a new one continues: what it names is not sent beside it (a fallback
+    digest).
+    """
+    found = snapshot.newest if outcome.is_digest else snapshot.continued
     return found[-1] if found else None
 
 
-def _asked(situation: Situation, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+def _asked(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
-    profile = situation.profile
+    profile = snapshot.profile
     if outcome.writer:
         return {"model": outcome.writer, "keep_last_n": _kept_by_count(profile, run)}
     return {
         "summary_prompt": outcome.prompt,
         "prompt_version": outcome.prompt_version,
-        "model": summariser_name(situation.session, profile),
+        "model": summariser_name(snapshot.session, profile),
         "temperature": profile.temperature,
         "target_summary_tokens": profile.target_summary_tokens,
         "keep_last_n": _kept_by_count(profile, run),
@@ -320,7 +329,7 @@ def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
 
 
 def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
-    """Return the document's metadata (3.1), and the leaves and halvings apart from the merges."""
+    """Return the metadata: counts of the whole tree, leaves and halvings apart from merges."""
     return {
         "algorithm": outcome.algorithm,
         "trigger": run.trigger,

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from chatapp.database import release_connection
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.learned_limits import taught
+from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest
 from chatapp.llm.tokens import count_message
@@ -42,7 +42,7 @@ PROMPT_OVERHEAD_TOKENS = 500
 
 
 def storable(text: str) -> str:
-    """Return a server's text without what no database takes: NUL and lone surrogates (B55)."""
+    """Return a server's text without what no database takes: NUL and lone surrogates."""
     return Cleaner().text(text)
 
 
@@ -108,7 +108,7 @@ class ModelSummarizer:
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
     def _room_beside(self, messages: list[dict[str, Any]], target_tokens: int) -> int:
-        """Return the answer's room, so that input and answer fit the window together (B33).
+        """Return the answer's room, so that input and answer fit the window together.
 
         Raises SummarizerOverflow where not even half of the size asked for is left: a server would
         refuse the input, or cut the answer off.
@@ -140,7 +140,7 @@ def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
 
 def summarising_model(session: Session, profile: Profile) -> ModelConfig:
     """Return the model that writes a profile's summaries, with what its server taught."""
-    return taught(get_model(profile.summary_model or session.model))
+    return with_learned_limits(get_model(profile.summary_model or session.model))
 
 
 def summariser_name(session: Session, profile: Profile) -> str:

@@ -70,11 +70,6 @@ def test_nobody_else_reads_the_environment():
     assert asking <= ASKING
 
 
-def test_every_key_of_the_two_dicts_is_a_setting(settings):
-    for name, group in (("CHATAPP", ChatappSettings), ("COMPACTION", CompactionSettings)):
-        assert set(getattr(settings, name)) == {key.upper() for key in group.model_fields}
-
-
 def test_a_page_that_tells_something_else_is_found_and_written_anew(tmp_path, monkeypatch, capsys):
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()

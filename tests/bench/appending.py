@@ -17,7 +17,7 @@ from rest_framework.authtoken.models import Token
 
 from chatapp.models import Session
 from compaction.models import CompactionRun, SessionSummary
-from compaction.profiles import assign_profile
+from compaction.runs.scheduling import assign_profile
 from tests.bench.compacting import SCRIPT
 from tests.bench.conversations import owner, windowed
 from tests.bench.instant import ANSWER, WINDOW

@@ -14,7 +14,7 @@ from chatapp.models import Message, Session
 from chatapp.selectors import counter_of, path_messages
 from chatapp.transcript.writing import Draft
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
-from compaction.profiles import assign_profile
+from compaction.runs.scheduling import assign_profile
 from tests.bench.texts import Phrases, turn_columns
 
 SUMMARY = "## Decisions\nThe parts ship in March; the budget is 40 000 and stays. " * 8

@@ -10,7 +10,7 @@ from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
 from compaction.branches.leases import ensure_state
 from compaction.branches.planning import cut_of, decision_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionState
 from tests.bench.conversations import fresh, stored, summarise_all_but
 from tests.bench.instant import ANSWER
@@ -46,7 +46,7 @@ def _append(session: Session) -> None:
 
 
 def _prepare(session: Session) -> None:
-    context_backend.prepare(session, [])
+    context_backend.prepare(session)
 
 
 def _two_queries(session: Session) -> None:
@@ -58,6 +58,6 @@ def _two_queries(session: Session) -> None:
 
 def _decide_and_cut(session: Session) -> None:
     """Ask whether a compaction is due, and where it would cut whether or not."""
-    situation = situation_of(session, state=ensure_state(session.branch))
-    _ = decision_of(situation)
-    cut_of(situation)
+    snapshot = snapshot_of(session, state=ensure_state(session.branch))
+    _ = decision_of(snapshot)
+    cut_of(snapshot)

@@ -26,6 +26,7 @@ class Sizes:
     summariser_seconds: float = 0.5
     ages: tuple[int, ...] = (100, 1_000, 10_000)
     windows: int = 5
+    fork_depths: tuple[int, ...] = (1, 60, 5_000)
 
 
 TINY = Sizes(
@@ -46,4 +47,5 @@ TINY = Sizes(
     summariser_seconds=0.0,
     ages=(100,),
     windows=1,
+    fork_depths=(3,),
 )

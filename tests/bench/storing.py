@@ -16,7 +16,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
-from chatapp.context.backend import context_backend, tell
+from chatapp.context.backend import context_backend, notify
 from chatapp.models import Session
 from chatapp.selectors import active_branch
 from chatapp.transcript.writing import Draft
@@ -80,4 +80,4 @@ def _store(session: Session) -> None:
     current = fresh(session)
     drafts = [Draft(wire={"role": "user", "content": ANSWER})]
     rows = transcript.append(active_branch(current), drafts)
-    tell(context_backend.message_stored, current, rows[-1])
+    notify(context_backend.message_stored, current, rows[-1])

@@ -97,19 +97,23 @@ def static_figures() -> Iterator[tuple[str, Any]]:
     yield "lines of a file: median / p90 / max", spread(full)
     yield f"files of 1 to {SHORT_LINES - 1} lines", sum(count < SHORT_LINES for count in full)
     yield "lines of a function: median / p90 / max", spread(functions)
-    yield "modules that a file imports: mean", round(
-        statistics.mean(len(names) for names in graph.values()), 2
+    yield (
+        "modules that a file imports: mean",
+        round(statistics.mean(len(names) for names in graph.values()), 2),
     )
     yield "comments in 100 lines", round(100 * comments / sum(lines.values()), 2)
     yield "import circles", circles(graph)
-    yield "modules of chatapp that compaction imports", len(
-        {
-            target
-            for name, names in graph.items()
-            if name.startswith("compaction")
-            for target in names
-            if target.startswith("chatapp")
-        }
+    yield (
+        "modules of chatapp that compaction imports",
+        len(
+            {
+                target
+                for name, names in graph.items()
+                if name.startswith("compaction")
+                for target in names
+                if target.startswith("chatapp")
+            }
+        ),
     )
 
 

@@ -13,9 +13,10 @@ from tests.bench.themes import run
 # A process's own clock ticks every 10 ms, and the tiny sizes may take less than that; what hardly
 # runs compacts nothing and delays nobody.
 MAY_BE_NOTHING = {"CPU ms", "summarised/s", "runs", "turns"}
-AIMED = {"storing": "flat", "waiting": "none"}
+AIMED = {"storing": "flat", "waiting": "none", "forking": "10 at most"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.django_db(transaction=True)
 def test_every_theme_measures_something(theme):
@@ -33,6 +34,7 @@ def test_every_named_theme_is_a_module_and_every_module_of_rows_is_named():
     assert set(THEMES) == measuring
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("theme", AIMED)
 def test_a_row_that_the_issue_has_an_aim_for_says_it(theme):
@@ -41,6 +43,7 @@ def test_a_row_that_the_issue_has_an_aim_for_says_it(theme):
     assert aims == {AIMED[theme]}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_filled_database_has_right_sums(capsys):
     from chatapp.context.backend import context_backend
@@ -60,5 +63,5 @@ def test_a_filled_database_has_right_sums(capsys):
         assert known == (reach.cursor, reach.messages, reach.tokens)
     assert SessionSummary.objects.count() == 24
     assert all(row.links.count() == row.message_count for row in SessionSummary.objects.all())
-    assert context_backend.prepare(large, []).messages
+    assert context_backend.prepare(large).messages
     assert "Log in as operator" in capsys.readouterr().out

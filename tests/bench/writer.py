@@ -96,7 +96,7 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
 def _in_process(job: dict[str, Any]) -> Callable[[str], None]:
     """Return what the API's view does: read the session, append, tell the context backend."""
     from chatapp import transcript
-    from chatapp.context.backend import context_backend, tell
+    from chatapp.context.backend import context_backend, notify
     from chatapp.models import Session
     from chatapp.selectors import active_branch
     from chatapp.transcript.writing import Draft
@@ -108,7 +108,7 @@ def _in_process(job: dict[str, Any]) -> Callable[[str], None]:
         session = fresh(known)
         drafts = [Draft(wire={"role": role, "content": job["text"]})]
         rows = transcript.append(active_branch(session), drafts)
-        tell(context_backend.message_stored, session, rows[-1])
+        notify(context_backend.message_stored, session, rows[-1])
 
     return store
 

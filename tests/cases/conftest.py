@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from threading import Thread
 
 import pytest
 
 from tests.cases.support import Case, load
 from tests.fakes.model_server import ModelServer
-
-POLL_SECONDS = 0.01
-
-
-class QuickServer(ModelServer):
-    """The model server, stopping at once: its shutdown waits for the next poll."""
-
-    def __init__(self, script=None) -> None:
-        super().__init__(script)
-        serve = self._server.serve_forever
-        self._thread = Thread(target=serve, args=(POLL_SECONDS,), daemon=True)
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def play(use_models, queued):
     """
     with ExitStack() as stack:
 
-        def start(script, *, chatapp=None, server=QuickServer, **model):
+        def start(script, *, chatapp=None, server=ModelServer, **model):
             running = stack.enter_context(server(script))
             use_models(running.models(**model), **(chatapp or {}))
             return running

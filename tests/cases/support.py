@@ -25,7 +25,7 @@ from chatapp.llm.tokens import count_message
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
 from chatapp.turns.service import Turn, TurnResult, run_turn
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.worker import compact_branch
@@ -82,7 +82,7 @@ class Case:
         return profile(**(NEVER | named | changes))
 
     def window(self, **changes: Any):
-        """The case's settings on document 001's preset; what it does not name is small."""
+        """The case's settings on the preset `sliding_window`; what it does not name is small."""
         names = (
             "context_size",
             "tail_keep_size",
@@ -166,7 +166,7 @@ def earlier_summary(server: ModelServer, session: Session, text: str) -> None:
 
 def state(session: Session) -> CompactionState:
     """The state of the session's branch as it is stored, or as it starts."""
-    return situation_of(fresh(session)).state
+    return snapshot_of(fresh(session)).state
 
 
 def originals(session: Session) -> list[Message]:
@@ -300,7 +300,7 @@ class _Rules:
 
     def equals(self, entry: dict[str, Any]) -> None:
         assert entry["target"] == "context_tokens"
-        facts = context_backend.describe(fresh(self.session))
+        facts = context_backend.preview(fresh(self.session)).facts
         assert facts["reported_tokens"] == entry["value"]
 
 

@@ -1,4 +1,4 @@
-"""The admin on large tables: B50."""
+"""The admin on large tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over HTTP: B46 (event streams), B52 (other users' ids), B55 (broken characters)."""
+"""Over HTTP: event streams, other users' ids, broken characters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.factories import UserFactory, call, profile, result, talk
 
 API = "/api/v1/"
 
-# --- B46 -----------------------------------------------------------------------------------------
+# --- event streams and the Accept header ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def test_b46_a_running_turn_gives_409_before_the_stream_starts(cases, play, api,
     assert "json" in response.headers["Content-Type"]
 
 
-# --- B52 -----------------------------------------------------------------------------------------
+# --- other users' ids ----------------------------------------------------------------------------
 
 METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
 OPEN = {"schema", "docs"}
@@ -547,7 +547,7 @@ def test_b52_an_import_never_touches_another_user_s_session(secrets, owner):
     assert all(now[row["pk"]] == row for row in kept)
 
 
-# --- B55 -----------------------------------------------------------------------------------------
+# --- NUL and broken surrogates -------------------------------------------------------------------
 
 
 def post_json(api, url, text):

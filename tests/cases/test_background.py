@@ -1,4 +1,4 @@
-"""Runs beside the conversation: B39, B42, B44, B45."""
+"""Runs beside the conversation: cursors, messages that arrive meanwhile, crashes, queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from chatapp.models import Session
 from compaction import tasks
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import queue
 from compaction.runs import worker as compact_service
@@ -25,7 +25,6 @@ from compaction.runs.lifecycle import request_run
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import check_branch, execute_run
 from compaction.summaries.summarizer import ModelSummarizer
-from tests.cases.conftest import QuickServer
 from tests.cases.support import (
     add,
     ask,
@@ -41,6 +40,7 @@ from tests.cases.support import (
 )
 from tests.cases.test_summaries import admin_text
 from tests.factories import talk
+from tests.fakes.model_server import ModelServer
 
 threaded = pytest.mark.django_db(transaction=True)
 
@@ -72,18 +72,18 @@ class Beside:
 
 def queued_run(session, **arguments):
     """A run as the API queues it, waiting for a worker."""
-    situation = situation_of(fresh(session))
+    snapshot = snapshot_of(fresh(session))
     arguments = {"trigger": "manual", "reason": "manual"} | arguments
     return request_run(
-        session=situation.session,
-        branch=situation.branch,
-        profile=situation.profile_row,
+        session=snapshot.session,
+        branch=snapshot.branch,
+        profile=snapshot.profile_row,
         background=True,
         **arguments,
     )
 
 
-# --- B39 -----------------------------------------------------------------------------------------
+# --- how far a background run got ----------------------------------------------------------------
 
 
 def post(api, session, wires):
@@ -102,7 +102,7 @@ def test_b39_a_background_run_stores_how_far_it_got(
     case.window()
     session = stored(owner, case.transcript)
     old_session = fresh(session)
-    old_state = situation_of(old_session).state
+    old_state = snapshot_of(old_session).state
     assert old_state.cursor == 0
     run = check_branch(old_session)
     assert run is not None
@@ -165,7 +165,7 @@ def test_b39_a_request_that_began_earlier_does_not_write_the_old_value_back(
     session = stored(owner, case.transcript)
     # What a web request holds while the worker works: session, branch and state of before.
     held = fresh(session)
-    held_situation = situation_of(held)
+    held_situation = snapshot_of(held)
     assert held_situation.state.cursor == 0
     execute_run(check_branch(fresh(session)).pk)
     reached = state(session)
@@ -204,7 +204,7 @@ def test_b39_a_run_that_ends_during_a_turn_keeps_its_cursor(cases, play, owner):
     assert linked(SessionSummary.objects.get())[-1].position == reached.cursor
 
 
-# --- B42 -----------------------------------------------------------------------------------------
+# --- a message that arrives during a compaction --------------------------------------------------
 
 
 @threaded
@@ -259,7 +259,7 @@ def test_b42_a_whole_turn_goes_on_during_a_compaction(cases, play, owner):
     assert len(linked(SessionSummary.objects.get())) == 18
 
 
-# --- B44 -----------------------------------------------------------------------------------------
+# --- a crash in the middle of a run --------------------------------------------------------------
 
 
 def crashed(case, session, age_seconds):
@@ -318,7 +318,7 @@ def test_b44_a_lease_that_holds_starts_nothing_and_asks_for_another_look(
     server, session = leased(case, play, owner)
     alive = crashed(case, session, age)
     assert check_branch(fresh(session)) is None
-    assert state(session).pending is True
+    assert state(session).recheck_requested is True
     assert CompactionRun.objects.count() == 1
     # A turn goes out uncompacted, a run that is delivered all the same steps aside.
     outcome = ask(session, "hello")
@@ -399,10 +399,10 @@ def test_b44_a_worker_whose_lease_ran_out_alone_stores_nothing_twice(cases, play
     assert SessionSummary.objects.count() == 1
 
 
-# --- B45 -----------------------------------------------------------------------------------------
+# --- a queue that delivers twice, early, or loses a failure --------------------------------------
 
 
-class Watcher(QuickServer):
+class Watcher(ModelServer):
     """Does something while the summariser's caller waits for the answer."""
 
     look = None
@@ -502,7 +502,7 @@ def test_b45_no_transaction_is_open_while_the_model_is_waited_for(cases, play, o
         # Another connection writes to the very rows: no lock may stand in its way.
         started = time.monotonic()
         Session.objects.filter(pk=session.pk).update(title="renamed meanwhile")
-        CompactionState.objects.filter(pk=session.active_branch_id).update(pending=False)
+        CompactionState.objects.filter(pk=session.active_branch_id).update(recheck_requested=False)
         CompactionRun.objects.filter(status="running").update(instructions="seen")
         seen.append(("waited", time.monotonic() - started > 0.8))
         if connection.vendor == "postgresql":

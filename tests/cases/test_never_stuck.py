@@ -11,7 +11,7 @@ from chatapp.models import Branch, Incident, Message
 from chatapp.transcript import append
 from chatapp.transcript.writing import Draft
 from chatapp.turns.service import TurnFailedError
-from compaction.models import CompactionRun, RecoveryRung, SessionSummary
+from compaction.models import CompactionRun, RecoveryStep, SessionSummary
 from tests.cases.support import (
     add,
     ask,
@@ -42,7 +42,7 @@ def say_again(session) -> None:
     context_backend.message_stored(session, originals(session)[-1])
 
 
-# --- B03 -----------------------------------------------------------------------------------------
+# --- an orphaned result --------------------------------------------------------------------------
 
 
 def broken_session(case, owner):
@@ -83,7 +83,7 @@ def test_b03_an_orphan_heals_on_load_and_after_a_second_compaction(cases, play, 
     assert not any("SUMMARY" in text for text in spoken)
 
 
-# --- B11, B13 ------------------------------------------------------------------------------------
+# --- a kept part that is over the limit alone; a stale usage report ------------------------------
 
 
 def test_b11_a_kept_part_that_is_too_large_alone_makes_no_loop(cases, play, owner):
@@ -122,15 +122,15 @@ def test_b13_a_stale_usage_report_does_not_fire_the_trigger_again(cases, play, o
     case.profile(cut="recent_tokens", window_trigger=True)
     session = stored(owner, case.transcript)
     session = fresh(session)
-    context_backend.prepare(session, [])
+    context_backend.prepare(session)
     assert SessionSummary.objects.count() == 1
-    context_backend.prepare(fresh(session), [])
+    context_backend.prepare(fresh(session))
     assert SessionSummary.objects.count() == 1
     ask(session, case.next_user)
     check(case, server, session)
 
 
-# --- B21 -----------------------------------------------------------------------------------------
+# --- several medium tool results overflow together -----------------------------------------------
 
 
 def test_b21_several_medium_results_are_cut_once_in_a_replayed_branch(cases, play, owner):
@@ -172,11 +172,14 @@ def test_b21_several_medium_results_are_cut_once_in_a_replayed_branch(cases, pla
         kept = text[: text.index("[")].rstrip("\n")
         assert kept.endswith("line of mail text")
     assert Branch.objects.filter(session=session, kind="replay").count() == 1
-    assert [rung.move for rung in RecoveryRung.objects.order_by("order")] == ["compact", "truncate"]
+    assert [recovery_step.action for recovery_step in RecoveryStep.objects.order_by("order")] == [
+        "compact",
+        "truncate",
+    ]
     assert len(server.of("chat")) == 2
 
 
-# --- B23 -----------------------------------------------------------------------------------------
+# --- nothing left to shrink ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -224,7 +227,7 @@ def test_b23_the_api_answers_with_a_code_and_the_session_goes_on(cases, play, ow
     assert next_request(server).messages[-1]["content"] == case.raw["then_user"]
 
 
-# --- B24 -----------------------------------------------------------------------------------------
+# --- overflows in other servers' words -----------------------------------------------------------
 
 
 def as_error(variant: dict) -> dict:
@@ -269,7 +272,7 @@ def test_b24_a_wording_of_the_settings_counts(cases, play, owner):
     assert ask(session, case.next_user).answer.content == "ok"
 
 
-# --- B33 -----------------------------------------------------------------------------------------
+# --- room for the answer -------------------------------------------------------------------------
 
 
 def test_b33_room_for_the_answer_is_subtracted(cases, play, owner):
@@ -288,7 +291,7 @@ def test_b33_room_for_the_answer_is_subtracted(cases, play, owner):
     assert not [called for called in server.calls if too_large(called)]
 
 
-# --- B48 -----------------------------------------------------------------------------------------
+# --- pieces of tool calls without index or id ----------------------------------------------------
 
 
 def played(case, *, indexed: bool):

@@ -1,4 +1,4 @@
-"""What is sent after a compaction: B01, B07, B08, B38, B40."""
+"""What is sent after a compaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.factories import UserFactory, call, result, talk
 
 pytestmark = pytest.mark.django_db
 
-# --- B01 -----------------------------------------------------------------------------------------
+# --- a cut that starts on a tool result ----------------------------------------------------------
 
 
 def test_b01_keep_last_n_never_starts_on_a_tool_result(cases, play, owner):
@@ -115,7 +115,7 @@ def test_b01_parallel_calls_and_repeated_ids_stay_together(cases, play_once, wir
     case.profile(keep_last_n=keep)
     session = stored(UserFactory(), wires)
     compact(session)
-    messages = context_backend.prepare(fresh(session), []).messages
+    messages = context_backend.prepare(fresh(session)).messages
     # All is answered: the next request ends with a question of its own.
     served(case, [*messages, {"role": "user", "content": case.next_user}])
     assert case.lib.markers(wires) <= case.lib.markers(list(messages))
@@ -133,7 +133,7 @@ def play_once(cases, play):
     return play(cases("B01").script)
 
 
-# --- B07 -----------------------------------------------------------------------------------------
+# --- a summary as an extra or late system message ------------------------------------------------
 
 
 def shop(case, server, owner, **session):
@@ -218,7 +218,7 @@ def test_b07_only_the_newest_summaries_are_sent_and_the_prompt_always(cases, pla
     assert [n for n in range(4) if f"SUMMARY number {n}" in text] == [2, 3]
 
 
-# --- B08 -----------------------------------------------------------------------------------------
+# --- the pending question after an overflow ------------------------------------------------------
 
 
 def test_b08_overflow_retry_ends_with_the_question(cases, play, owner):
@@ -292,7 +292,7 @@ def test_b08_in_the_middle_of_a_tool_loop_the_question_is_still_sent_verbatim(ca
     assert "MK-0897" in flat(messages)
 
 
-# --- B38 -----------------------------------------------------------------------------------------
+# --- messages of the same time -------------------------------------------------------------------
 
 
 def one_tick(case, server, owner):
@@ -363,7 +363,7 @@ def test_b38_calls_and_results_of_one_moment_stay_paired(cases, play, owner):
     assert case.lib.markers(wires) <= case.lib.markers(messages)
 
 
-# --- B40 -----------------------------------------------------------------------------------------
+# --- kept messages are sent in every turn after a compaction -------------------------------------
 
 
 def all_messages(api, session):

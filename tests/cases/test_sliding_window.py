@@ -1,4 +1,4 @@
-"""B13, B34, B42 and B45 with preset `sliding_window`; B39 and B44 use it in test_background.py."""
+"""Cases with preset `sliding_window`; test_background.py uses it, too."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def work_off(session) -> list[CompactionRun]:
     return done
 
 
-# --- B13 -----------------------------------------------------------------------------------------
+# --- a stale usage report ------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -53,7 +53,7 @@ def test_b13_a_check_right_after_a_compaction_does_not_fire_again(cases, play, o
     assert [run.status for run in work_off(session)] == ["succeeded"]
     assert len(linked(SessionSummary.objects.get())) == 20
     assert check_branch(fresh(session)) is None
-    assert context_backend.describe(fresh(session))["reported_tokens"] is None
+    assert context_backend.preview(fresh(session)).facts["reported_tokens"] is None
     ask(session, case.next_user)
     assert check_branch(fresh(session)) is None
     check(case, server, session)
@@ -75,7 +75,7 @@ def test_b13_ahead_of_need_nothing_is_summarised_twice_either(cases, play, owner
     check(case, server, session)
 
 
-# --- B34 -----------------------------------------------------------------------------------------
+# --- messages kept by one round are summarised by the next ---------------------------------------
 
 
 @pytest.mark.django_db
@@ -102,7 +102,7 @@ def test_b34_what_round_one_kept_is_summarised_in_round_two(cases, play, owner):
     assert "MK-3451" in second.summary_text
 
 
-# --- B42 -----------------------------------------------------------------------------------------
+# --- a message that arrives during a compaction --------------------------------------------------
 
 
 @threaded
@@ -122,9 +122,9 @@ def test_b42_a_message_that_arrives_while_a_window_is_summarised_is_answered(
     post(api, session, [{"role": "user", "content": words}])
     # The document of the case asks for it: posting returns within a second.
     assert time.monotonic() - started < 1
-    assert state(session).pending is True
+    assert state(session).recheck_requested is True
     assert worker.result().status == "succeeded"
-    assert state(session).pending is False
+    assert state(session).recheck_requested is False
     ask(session, None)
     check(case, server, session)
     summary = SessionSummary.objects.get()
@@ -152,7 +152,7 @@ def test_b42_a_turn_sees_the_old_state_whole_while_a_window_is_summarised(cases,
     assert sum("SUMMARY" in str(m["content"]) for m in request.messages) == 1
 
 
-# --- B45 -----------------------------------------------------------------------------------------
+# --- a queue that delivers twice, early, or loses a failure --------------------------------------
 
 
 @threaded

@@ -1,4 +1,4 @@
-"""Which answers of a summariser count, and what they may contain: B12, B15, B17, B19, B20, B53."""
+"""Which answers of a summariser count, and what they may contain."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def admin_text(client, model, row=None) -> str:
     return page.content.decode()
 
 
-# --- B12 -----------------------------------------------------------------------------------------
+# --- a summary longer than what it replaces ------------------------------------------------------
 
 
 def without_compaction(session, text):
@@ -125,7 +125,7 @@ def test_b12_a_new_version_that_is_longer_does_not_replace_the_old_one(cases, pl
     assert SessionSummary.objects.count() == 1
 
 
-# --- B15 -----------------------------------------------------------------------------------------
+# --- an empty summary ----------------------------------------------------------------------------
 
 EMPTY = {
     "null with reasoning": {"text": None, "reasoning": "thinking " * 50},
@@ -214,7 +214,7 @@ def test_b15_an_empty_merge_loses_nothing_either(cases, play, owner):
     assert case.markers <= case.lib.markers(next_request(server).messages)
 
 
-# --- B17 -----------------------------------------------------------------------------------------
+# --- a summary that was cut off ------------------------------------------------------------------
 
 
 def test_b17_a_summary_that_was_cut_off_is_made_again(cases, play, owner):
@@ -269,7 +269,7 @@ def test_b17_when_every_call_stops_at_the_limit_the_row_says_so(
         assert case.markers <= case.lib.markers(next_request(server).messages)
 
 
-# --- B19 -----------------------------------------------------------------------------------------
+# --- a summary request that is too long itself ---------------------------------------------------
 
 
 def test_b19_a_summary_request_that_is_too_long_is_halved_and_merged(cases, play, owner):
@@ -283,9 +283,9 @@ def test_b19_a_summary_request_that_is_too_long_is_halved_and_merged(cases, play
     summary = SessionSummary.objects.get()
 
     def metadata(entry):
-        # The case counts leaves and halvings: 4 and 2. Document 002's own worked vectors (spec
-        # 1.5) count the three merges as chunks too and a level for the round of merging: 7 and 3.
-        # We store both ways of counting under names of their own.
+        # The case counts leaves and halvings: 4 and 2. The other way of counting, which the run's
+        # columns have, takes the three merges as chunks too and a level for the round of merging: 7
+        # and 3. We store both ways of counting under names of their own.
         stored_metadata = summary.metadata
         assert stored_metadata["leaf_count"] == entry["chunk_count"] == 4
         assert stored_metadata["split_depth"] == entry["max_depth"] == 2
@@ -395,7 +395,7 @@ def test_b19_the_input_is_never_empty_even_for_one_message(cases, play, owner):
         assert "MK-1901" in summary.summary_text
 
 
-# --- B20 -----------------------------------------------------------------------------------------
+# --- nothing to summarise yet --------------------------------------------------------------------
 
 
 def test_b20_nothing_to_summarise_is_skipped_and_the_old_summary_stays(cases, play, owner):
@@ -451,7 +451,7 @@ def test_b20_a_trigger_that_finds_all_in_the_kept_tail_makes_no_run(cases, play,
     assert not Message.objects.filter(kind="placeholder").exists()
 
 
-# --- B53 -----------------------------------------------------------------------------------------
+# --- an instruction planted in a tool result -----------------------------------------------------
 
 
 def fences(text):

@@ -1,4 +1,4 @@
-"""How much a conversation is: B27, B29, B31, B32."""
+"""How much a conversation is: Chinese, cached tokens, special tokens, no tokenizer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def encodings(shared, monkeypatch, counters):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "encodings"))
 
 
-# --- B27 -----------------------------------------------------------------------------------------
+# --- Chinese text --------------------------------------------------------------------------------
 
 
 def chinese(case, play, owner, wires, **changes):
@@ -162,7 +162,7 @@ def test_b27_with_the_tokenizer_trigger_and_cut_use_its_counts(cases, play, owne
     assert sum(exact.count(row.content) for row in kept) <= 800
 
 
-# --- B29 -----------------------------------------------------------------------------------------
+# --- cached tokens -------------------------------------------------------------------------------
 
 
 def reporting(case, play, owner, usage):
@@ -216,7 +216,7 @@ def test_b29_other_reports_are_read_without_adding_their_details(
 ):
     case = cases("B29")
     server, session = reporting(case, play, owner, usage)
-    facts = context_backend.describe(fresh(session))
+    facts = context_backend.preview(fresh(session)).facts
     assert facts["reported_tokens"] == tokens_in_context
     assert check_branch(fresh(session)) is None
     ask(session, "go on")
@@ -227,10 +227,10 @@ def test_b29_other_reports_are_read_without_adding_their_details(
 def test_b29_without_a_report_the_estimate_is_used(cases, play, owner, usage):
     case = cases("B29")
     _, session = reporting(case, play, owner, usage)
-    facts = context_backend.describe(fresh(session))
-    assert facts["reported_tokens"] is None
-    assert facts["account"]["used"] == transcript_tokens(case) > 0
-    assert facts["account"]["counter"] == "estimate"
+    context = context_backend.preview(fresh(session))
+    assert context.facts["reported_tokens"] is None
+    assert context.account.used == transcript_tokens(case) > 0
+    assert context.account.counter == "estimate"
 
 
 def test_b29_a_report_from_before_a_compaction_does_not_count(cases, play, owner):
@@ -238,13 +238,13 @@ def test_b29_a_report_from_before_a_compaction_does_not_count(cases, play, owner
     _, session = reporting(case, play, owner, case.transcript[1]["meta"]["usage"])
     add(session, talk(4))
     add(session, [case.transcript[0], case.transcript[1]])
-    assert context_backend.describe(fresh(session))["reported_tokens"] == 3100
+    assert context_backend.preview(fresh(session)).facts["reported_tokens"] == 3100
     assert compact(session, keep_last_n=2).status == "succeeded"
-    assert context_backend.describe(fresh(session))["reported_tokens"] is None
+    assert context_backend.preview(fresh(session)).facts["reported_tokens"] is None
     assert check_branch(fresh(session)) is None
 
 
-# --- B31 -----------------------------------------------------------------------------------------
+# --- text that looks like a special token --------------------------------------------------------
 
 
 def test_b31_text_that_looks_like_a_special_token_is_text(cases, play, owner, encodings):
@@ -317,7 +317,7 @@ def test_b31_other_marks_in_every_place_are_counted_stored_and_summarised(
     assert text in next_request(server).messages[1]["content"]
 
 
-# --- B32 -----------------------------------------------------------------------------------------
+# --- a missing tokenizer -------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What must hold after the chaos, over what was read from the database (issue 5, section 3).
+"""What must hold after the chaos, over what was read from the database.
 
 Everything here works on plain values, so that made-up faults can be shown to be found.
 """

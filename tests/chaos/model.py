@@ -21,7 +21,8 @@ ECHO = {"echo_markers": MARK.pattern, "prefix": "SUMMARY "}
 # A mark by itself: an answer names its question's, too.
 SAID = re.compile(rf"(?<!{ANSWER}){MARK.pattern}")
 BROKEN = {"error": {"status": 500, "body": {"error": {"message": "The engine is on fire."}}}}
-# What no summary may be made of (DESIGN.md, rule 4), and how often it comes.
+# What no summary may be made of (docs/architecture.md#only-a-real-summary-counts), and how often it
+# comes.
 BAD_ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
     "failed": (7, BROKEN),
     "empty": (3, {"text": ""}),
@@ -39,8 +40,6 @@ class UnsteadyModel(ModelServer):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        # Who was killed hangs up in the middle of a request.
-        self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
         self.replies: Counter[str] = Counter()
         self.requests: list[Request] = []
         self._chance = Random(seed)

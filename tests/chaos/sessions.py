@@ -6,7 +6,8 @@ from django.contrib.auth import get_user_model
 from rest_framework.authtoken.models import Token
 
 from chatapp.transcript import create_session
-from compaction.profiles import assign_profile, save_profile
+from compaction.profiles import save_profile
+from compaction.runs.scheduling import assign_profile
 from tests.chaos.ledger import Book
 
 OWNERS = 5

@@ -67,7 +67,7 @@ def _summaries(branch_id: Any) -> list[StoredSummary]:
             linked=frozenset(linked[row.pk]),
             text=row.summary_text,
             # What was shortened or chosen without a model repeats not all of what it stands for.
-            is_exact=not (row.truncated or row.archived),
+            is_exact=not (row.truncated or row.is_digest),
         )
         for row in rows
     ]
@@ -76,7 +76,7 @@ def _summaries(branch_id: Any) -> list[StoredSummary]:
 def has_shortened(session_id: str) -> bool:
     """Whether any summary of a session, also one that counts no more, says not all that it read."""
     rows = SessionSummary.objects.filter(session__pk=session_id)
-    return rows.filter(Q(truncated=True) | Q(archived=True)).exists()
+    return rows.filter(Q(truncated=True) | Q(is_digest=True)).exists()
 
 
 def runs_by(column: str, **conditions: Any) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The chaos test's own pieces: what is made up to be wrong is found (issue 5, section 3)."""
+"""The chaos test's own pieces: what is made up to be wrong is found."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chatapp import transcript
-from chatapp.admin.filters import hex_range
-from chatapp.admin.paging import AheadPaginator
+from chatapp.admin.toolkit.lists import AheadPaginator, hex_range
 from chatapp.formatting import place
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from tests.factories import SessionFactory, UserFactory, call, result, store

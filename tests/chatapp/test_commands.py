@@ -17,8 +17,8 @@ from django.core.management.base import CommandError, OutputWrapper
 from wcwidth import width
 
 from chatapp.management.console import (
-    Column,
     ProgressBar,
+    TableColumn,
     columns_of,
     shortened,
     stop_signals_interrupt,
@@ -348,7 +348,10 @@ def test_a_shortened_text_fits_in_cells_and_says_that_it_is_shortened():
 
 
 def test_a_table_is_aligned_and_its_elastic_column_gives_way():
-    columns = (Column(heading="Session", elastic=True), Column(heading="Tokens", right=True))
+    columns = (
+        TableColumn(heading="Session", elastic=True),
+        TableColumn(heading="Tokens", right=True),
+    )
 
     lines = table_lines(columns, [["温室智能灌溉项目讨论", "1,234"], ["short", "7"]], width=20)
 

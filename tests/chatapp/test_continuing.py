@@ -1,4 +1,4 @@
-"""Going on from the server's last answer (document 002: previous_response_id), and falling back."""
+"""Going on from the server's last answer (previous_response_id), and falling back."""
 
 from __future__ import annotations
 

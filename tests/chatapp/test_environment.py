@@ -202,15 +202,22 @@ def test_only_declared_variables_are_texts(given):
     assert texts_of(["X", "Y"]) == {"X": "1"}
 
 
+def test_what_a_dict_of_settings_leaves_out_comes_from_the_environment(given):
+    given("X", "5")
+    assert group(int, 1).from_mapping("EXAMPLE", {}).x == 5
+    assert group(int, 1).from_mapping("EXAMPLE", {"X": 7}).x == 7
+
+
 @pytest.mark.parametrize("command", ["check", "demo"])
-def test_the_command_line_says_the_sentence_alone(tmp_path, command):
+@pytest.mark.parametrize("variable", ["TURN_SECONDS", "COMPACTION_RUN_SECONDS"])
+def test_the_command_line_says_the_sentence_alone(tmp_path, command, variable):
     environment = {name: value for name, value in os.environ.items() if "SETTINGS" not in name}
     done = subprocess.run(
         [sys.executable, "manage.py", command],
         cwd=ROOT,
-        env=environment | {"PALIMPSEST_DATA_DIR": str(tmp_path), "TURN_SECONDS": "two"},
+        env=environment | {"PALIMPSEST_DATA_DIR": str(tmp_path), variable: "two"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 1
-    assert done.stderr == "TURN_SECONDS must be a whole number, not 'two'.\n"
+    assert done.stderr == f"{variable} must be a whole number, not 'two'.\n"

@@ -1,4 +1,4 @@
-"""`/healthz`: the process lives. `/readyz`: what it needs can be reached (issue 5, section 2)."""
+"""`/healthz`: the process lives. `/readyz`: what it needs can be reached."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import timezone
 
-from chatapp import checks
-from chatapp.health import Part
+from chatapp import checks, extensions
+from chatapp.extensions import Extension, ReadinessPart
+from chatapp.health import counting_parts, readiness_checks
 from compaction.models import WorkerHeartbeat
 from compaction.runs import queue
 from tests.fakes.silent_server import SilentServer
@@ -21,12 +22,19 @@ from tests.fakes.silent_server import SilentServer
 SECRET = "postgres://palimpsest:hunter2@db.internal/palimpsest"
 
 
-def failing() -> Part:
+def failing() -> ReadinessPart:
     """A part whose look fails with an error that strangers must not read."""
     raise OperationalError(SECRET)
 
 
-def never_asked() -> Part:
+def missing() -> ReadinessPart:
+    """A part whose module is not there."""
+    from chatapp.nowhere import look
+
+    return look()
+
+
+def never_asked() -> ReadinessPart:
     """A part that nobody chose."""
     raise AssertionError("a part that does not count was looked at")
 
@@ -34,16 +42,14 @@ def never_asked() -> Part:
 @pytest.fixture
 def parts(settings):
     """Choose the parts that count; `failing` and `never_asked` can be chosen too."""
-    settings.READINESS_PARTS = settings.READINESS_PARTS | {
-        "failing": f"{__name__}.failing",
-        "missing": "chatapp.nowhere.look",
-        "never": f"{__name__}.never_asked",
-    }
+    found = {"failing": failing, "missing": missing, "never": never_asked}
+    extensions.register(Extension(name="tests", readiness=found))
 
     def choose(*names: str) -> None:
         settings.READYZ_PARTS = list(names)
 
-    return choose
+    yield choose
+    del extensions._registered["tests"]
 
 
 @pytest.fixture
@@ -120,8 +126,13 @@ def test_readyz_is_ready_when_every_part_is(beat, broker_answers, parts):
     assert all(part["ok"] for part in response.json()["parts"].values())
 
 
-def test_database_broker_and_queue_can_be_looked_at(settings):
-    assert list(settings.READINESS_PARTS) == ["database", "broker", "queue"]
+def test_database_broker_and_queue_can_be_looked_at():
+    assert list(readiness_checks()) == ["database", "broker", "queue"]
+
+
+def test_everything_counts_where_nothing_is_chosen(settings):
+    settings.READYZ_PARTS = None
+    assert counting_parts() == ["database", "broker", "queue"]
 
 
 def test_one_part_that_fails_makes_it_unready(beat, parts, db):

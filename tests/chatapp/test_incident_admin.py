@@ -1,4 +1,4 @@
-"""Incidents and lessons in the admin: what is listed, what is found, what can be forgotten."""
+"""Incidents and learned limits in the admin: listed, found, forgotten."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from chatapp.llm.learned_limits import taught
+from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import get_model
-from chatapp.models import Incident, Lesson, Session
+from chatapp.models import Incident, LearnedLimits, Session
 from tests.factories import SessionFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
 INCIDENTS = "/admin/chatapp/incident/"
-LESSONS = "/admin/chatapp/lesson/"
+LESSONS = "/admin/chatapp/learnedlimits/"
 ATTACK = "<script>alert(1)</script>"
 
 
@@ -108,15 +108,16 @@ def test_nobody_adds_changes_or_deletes_incidents(admin_client, session):
     assert admin_client.post(f"{INCIDENTS}{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-# --- lessons --------------------------------------------------------------------------------------
+# --- learned limits
+# --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def lesson(model_server, use_models) -> Lesson:
+def limits(model_server, use_models) -> LearnedLimits:
     """The default model's server took 4,096 tokens where the settings say 8,000."""
     use_models(model_server.models(CONTEXT_WINDOW=8000, MAX_OUTPUT=500))
     model = get_model("default")
-    return Lesson.objects.create(
+    return LearnedLimits.objects.create(
         server=model.base_url, name=model.name, context_window=4096, tokens_per_count=1.25
     )
 
@@ -126,7 +127,7 @@ def row_of(page: str) -> dict[str, str]:
     return {name: strip_tags(text) for name, text in cells}
 
 
-def test_a_lesson_stands_next_to_what_the_settings_say(admin_client, lesson):
+def test_learned_limits_stands_next_to_what_the_settings_say(admin_client, limits):
     row = row_of(admin_client.get(LESSONS).text)
     assert row["aliases"] == "default"
     assert row["window_shown"] == "4,096 (set: 8,000)"
@@ -134,16 +135,16 @@ def test_a_lesson_stands_next_to_what_the_settings_say(admin_client, lesson):
     assert row["ratio_learnt"] == "1.25"
 
 
-def test_a_lessons_page_says_what_is_in_force(admin_client, lesson):
-    page = admin_client.get(f"{LESSONS}{lesson.pk}/change/").text
+def test_the_page_of_learned_limits_says_what_is_in_force(admin_client, limits):
+    page = admin_client.get(f"{LESSONS}{limits.pk}/change/").text
     values = [strip_tags(text) for text in re.findall(r'<div class="readonly">(.*?)</div>', page)]
     assert values[4:7] == ["4,096", "8,000", "4,096"]
     assert values[7:10] == ["—", "500", "500"]
     assert "What we count as 1,000 tokens is 1,250 to the server" in page
 
 
-def test_a_lesson_of_a_model_that_is_gone_says_so(admin_client):
-    Lesson.objects.create(server="http://gone/v1", name=ATTACK, max_output=100)
+def test_learned_limits_of_a_model_that_is_gone_says_so(admin_client):
+    LearnedLimits.objects.create(server="http://gone/v1", name=ATTACK, max_output=100)
     page = admin_client.get(LESSONS).text
     row = row_of(page)
     assert row["aliases"] == "no model of the settings"
@@ -151,41 +152,41 @@ def test_a_lesson_of_a_model_that_is_gone_says_so(admin_client):
     assert ATTACK not in page
 
 
-def test_forgetting_asks_first_and_then_brings_the_settings_back(admin_client, lesson):
-    chosen = {"action": "delete_selected", "_selected_action": [str(lesson.pk)], "index": "0"}
+def test_forgetting_asks_first_and_then_brings_the_settings_back(admin_client, limits):
+    chosen = {"action": "delete_selected", "_selected_action": [str(limits.pk)], "index": "0"}
     assert '<option value="delete_selected">Forget</option>' in admin_client.get(LESSONS).text
     asked = admin_client.post(LESSONS, chosen)
-    assert "A forgotten lesson no longer counts" in asked.text
-    assert taught(get_model("default")).context_window == 4096
+    assert "Forgotten limits no longer count" in asked.text
+    assert with_learned_limits(get_model("default")).context_window == 4096
     admin_client.post(LESSONS, chosen | {"post": "yes"})
-    assert not Lesson.objects.exists()
-    assert taught(get_model("default")).context_window == 8000
+    assert not LearnedLimits.objects.exists()
+    assert with_learned_limits(get_model("default")).context_window == 8000
 
 
-def test_a_lesson_is_forgotten_from_its_own_page(admin_client, lesson):
-    page = admin_client.get(f"{LESSONS}{lesson.pk}/change/").text
+def test_learned_limits_is_forgotten_from_its_own_page(admin_client, limits):
+    page = admin_client.get(f"{LESSONS}{limits.pk}/change/").text
     way = re.search(r'<a href="([^"]+)">Forget</a>', page)[1]
-    assert "A forgotten lesson no longer counts" in admin_client.get(way).text
-    assert Lesson.objects.exists()
+    assert "Forgotten limits no longer count" in admin_client.get(way).text
+    assert LearnedLimits.objects.exists()
     admin_client.post(way, {"post": "yes"})
-    assert not Lesson.objects.exists()
+    assert not LearnedLimits.objects.exists()
 
 
-def test_forgetting_takes_its_permission(client, lesson):
+def test_forgetting_takes_its_permission(client, limits):
     staff = UserFactory(is_staff=True)
     rights = Permission.objects.filter(content_type__app_label="chatapp")
-    staff.user_permissions.add(rights.get(codename="view_lesson"))
+    staff.user_permissions.add(rights.get(codename="view_learnedlimits"))
     client.force_login(staff)
-    chosen = {"action": "delete_selected", "_selected_action": [str(lesson.pk)], "post": "yes"}
+    chosen = {"action": "delete_selected", "_selected_action": [str(limits.pk)], "post": "yes"}
     client.post(LESSONS, chosen)
-    assert client.post(f"{LESSONS}{lesson.pk}/delete/", {"post": "yes"}).status_code == 403
-    assert Lesson.objects.exists()
-    assert ">Forget</a>" not in client.get(f"{LESSONS}{lesson.pk}/change/").text
-    staff.user_permissions.add(rights.get(codename="delete_lesson"))
+    assert client.post(f"{LESSONS}{limits.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert LearnedLimits.objects.exists()
+    assert ">Forget</a>" not in client.get(f"{LESSONS}{limits.pk}/change/").text
+    staff.user_permissions.add(rights.get(codename="delete_learnedlimits"))
     client.post(LESSONS, chosen)
-    assert not Lesson.objects.exists()
+    assert not LearnedLimits.objects.exists()
 
 
-def test_nobody_adds_or_changes_lessons(admin_client, lesson):
+def test_nobody_adds_or_changes_learned_limits(admin_client, limits):
     assert admin_client.get(f"{LESSONS}add/").status_code == 403
-    assert admin_client.post(f"{LESSONS}{lesson.pk}/change/", {}).status_code == 403
+    assert admin_client.post(f"{LESSONS}{limits.pk}/change/", {}).status_code == 403

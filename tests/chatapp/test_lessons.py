@@ -1,4 +1,4 @@
-"""What servers teach about themselves (lessons.py), and where it is used."""
+"""What servers teach about themselves (learned_limits.py), and where it is used."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import pytest
 
 from chatapp.context.assembly import Account
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.learned_limits import forget_window, learn_from_error, learn_from_usage, taught
+from chatapp.llm.learned_limits import (
+    forget_window,
+    learn_from_error,
+    learn_from_usage,
+    with_learned_limits,
+)
 from chatapp.llm.registry import ModelConfig
-from chatapp.models import Lesson
+from chatapp.models import LearnedLimits
 
 pytestmark = pytest.mark.django_db
 
@@ -36,48 +41,48 @@ def overflow(**numbers) -> ModelError:
 
 def test_a_smaller_window_is_learnt_and_used():
     learn_from_error(MODEL, overflow(allowed=8_192), 500)
-    assert taught(MODEL).context_window == 8_192
+    assert with_learned_limits(MODEL).context_window == 8_192
 
 
 def test_a_larger_window_than_configured_is_not_used():
     learn_from_error(MODEL, overflow(allowed=128_000), 500)
-    assert taught(MODEL).context_window == 32_000
-    assert not Lesson.objects.exists()
+    assert with_learned_limits(MODEL).context_window == 32_000
+    assert not LearnedLimits.objects.exists()
 
 
 def test_a_misread_number_teaches_nothing():
     learn_from_error(MODEL, overflow(allowed=1), 500)
-    assert not Lesson.objects.exists()
+    assert not LearnedLimits.objects.exists()
 
 
 def test_a_limit_per_minute_is_no_window():
     error = ModelError(ErrorKind.REQUEST_OVER_RATE, allowed=8_000, observed=9_000)
     learn_from_error(MODEL, error, 9_000)
-    assert not Lesson.objects.exists()
+    assert not LearnedLimits.objects.exists()
 
 
 def test_a_refusal_that_names_the_request_teaches_the_counting():
     # 33 000 with room for an answer of 1 000: 32 000 of the server's are 20 000 of ours.
     learn_from_error(MODEL, overflow(allowed=32_000, observed=33_000), 20_000)
-    assert taught(MODEL).tokens_per_count == pytest.approx(1.6)
+    assert with_learned_limits(MODEL).tokens_per_count == pytest.approx(1.6)
 
 
 def test_a_refusal_without_numbers_teaches_that_our_count_is_too_low():
     learn_from_error(MODEL, overflow(), 24_000)
-    assert taught(MODEL).tokens_per_count == pytest.approx(32_000 / 25_000)
+    assert with_learned_limits(MODEL).tokens_per_count == pytest.approx(32_000 / 25_000)
 
 
 def test_a_small_request_teaches_nothing_about_counting():
     learn_from_error(MODEL, overflow(observed=40_000), 900)
     learn_from_usage(MODEL, 2_000, 900)
-    assert not Lesson.objects.exists()
+    assert not LearnedLimits.objects.exists()
 
 
 def test_usage_above_our_count_is_believed_at_once_and_below_it_slowly():
     learn_from_usage(MODEL, 15_000, 10_000)
-    assert taught(MODEL).tokens_per_count == pytest.approx(1.5)
-    learn_from_usage(taught(MODEL), 10_000, 10_000)
-    assert taught(MODEL).tokens_per_count == pytest.approx(1.35)
+    assert with_learned_limits(MODEL).tokens_per_count == pytest.approx(1.5)
+    learn_from_usage(with_learned_limits(MODEL), 10_000, 10_000)
+    assert with_learned_limits(MODEL).tokens_per_count == pytest.approx(1.35)
 
 
 def test_usage_that_agrees_writes_nothing(django_assert_num_queries):
@@ -87,15 +92,15 @@ def test_usage_that_agrees_writes_nothing(django_assert_num_queries):
 
 def test_a_count_that_is_too_high_never_makes_room():
     learn_from_usage(MODEL, 6_000, 10_000)
-    model = taught(MODEL)
+    model = with_learned_limits(MODEL)
     assert model.tokens_per_count < 1
     assert model.scale == 1.0
 
 
 def test_lessons_are_of_one_server_and_model():
     learn_from_error(MODEL, overflow(allowed=8_192), 500)
-    assert taught(replace(MODEL, name="other")).context_window == 32_000
-    assert taught(replace(MODEL, base_url="")).context_window == 32_000
+    assert with_learned_limits(replace(MODEL, name="other")).context_window == 32_000
+    assert with_learned_limits(replace(MODEL, base_url="")).context_window == 32_000
 
 
 def test_the_account_measures_room_as_the_server_counts():
@@ -105,14 +110,14 @@ def test_the_account_measures_room_as_the_server_counts():
 
 def test_a_window_that_was_learnt_is_forgotten_when_the_server_answers_more():
     learn_from_error(MODEL, overflow(allowed=300), 500)
-    assert taught(MODEL).context_window == 300
-    forget_window(taught(MODEL), 299)
-    assert taught(MODEL).context_window == 300
-    forget_window(taught(MODEL), 301)
-    assert taught(MODEL).context_window == 32_000
+    assert with_learned_limits(MODEL).context_window == 300
+    forget_window(with_learned_limits(MODEL), 299)
+    assert with_learned_limits(MODEL).context_window == 300
+    forget_window(with_learned_limits(MODEL), 301)
+    assert with_learned_limits(MODEL).context_window == 32_000
 
 
 def test_a_window_that_was_learnt_yields_to_a_changed_setting():
     learn_from_error(MODEL, overflow(allowed=8_192), 500)
-    assert taught(MODEL).context_window == 8_192
-    assert taught(replace(MODEL, context_window=16_000)).context_window == 16_000
+    assert with_learned_limits(MODEL).context_window == 8_192
+    assert with_learned_limits(replace(MODEL, context_window=16_000)).context_window == 16_000

@@ -259,6 +259,7 @@ def wait_until(happened, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_it_prints_lines_that_a_shell_can_read(command, gguf):
     _, out = command
     lines = out.read_text().splitlines()
@@ -275,6 +276,7 @@ def test_it_prints_lines_that_a_shell_can_read(command, gguf):
         assert answer.status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_signal_ends_it(command, number):
     process, out = command
@@ -283,6 +285,7 @@ def test_a_stop_signal_ends_it(command, number):
     assert out.read_text().endswith("\nStopped.\n")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_while_the_model_loads(library, tmp_path):
     slow = made(tmp_path / "slow.gguf", b"GGUFslow")
     with started(slow, "Loading") as (process, _):

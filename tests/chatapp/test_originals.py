@@ -1,4 +1,4 @@
-"""Nothing is lost of a cut tool result: at storing (spec/pi_openclaw.md B6), or by a replay."""
+"""Nothing is lost of a cut tool result: at storing, or by a replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who answers whom, and requests that a strict server takes (B01, B03, DESIGN.md rule 5)."""
+"""Who answers whom, and requests that a strict server takes."""
 
 from __future__ import annotations
 

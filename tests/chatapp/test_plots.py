@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatapp.admin.plots import (
+from chatapp.admin.toolkit.svg import (
     MOST_STEPS,
+    Bar,
     Chart,
-    Column,
     Piece,
     Tone,
     axis_steps,
@@ -60,18 +60,18 @@ def test_numbers_of_axes_are_short(value, expected):
     assert short_number(value) == expected
 
 
-def chart(*columns: Column, **changes) -> str:
+def chart(*columns: Bar, **changes) -> str:
     fields = {"name": "c", "label": "l", "unit": "u", "number": short_number} | changes
     return str(bar_chart(Chart(columns=columns, **fields)))
 
 
-def column(*values: float, tick: str = "") -> Column:
+def column(*values: float, tick: str = "") -> Bar:
     tones = (PLAIN, STRIPED)
     pieces = [
         Piece(tone=tone, value=value, label=f"{tone.name} {value}", url=f"/{tone.name}")
         for tone, value in zip(tones, values, strict=False)
     ]
-    return Column(label="all", url="/all", pieces=pieces, tick=tick)
+    return Bar(label="all", url="/all", pieces=pieces, tick=tick)
 
 
 def heights(drawn: str, tone: str) -> list[float]:
@@ -121,7 +121,7 @@ def test_ticks_stand_below_their_columns_or_at_their_edges():
 
 def test_labels_are_escaped_and_no_style_stands_inline():
     attack = '"><script>alert(1)</script>'
-    hostile = Column(
+    hostile = Bar(
         label=attack,
         url=attack,
         tick=attack,

@@ -1,4 +1,4 @@
-"""What a turn does about each kind of refusal (spec/model_errors.md 3b), through a real server."""
+"""What a turn does about each kind of refusal, through a real server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chatapp.models import Incident, Lesson, Message, Session
+from chatapp.models import Incident, LearnedLimits, Message, Session
 from chatapp.turns.adaptations import IMAGE_LEFT_OUT
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from tests.factories import SessionFactory, call, result, store, talk, user
@@ -85,7 +85,7 @@ def test_the_longest_answer_is_remembered_for_the_next_turn(session, model_serve
     say(session, user("hello"))
     say(session, user("again"))
     assert model_server.calls[-1].body["max_tokens"] == 256
-    assert Lesson.objects.get().max_output == 256
+    assert LearnedLimits.objects.get().max_output == 256
 
 
 def test_an_output_limit_without_a_number_is_halved(session, model_server):
@@ -199,7 +199,7 @@ def test_a_server_that_truncates_silently_is_warned_of_once_a_session(session, m
     assert say(session, user("hello")) == "answered"
     assert say(session, user("again")) == "answered"
     assert codes("warning") == ["truncated_silently"]
-    assert not Lesson.objects.exists()
+    assert not LearnedLimits.objects.exists()
 
 
 def test_a_report_that_fits_the_count_warns_of_nothing(session, model_server):
@@ -266,7 +266,7 @@ def test_monstrous_numbers_end_in_a_sentence(session, model_server, error):
     store(session, talk(6))
     with pytest.raises(TurnFailedError):
         say(session, user("hello"))
-    assert not Lesson.objects.exclude(tokens_per_count=None).exists()
+    assert not LearnedLimits.objects.exclude(tokens_per_count=None).exists()
 
 
 @pytest.mark.parametrize("count", [HUGE, -1, 1.5e300, "many", True, None])

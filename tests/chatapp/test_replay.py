@@ -1,4 +1,4 @@
-"""A replayed branch (document 004, 4; spec/pi_openclaw.md B5): nothing is changed in place."""
+"""A replayed branch: nothing is changed in place."""
 
 from __future__ import annotations
 

@@ -258,6 +258,7 @@ assert [m["content"] for m in body["messages"]] == ["Be brief.", "A rule.", "Whe
 """
 
 
+@pytest.mark.slow
 def test_both_pages_work_where_compaction_is_not_installed(tmp_path):
     assert_works_alone(ALONE, tmp_path)
 

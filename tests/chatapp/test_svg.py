@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from chatapp.admin import svg
+from chatapp.admin.toolkit import svg
 
 NASTY = '</title><script>alert("1")</script>'
 

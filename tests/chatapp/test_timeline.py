@@ -14,8 +14,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from chatapp.admin.timeline.entries import Place, place_of, read_timeline
-from chatapp.admin.timeline.sources import Incidents, Replays
+from chatapp.admin.timeline import Incidents
+from chatapp.admin.toolkit.timeline import Replays, TimelinePlace, place_of, read_timeline
 from chatapp.incidents import Kind, note
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import Branch, Incident, Session
@@ -119,7 +119,7 @@ def test_the_first_page_has_no_newer_and_the_last_no_older(session):
 
 def test_a_place_survives_the_address(session):
     row = incident(session, 1.25)
-    place = Place(at=row.created_at, key="incident", pk=row.pk)
+    place = TimelinePlace(at=row.created_at, key="incident", pk=row.pk)
     assert place_of(str(place), SOURCES) == place
 
 
@@ -175,7 +175,7 @@ def test_the_page_costs_the_same_for_10_and_for_1000_incidents(session, admin_cl
 
 def test_the_index_of_the_session_serves_a_page(session):
     row = incident(session)
-    place = Place(at=row.created_at, key="incident", pk=row.pk)
+    place = TimelinePlace(at=row.created_at, key="incident", pk=row.pk)
     with CaptureQueriesContext(connection) as queries:
         read_timeline(session, (Incidents(),), before=place)
     with connection.cursor() as cursor:
@@ -357,5 +357,6 @@ for address in ("change", "timeline"):
 """
 
 
+@pytest.mark.slow
 def test_the_timeline_works_where_compaction_is_not_installed(tmp_path):
     assert_works_alone(ALONE, tmp_path)

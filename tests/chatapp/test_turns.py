@@ -396,5 +396,6 @@ assert not [name for name in sys.modules if name.split(".")[0] == "compaction"]
 """
 
 
+@pytest.mark.slow
 def test_the_chat_works_where_compaction_is_not_installed(tmp_path):
     assert_works_alone(ALONE, tmp_path)

@@ -1,4 +1,4 @@
-"""What the tests of ladders and timelines share: rungs without the turn that climbs them."""
+"""What the tests of recoveries and timelines share: steps without the turn that climbs them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from chatapp.models import Session
-from compaction.models import CompactionRun, RecoveryRung
+from compaction.models import CompactionRun, RecoveryStep
 from compaction.profiles import find_profile
 
 # Long past, so that a row of this moment never comes after one of now.
@@ -28,20 +28,20 @@ def run_of(session: Session, second: float = 0, **columns) -> CompactionRun:
     )  # fmt: skip
 
 
-def rung_of(session: Session, second: float = 0, **columns) -> RecoveryRung:
+def rung_of(session: Session, second: float = 0, **columns) -> RecoveryStep:
     words = {
-        "recovery": uuid4(), "order": 0, "move": "halve", "outcome": "smaller",
+        "recovery": uuid4(), "order": 0, "action": "halve", "outcome": "smaller",
         "error_kind": "context_overflow", "error": "too large", "tokens_before": 9000,
         "tokens_after": 4000,
     }  # fmt: skip
-    return RecoveryRung.objects.create(
+    return RecoveryStep.objects.create(
         session=session, branch=session.branch, created_at=at(second), **(words | columns)
     )
 
 
-def ladder_of(session: Session, *rungs: dict, second: float = 0) -> UUID:
-    """Store the rungs of one turn, one a second."""
+def ladder_of(session: Session, *recovery_steps: dict, second: float = 0) -> UUID:
+    """Store the steps of one turn, one a second."""
     recovery = uuid4()
-    for order, columns in enumerate(rungs):
+    for order, columns in enumerate(recovery_steps):
         rung_of(session, second + order, recovery=recovery, order=order, **columns)
     return recovery

@@ -75,7 +75,7 @@ def test_past_its_budget_a_run_is_skipped_with_a_reason(session, limits, model_s
     assert after.failures == 0
     # No storm of skipped runs: the branch waits until the budget is free again.
     assert after.backoff_until > timezone.now() + timedelta(minutes=59)
-    assert after.look_again_at == after.backoff_until
+    assert after.next_check_at == after.backoff_until
     assert check_branch(session) is None
 
 
@@ -179,7 +179,7 @@ def test_what_would_fall_out_is_archived_while_the_model_is_left_alone(
     )
     store(session, [user(f"MK-{n:04d} words to be kept somewhere") for n in range(100, 190)])
     say(session, "a question")
-    assert SessionSummary.objects.filter(session=session, archived=True).exists()
+    assert SessionSummary.objects.filter(session=session, is_digest=True).exists()
     assert state(session).covered_messages >= 28
 
 

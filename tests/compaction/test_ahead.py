@@ -8,7 +8,7 @@ from chatapp import transcript
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
 from chatapp.transcript.writing import Draft
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
@@ -48,7 +48,7 @@ def draft(session) -> SessionSummary:
 
 def test_above_the_ratio_a_run_is_queued_and_no_turn_waits(session, model_server):
     ahead()
-    tokens = situation_of(session).whole_facts.request_tokens
+    tokens = snapshot_of(session).whole_facts.request_tokens
     assert 0.7 * WINDOW < tokens < WINDOW
     answer = say(session, "a question")
     assert model_server.of("summary") == []
@@ -58,7 +58,7 @@ def test_above_the_ratio_a_run_is_queued_and_no_turn_waits(session, model_server
 
 def test_at_the_ratio_nothing_is_due_and_one_token_more_makes_it_due(session):
     ahead()
-    tokens = situation_of(session).whole_facts.request_tokens
+    tokens = snapshot_of(session).whole_facts.request_tokens
     ahead(prepare_ratio=tokens / WINDOW)
     assert check_branch(session) is None
     ahead(prepare_ratio=(tokens - 1) / WINDOW)
@@ -67,7 +67,7 @@ def test_at_the_ratio_nothing_is_due_and_one_token_more_makes_it_due(session):
 
 def test_system_prompt_and_summaries_count_too(session):
     ahead()
-    ratio = situation_of(session).whole_facts.request_tokens / WINDOW + 0.05
+    ratio = snapshot_of(session).whole_facts.request_tokens / WINDOW + 0.05
     ahead(prepare_ratio=ratio)
     assert check_branch(session) is None
     session.system_prompt = "rule " * 500

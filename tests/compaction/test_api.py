@@ -1,4 +1,4 @@
-"""The REST API of compaction (DESIGN.md, REST API; issue 2, section 5)."""
+"""The REST API of compaction."""
 
 from __future__ import annotations
 

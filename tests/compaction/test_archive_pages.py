@@ -9,9 +9,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.urls import reverse
 
-from chatapp.admin.timeline.entries import read_timeline
+from chatapp.admin.timeline import timeline_sources
+from chatapp.admin.toolkit.timeline import read_timeline
 from chatapp.models import Session
-from compaction.admin.timeline.sources import TIMELINE_SOURCES
 from compaction.branches.leases import ensure_state
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
@@ -41,7 +41,9 @@ def session(owner, model_server, queued) -> Session:
 
 
 def made(session: Session, reason: str) -> SessionSummary:
-    """Return the summary that a run with this reason makes: `archive`, or `ahead` for a draft."""
+    """Return the summary that a run with this reason makes: `fallback digest`, or `ahead` for a
+    draft.
+    """
     CompactionRun.objects.filter(session=session, status="queued").delete()
     run = compact_branch(session=session, trigger="proactive", reason=reason)
     assert (run.status, run.error) == ("succeeded", "")
@@ -50,18 +52,18 @@ def made(session: Session, reason: str) -> SessionSummary:
 
 
 @pytest.fixture
-def archive(session) -> SessionSummary:
-    # So many failures of the preset lead to an archive.
+def digest(session) -> SessionSummary:
+    # So many failures of the preset lead to a fallback digest.
     CompactionState.objects.filter(pk=ensure_state(session.branch).pk).update(failures=6)
     summary = made(session, "archive")
-    assert (summary.archived, summary.status) == (True, "active")
+    assert (summary.is_digest, summary.status) == (True, "active")
     return summary
 
 
 @pytest.fixture
 def draft(session) -> SessionSummary:
     summary = made(session, "ahead")
-    assert (summary.archived, summary.status) == (False, "draft")
+    assert (summary.is_digest, summary.status) == (False, "draft")
     return summary
 
 
@@ -82,44 +84,45 @@ def act(client, action: str, summary: SessionSummary):
     return client.post(reverse(LIST), chosen, follow=True)
 
 
-# --- archives -------------------------------------------------------------------------------------
+# --- fallback digests
+# -------------------------------------------------------------------------------------
 
 
-def test_an_archive_is_marked_in_lists_and_on_every_page(archive, session, admin_client):
-    for address in (reverse(LIST), page_of(archive), session_page(session), page_of(archive.run)):
+def test_an_archive_is_marked_in_lists_and_on_every_page(digest, session, admin_client):
+    for address in (reverse(LIST), page_of(digest), session_page(session), page_of(digest.run)):
         assert "Archive" in badges(admin_client.get(address).text), address
 
 
-def test_archives_are_filtered(archive, admin_client):
+def test_archives_are_filtered(digest, admin_client):
     for value, count in (("1", 1), ("0", 0)):
         response = admin_client.get(reverse(LIST), {"archived__exact": value})
         assert len(response.context["cl"].result_list) == count
 
 
-def test_an_archives_page_says_what_it_means_and_leads_to_the_form(archive, admin_client):
-    page = admin_client.get(page_of(archive)).text
+def test_an_archives_page_says_what_it_means_and_leads_to_the_form(digest, admin_client):
+    page = admin_client.get(page_of(digest)).text
     assert "An archive: no summariser could write a summary" in page
     assert '<a href="#form-resummarise">re-summarise it</a>' in page
     assert 'id="form-resummarise"' in page
 
 
-def test_who_may_start_no_runs_is_led_to_no_form(archive, client):
+def test_who_may_start_no_runs_is_led_to_no_form(digest, client):
     operator = get_user_model().objects.create_user("reader", is_staff=True)
     operator.user_permissions.add(Permission.objects.get(codename="view_sessionsummary"))
     client.force_login(operator)
-    page = client.get(page_of(archive)).text
+    page = client.get(page_of(digest)).text
     assert "Who may start runs can have it summarised again." in page
     assert "#form-resummarise" not in page
 
 
-def test_an_archive_that_was_replaced_offers_nothing(archive, admin_client):
+def test_an_archive_that_was_replaced_offers_nothing(digest, admin_client):
     SessionSummary.objects.update(status="superseded")
-    page = admin_client.get(page_of(archive)).text
+    page = admin_client.get(page_of(digest)).text
     assert "An archive: no summariser could write a summary" in page
     assert "#form-resummarise" not in page
 
 
-def test_an_archive_has_its_own_pattern_in_the_strip(archive, session, admin_client):
+def test_an_archive_has_its_own_pattern_in_the_strip(digest, session, admin_client):
     page = admin_client.get(session_page(session)).text
     strip = drawing_on(page, "strip")
     assert "part part-archive" in strip
@@ -127,42 +130,42 @@ def test_an_archive_has_its_own_pattern_in_the_strip(archive, session, admin_cli
     assert "Archive: stored unsummarised" in plain(page)
 
 
-def test_a_message_says_that_an_archive_covers_it(archive, session, admin_client):
+def test_a_message_says_that_an_archive_covers_it(digest, session, admin_client):
     page = admin_client.get(session_page(session, at=1)).text
-    assert fates_on(page)["1"] == f"▤ Covered by summary {str(archive.pk)[:8]} (an archive)"
+    assert fates_on(page)["1"] == f"▤ Covered by summary {str(digest.pk)[:8]} (an archive)"
 
 
-def test_an_archives_step_is_drawn_as_made_without_a_call(archive, admin_client):
-    page = admin_client.get(page_of(archive.run)).text
+def test_an_archives_step_is_drawn_as_made_without_a_call(digest, admin_client):
+    page = admin_client.get(page_of(digest.run)).text
     tree = re.search(r'<svg[^>]*class="run-tree.*?</svg>', page, re.DOTALL).group()
     (title,) = [said for said in titles_in(tree) if said.startswith("Step 1")]
     assert title.startswith("Step 1, archive, shortened: messages 1 to 10 (10), ")
     assert "made here without a model call" in page
 
 
-def test_an_archives_step_shows_what_it_became(archive, admin_client):
-    step = archive.run.steps.get()
+def test_an_archives_step_shows_what_it_became(digest, admin_client):
+    step = digest.run.steps.get()
     page = plain(admin_client.get(page_of(step)).text)
     assert "No model was asked: the text was shortened here, from the input below." in page
     assert "Shortened: made here without a model call" in page
     assert "[Archive: these messages could not be summarised" in page
 
 
-def test_a_versions_table_and_the_comparison_tell_an_archive(archive, admin_client):
+def test_a_versions_table_and_the_comparison_tell_an_archive(digest, admin_client):
     newer = SessionSummary.objects.create(
-        session=archive.session, branch=archive.branch, status="superseded", summary_text="S",
-        trigger="resummarize", reason="resummarize", supersedes=archive,
-        covers_from=archive.covers_from, covers_through=archive.covers_through,
+        session=digest.session, branch=digest.branch, status="superseded", summary_text="S",
+        trigger="resummarize", reason="resummarize", supersedes=digest,
+        covers_from=digest.covers_from, covers_through=digest.covers_through,
     )  # fmt: skip
     assert "Archive" in badges(admin_client.get(page_of(newer)).text)
-    address = reverse("admin:compaction_sessionsummary_compare", args=[archive.pk, newer.pk])
+    address = reverse("admin:compaction_sessionsummary_compare", args=[digest.pk, newer.pk])
     page = admin_client.get(address).text
     assert "Archive" in badges(page)
     assert re.search(r"Archive</t[hd]>\s*<td[^>]*>yes</td>\s*<td[^>]*>no</td>", page)
 
 
-def test_the_timeline_says_what_an_archive_means(archive, session):
-    (entry,) = read_timeline(session, TIMELINE_SOURCES).entries
+def test_the_timeline_says_what_an_archive_means(digest, session):
+    (entry,) = read_timeline(session, timeline_sources()).entries
     assert entry.means.startswith("No summariser could be asked")
 
 
@@ -208,7 +211,7 @@ def test_the_forms_of_the_session_choose_from_no_draft(draft, session, admin_cli
 
 
 def test_the_timeline_does_not_say_that_a_draft_is_sent(draft, session):
-    (entry,) = read_timeline(session, TIMELINE_SOURCES).entries
+    (entry,) = read_timeline(session, timeline_sources()).entries
     assert entry.means.startswith("A summary was made ahead and waits as a draft")
 
 

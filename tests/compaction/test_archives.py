@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionState, ModelBreaker, SessionSummary
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import check_branch
@@ -44,7 +44,7 @@ def remembered(conversation, model_server) -> Conversation:
     store(conversation.session, [user(f"MK-{n:04d} " + "long words " * 200) for n in range(12)])
     store(conversation.session, [user(f"MK-{n:04d} {WORDS}") for n in range(12, 52)])
     assert execute_run(check_branch(conversation.session).pk).status == "succeeded"
-    tokens = situation_of(conversation.session).model.counter.count(FACTS)
+    tokens = snapshot_of(conversation.session).model.counter.count(FACTS)
     SessionSummary.objects.update(summary_text=FACTS, summary_tokens=tokens)
     return conversation
 
@@ -54,8 +54,8 @@ def test_an_outage_costs_no_memory(remembered, model_server):
     outage()
     for n in range(30):
         say(remembered.session, f"MK-{n + 52:04d} a question {WORDS}")
-    archives = SessionSummary.objects.filter(archived=True)
-    assert archives.count() > 3
+    uses_digest = SessionSummary.objects.filter(is_digest=True)
+    assert uses_digest.count() > 3
     request = model_server.of("chat")[-1].text
     assert knows_the_facts(request)
     assert [n for n in range(12, 82) if f"MK-{n:04d}" not in request] == []
@@ -75,7 +75,7 @@ def test_after_an_outage_the_next_summary_takes_in_all_that_was_known(remembered
     assert knows_the_facts(asked)
     assert [n for n in range(12, covered) if f"MK-{n:04d}" not in asked] == []
     summary = SessionSummary.objects.get(run=run)
-    assert summary.previous.archived
+    assert summary.previous.is_digest
     say(remembered.session, "and now?")
     assert "[Archive" not in model_server.of("chat")[-1].text
 
@@ -89,7 +89,7 @@ def test_an_archive_that_makes_every_summariser_fail_is_sent_beside_the_summarie
     for _ in range(60):
         conversation.seconds += 4000
         conversation.go_on(1)
-    written = [one for one in conversation.summaries() if not one.archived]
+    written = [one for one in conversation.summaries() if not one.is_digest]
     assert len(written) >= 4
     assert conversation.covered >= 60
     request = "\n".join(texts(sent(conversation.session)))
@@ -104,21 +104,21 @@ def test_an_archive_names_what_it_continues(conversation, model_server):
     for _ in range(6):
         conversation.seconds += 4000
         conversation.look()
-    (summary, archive) = conversation.summaries()
-    assert archive.archived
-    assert archive.previous == summary
-    assert "SUMMARY MK-0000" not in archive.summary_text
+    (summary, digest) = conversation.summaries()
+    assert digest.is_digest
+    assert digest.previous == summary
+    assert "SUMMARY MK-0000" not in digest.summary_text
 
 
 def archived_twice(remembered) -> list[SessionSummary]:
     outage()
     n = 52
-    while SessionSummary.objects.filter(archived=True).count() < 2:
+    while SessionSummary.objects.filter(is_digest=True).count() < 2:
         say(remembered.session, f"MK-{n:04d} a question {WORDS}")
         n += 1
     ModelBreaker.objects.all().delete()
     CompactionState.objects.update(backoff_until=None)
-    return list(SessionSummary.objects.filter(archived=True).order_by("covers_through"))
+    return list(SessionSummary.objects.filter(is_digest=True).order_by("covers_through"))
 
 
 def archives_sent(session) -> int:

@@ -1,4 +1,4 @@
-"""What chatapp calls (DESIGN.md rules 6 and 8; issue 2, section 6)."""
+"""What chatapp calls: a turn fails for no compaction, and costs the same at any age."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import POSITION_STEP, Branch, Message
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from tests.compaction.support import NEVER, compact, say, sent, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
@@ -95,7 +95,7 @@ def test_while_backing_off_the_request_goes_out_as_it_is(due, model_server):
 def test_looking_changes_nothing(due):
     CompactionState.objects.all().delete()
     sent(due)
-    context_backend.describe(due)
+    context_backend.preview(due)
     assert not CompactionState.objects.exists()
     assert not CompactionRun.objects.exists()
 
@@ -164,7 +164,7 @@ def test_the_window_rule_counts_pinned_messages_before_the_cursor(owner, model_s
     first = Message.objects.filter(session=session).order_by("position").first()
     transcript.set_pinned(first, True)
     compact(session)
-    facts = situation_of(session).facts
+    facts = snapshot_of(session).facts
     assert facts.request_tokens == context_backend.preview(session).account.used
 
 
@@ -250,8 +250,8 @@ def steady(owner, model_server, queued):
     profile(**NEVER)
 
     def measure(session):
-        context_backend.prepare(session, [])
-        return reading(lambda: context_backend.prepare(session, []))
+        context_backend.prepare(session)
+        return reading(lambda: context_backend.prepare(session))
 
     return measure
 

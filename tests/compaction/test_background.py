@@ -37,7 +37,7 @@ def test_a_second_trigger_finds_the_run_that_waits(owner, model_server, queued):
 
 
 def test_where_all_is_kept_nothing_is_queued(owner, model_server, queued):
-    # Six messages of more than the token limit, and six are kept (spec 1.5-3).
+    # Six messages of more than the token limit, and six are kept.
     profile(message_limit=0, max_context_tokens=100, keep_last_n=6)
     assert check_branch(SessionFactory(owner=owner, wires=talk(3))) is None
     assert not CompactionRun.objects.exists()

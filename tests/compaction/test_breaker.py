@@ -1,4 +1,4 @@
-"""The breaker of a model (issue 5, section 2): it opens, lets one probe through, closes.
+"""The breaker of a model: it opens, lets one probe through, closes.
 
 Time is moved by moving the row's times back, all by the same span, so that nothing is awaited.
 """

@@ -1,4 +1,4 @@
-"""Budgets of an hour (issue 5, section 2): what counts, for whom, and when it goes on.
+"""Budgets of an hour: what counts, for whom, and when it goes on.
 
 Every test has its own clock: `NOW`, which `overspent` is given.
 """

@@ -109,7 +109,7 @@ def test_w003_a_marked_default_that_is_another_one_is_named(settings):
 
 
 def test_w001_a_short_retry_would_deliver_twice(found):
-    # spec/stack.md Q2: retry > timeout x (1 + ceil((queue_limit + 1) / workers)).
+    # No task is delivered twice while retry > timeout x (1 + ceil((queue_limit + 1) / workers)).
     cluster = {"workers": 2, "timeout": 10, "queue_limit": 4}
     message = found(
         queue=cluster | {"retry": 40},

@@ -1,4 +1,4 @@
-"""The ladder in real turns: what is sent, stored and told, rung after rung (document 004)."""
+"""The recovery in real turns: what is sent, stored and told, step after step (document 004)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from chatapp.transcript import set_pinned
 from chatapp.transcript.writing import Draft
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.branches.context_builder import context_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import (
     CompactionRun,
     CompactionState,
-    RecoveryRung,
+    RecoveryStep,
     SessionSummary,
 )
 from compaction.runs.worker import compact_branch
@@ -54,7 +54,9 @@ def say(session: Session, *wires: dict, **turn):
 
 
 def climbed() -> list[tuple[str, str]]:
-    return list(RecoveryRung.objects.order_by("created_at", "order").values_list("move", "outcome"))
+    return list(
+        RecoveryStep.objects.order_by("created_at", "order").values_list("action", "outcome")
+    )
 
 
 def sent(server) -> list[list[dict]]:
@@ -76,10 +78,10 @@ def test_a_compaction_that_frees_tokens_is_the_first_rung(owner, server, queued)
     session = SessionFactory(owner=owner, wires=talk(6))
     assert say(session, user("hello")).answer.content == "short"
     assert climbed() == [("compact", "smaller")]
-    rung = RecoveryRung.objects.get()
-    assert rung.run == CompactionRun.objects.get()
-    assert rung.tokens_after < rung.tokens_before
-    assert (rung.error_kind, rung.error) == ("context_overflow", "too large")
+    recovery_step = RecoveryStep.objects.get()
+    assert recovery_step.run == CompactionRun.objects.get()
+    assert recovery_step.tokens_after < recovery_step.tokens_before
+    assert (recovery_step.error_kind, recovery_step.error) == ("context_overflow", "too large")
 
 
 def test_oversized_results_are_cut_where_nothing_can_be_compacted(owner, server, queued):
@@ -88,10 +90,10 @@ def test_oversized_results_are_cut_where_nothing_can_be_compacted(owner, server,
     session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 900)])
     assert say(session).answer.content == "short"
     assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
-    rung = RecoveryRung.objects.get(move="truncate")
-    assert rung.results_cut >= 1
-    assert rung.characters_cut > 0
-    assert rung.replay == Branch.objects.get(kind="replay")
+    recovery_step = RecoveryStep.objects.get(action="truncate")
+    assert recovery_step.results_cut >= 1
+    assert recovery_step.characters_cut > 0
+    assert recovery_step.replay == Branch.objects.get(kind="replay")
     assert not server.summarising()
 
 
@@ -132,8 +134,8 @@ def test_fewer_groups_are_sent_when_summaries_fail(owner, server, queued):
     session = SessionFactory(owner=owner, wires=talk(12))
     assert say(session, user("THE QUESTION")).answer.content == "short"
     assert climbed()[0] == ("compact", "failed")
-    assert {move for move, _ in climbed()[1:]} == {"halve"}
-    groups = RecoveryRung.objects.filter(move="halve").order_by("order")
+    assert {action for action, _ in climbed()[1:]} == {"halve"}
+    groups = RecoveryStep.objects.filter(action="halve").order_by("order")
     assert list(groups.values_list("groups", flat=True)) == [20, 10, 5, 2]
     assert [len(messages) for messages in sent(server)] == [25, 20, 10, 5, 2]
 
@@ -179,8 +181,8 @@ def test_the_whole_turn_is_bounded(owner, server, queued):
         say(session)
     assert len(server.of("chat")) <= 10
     assert Incident.objects.get(kind="error").code == "context_overflow"
-    assert RecoveryRung.objects.order_by("order").last().move == "give_up"
-    assert RecoveryRung.objects.values("recovery").distinct().count() == 1
+    assert RecoveryStep.objects.order_by("order").last().action == "give_up"
+    assert RecoveryStep.objects.values("recovery").distinct().count() == 1
 
 
 def test_a_question_that_alone_is_too_large_costs_no_compaction(owner, server, queued):
@@ -232,7 +234,7 @@ def test_restoring_a_summary_that_a_replay_copied_names_the_copy(compacted, api)
     assert answer.status_code == 409
     assert str(copy.pk) in answer.data["detail"]
     assert api.post(f"/api/v1/summaries/{copy.pk}/restore/").status_code == 200
-    assert "<summary>" not in text_of(context_of(situation_of(Session.objects.get())).messages[0])
+    assert "<summary>" not in text_of(context_of(snapshot_of(Session.objects.get())).messages[0])
 
 
 def test_too_many_messages_are_made_fewer_and_no_result_is_cut(owner, server, queued):
@@ -310,16 +312,16 @@ def test_each_rung_is_told_to_the_client(owner, server, queued):
     told: list[tuple[str, dict]] = []
     session = SessionFactory(owner=owner, wires=[user("read"), *results(3, 900)])
     say(session, stream=True, emit=lambda *news: told.append(news))
-    rungs = [payload for name, payload in told if name == "compaction"]
-    assert [(r["phase"], r["reason"]) for r in rungs] == [
+    recovery_steps = [payload for name, payload in told if name == "compaction"]
+    assert [(r["phase"], r["reason"]) for r in recovery_steps] == [
         ("started", "overflow_retry"),
         ("finished", "overflow_retry"),
         ("started", "tool_result_truncation"),
         ("finished", "tool_result_truncation"),
     ]
-    assert rungs[1]["outcome"] == "no_help"
-    assert rungs[3]["results_cut"] >= 1
-    assert rungs[3]["branch"] == str(Branch.objects.get(kind="replay").pk)
+    assert recovery_steps[1]["outcome"] == "no_help"
+    assert recovery_steps[3]["results_cut"] >= 1
+    assert recovery_steps[3]["branch"] == str(Branch.objects.get(kind="replay").pk)
 
 
 def test_the_api_lists_the_rungs_newest_first(
@@ -331,7 +333,7 @@ def test_the_api_lists_the_rungs_newest_first(
     say(session)
     with django_assert_max_num_queries(3):
         rows = api.get(f"/api/v1/sessions/{session.pk}/rungs/").data["results"]
-    assert [(row["order"], row["move"], row["outcome"]) for row in rows] == [
+    assert [(row["order"], row["action"], row["outcome"]) for row in rows] == [
         (1, "truncate", "smaller"),
         (0, "compact", "no_help"),
     ]
@@ -373,10 +375,10 @@ def test_a_limit_per_minute_climbs_with_that_limit_and_is_not_the_window(owner, 
     session = SessionFactory(owner=owner, wires=talk(12))
     assert say(session, user("hello")).answer.content == "short"
     assert climbed() == [("compact", "smaller")]
-    assert RecoveryRung.objects.get().allowed == 600
+    assert RecoveryStep.objects.get().allowed == 600
     # The answer counts against the limit, too.
     assert server.of("chat")[-1].body["max_tokens"] == 150
-    assert situation_of(Session.objects.get()).model.context_window == 8000
+    assert snapshot_of(Session.objects.get()).model.context_window == 8000
 
 
 def test_what_a_server_taught_is_used_by_the_trigger(owner, server, queued):
@@ -417,7 +419,7 @@ def compacted(owner, server, queued) -> Session:
 def cut(session: Session) -> Branch:
     from compaction.summaries.replays import cut_tool_results
 
-    return cut_tool_results(situation_of(session), None).branch
+    return cut_tool_results(snapshot_of(session), None).branch
 
 
 def test_the_cursor_and_the_sums_up_to_it_follow(compacted):
@@ -472,9 +474,9 @@ def test_the_placeholder_names_the_copy(compacted):
 
 
 def test_the_next_request_is_the_same_apart_from_the_cut_texts(compacted):
-    before = context_of(situation_of(compacted)).messages
+    before = context_of(snapshot_of(compacted)).messages
     cut(compacted)
-    after = context_of(situation_of(Session.objects.get())).messages
+    after = context_of(snapshot_of(Session.objects.get())).messages
     assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
     assert len(after) == len(before)
     shrunk = [m for m in after if "truncated" in text_of(m)]
@@ -484,10 +486,10 @@ def test_the_next_request_is_the_same_apart_from_the_cut_texts(compacted):
 
 def test_the_old_branch_still_sends_what_it_sent(compacted):
     old = compacted.branch
-    before = context_of(situation_of(compacted)).messages
+    before = context_of(snapshot_of(compacted)).messages
     cut(compacted)
     Session.objects.update(active_branch=old)
-    assert context_of(situation_of(Session.objects.get())).messages == before
+    assert context_of(snapshot_of(Session.objects.get())).messages == before
 
 
 def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
@@ -499,7 +501,7 @@ def test_a_summary_before_the_fork_is_not_copied(owner, server, queued):
     session = Session.objects.get()
     cut(session)
     assert SessionSummary.objects.count() == 1
-    assert "short" in text_of(context_of(situation_of(Session.objects.get())).messages[0])
+    assert "short" in text_of(context_of(snapshot_of(Session.objects.get())).messages[0])
 
 
 def test_a_summary_of_a_fork_over_what_it_shares_goes_along(owner, server, queued):
@@ -510,10 +512,10 @@ def test_a_summary_of_a_fork_over_what_it_shares_goes_along(owner, server, queue
     transcript.activate(session, transcript.fork(session, at=at))
     compact_branch(session=session, trigger="manual", reason="manual", keep_last_n=4)
     store(session, [call("f", "c1"), result("c1", "a line\n" * 3000)])
-    before = context_of(situation_of(session)).messages
+    before = context_of(snapshot_of(session)).messages
     row = Message.objects.get(role="tool")
     transcript.replay(session, contents={row.pk: row.content[:700]})
-    after = context_of(situation_of(Session.objects.get())).messages
+    after = context_of(snapshot_of(Session.objects.get())).messages
     assert [m for m in after if m["role"] != "tool"] == [m for m in before if m["role"] != "tool"]
     assert "short" in text_of(after[0])
     check_all_sums(session)
@@ -601,7 +603,7 @@ def test_a_request_that_cannot_fit_is_shortened_before_it_is_sent(owner, server,
     session = SessionFactory(owner=owner, wires=[user("go"), *results(4, 1300)])
     assert say(session).answer.content == "short"
     assert [called.status for called in server.of("chat")] == [200]
-    assert not RecoveryRung.objects.exists()
+    assert not RecoveryStep.objects.exists()
 
 
 def test_a_long_history_is_compacted_before_it_is_refused(owner, server, queued):

@@ -1,4 +1,4 @@
-"""Compacting a branch end to end (issue 2, section 4; DESIGN.md rules 1, 2, 4, 7, 9, 10)."""
+"""Compacting a branch end to end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import connection
 
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
@@ -176,9 +176,9 @@ def test_a_summary_that_is_not_smaller_is_refused(session, model_server):
 
 
 def test_the_figures_of_a_run_are_those_of_the_next_request(session):
-    before = situation_of(session)
+    before = snapshot_of(session)
     run = compact(session)
-    after = situation_of(session)
+    after = snapshot_of(session)
     assert run.tokens_before == before.summary_tokens + before.facts.tokens
     assert run.tokens_after == after.summary_tokens + after.facts.tokens
 
@@ -188,9 +188,9 @@ def test_the_figures_hold_whatever_number_of_summaries_is_sent(owner, model_serv
     profile(**NEVER, keep_last_n=2, summary_limit=limit)
     session = SessionFactory(owner=owner, wires=talk(4, marker=1))
     for number in range(2, 6):
-        before = situation_of(session)
+        before = snapshot_of(session)
         run = compact(session)
-        after = situation_of(session)
+        after = snapshot_of(session)
         assert run.tokens_before == before.summary_tokens + before.facts.tokens
         assert run.tokens_after == after.summary_tokens + after.facts.tokens
         store(session, talk(4, marker=number * 10))
@@ -305,7 +305,7 @@ def test_no_transaction_is_open_while_the_model_writes(session, model_server, mo
 def test_a_run_out_of_time_stores_nothing(session, monkeypatch):
     queued_run = CompactionRun.objects.create(
         session=session, branch=session.branch, trigger="manual", reason="manual", mode="inline",
-        profile=situation_of(session).profile_row,
+        profile=snapshot_of(session).profile_row,
     )  # fmt: skip
     run = execute_run(queued_run.pk, seconds=-1)
     assert run.status == "failed"

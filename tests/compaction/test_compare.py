@@ -16,9 +16,8 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatapp.admin import cells
-from compaction.admin.summary.compare import marked
-from compaction.admin.summary.differences import MOST_STEPS, differences_of, words_of
+from chatapp.admin.toolkit import html
+from compaction.admin.summary_compare import MOST_STEPS, differences_of, marked, words_of
 from compaction.models import SessionSummary
 from tests.factories import SessionFactory
 
@@ -180,7 +179,7 @@ def test_it_is_for_those_who_may_see_summaries(client, pair, django_user_model):
 
 
 def test_very_long_texts_are_compared_at_their_beginning(admin_client, pair, monkeypatch):
-    monkeypatch.setattr(cells, "SHOWN_CHARS", 5)
+    monkeypatch.setattr(html, "SHOWN_CHARS", 5)
     page = admin_client.get(address(*pair)).text
     assert "Only the first 5 characters of each are compared." in page
     assert "poles" not in page

@@ -220,7 +220,7 @@ def test_a_cursor_that_stood_outside(session, told):
 
 def test_a_branch_that_cannot_be_looked_at(session, told, monkeypatch):
     ensure_state(session.branch)
-    CompactionState.objects.update(look_again_at=timezone.now() - timedelta(seconds=1))
+    CompactionState.objects.update(next_check_at=timezone.now() - timedelta(seconds=1))
 
     def broken(*args):
         raise RuntimeError("a fault of ours")

@@ -1,7 +1,7 @@
-"""The defects of the reference program, D1–D20 of spec/rs_window_augment.md 1.12: none is ours.
+"""Twenty defects that programs of this kind have: none is ours.
 
-Those of its Responses path are tested in the form that exists here: D8 and D9 after an overflow of
-the chat path, D12 as the bound on a turn's recoveries.
+Those of its Responses path are tested in the form that exists here: the question and the kept calls
+after an overflow of the chat path, and the bound on a turn's recoveries.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def test_d12_recovering_has_a_bound_even_if_it_always_succeeds(session, model_se
     from chatapp.context.backend import Recovery, context_backend
 
     context_backend.check()
-    wrapped = context_backend._wrapped
+    wrapped = vars(context_backend)["_wrapped"]
     store(session, [{"role": "user", "content": "?"}])
     again = wrapped.preview(session)
     monkeypatch.setattr(wrapped, "recover", lambda *args, **kwargs: Recovery(context=again))

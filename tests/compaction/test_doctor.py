@@ -18,7 +18,7 @@ from chatapp.selectors import path_messages
 from chatapp.transcript.writing import Draft
 from compaction.branches.context_builder import context_of
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.models import (
     CompactionRun,
@@ -29,6 +29,7 @@ from compaction.models import (
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.made_once import made_once
 
 
 def doctor(*arguments: str) -> tuple[int, str]:
@@ -46,6 +47,7 @@ def codes(session: Session) -> list[str]:
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued) -> Session:
     """A session with two summaries and a fork, all well."""
     model_server.script = [{"when": {}, "reply": {"text": "short"}}]
@@ -66,7 +68,7 @@ def compact(session: Session) -> None:
 
 def sent(session: Session) -> str:
     fresh = Session.objects.select_related("active_branch").get(pk=session.pk)
-    return json.dumps(context_of(situation_of(fresh)).messages)
+    return json.dumps(context_of(snapshot_of(fresh)).messages)
 
 
 # --- what is well ---------------------------------------------------------------------------------

@@ -15,13 +15,14 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, rebuild_sums
 from chatapp.transcript.writing import Draft
 from compaction.branches.leases import Lease
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine, mend
 from compaction.doctor.findings import Finding
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.runs.lifecycle import claim, request_run
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -64,6 +65,7 @@ def found(session: Session) -> list[str]:
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued) -> Session:
     """Two summaries over a root of 34 messages, and a fork behind them; all well."""
     profile(**NEVER, keep_last_n=2)
@@ -428,7 +430,7 @@ def running(session: Session) -> CompactionRun:
         branch=session.branch,
         trigger="manual",
         reason="manual",
-        profile=situation_of(session).profile_row,
+        profile=snapshot_of(session).profile_row,
         background=True,
     )
     worker = uuid.uuid4()

@@ -1,4 +1,4 @@
-"""What is told of a run that has ended: totals and one line (issue 5, section 2)."""
+"""What is told of a run that has ended: totals and one line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, RunTotals, SessionSummary
-from compaction.runs.lifecycle import ended
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
+from compaction.statistics.totals import ended
 from tests.compaction.support import compact, say
 from tests.factories import SessionFactory, profile, talk
 
@@ -41,7 +41,7 @@ def run(session):
         } | columns  # fmt: skip
         return CompactionRun.objects.create(
             session=session, branch=session.branch, status=status,
-            profile=situation_of(session).profile_row, **columns,
+            profile=snapshot_of(session).profile_row, **columns,
         )  # fmt: skip
 
     return store

@@ -1,4 +1,4 @@
-"""Structured logs: one line a decision, which nothing in it can forge (issue 5, section 2)."""
+"""Structured logs: one line a decision, which nothing in it can forge."""
 
 from __future__ import annotations
 

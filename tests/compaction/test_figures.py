@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from chatapp.models import Branch
 from compaction import tasks
 from compaction.branches.leases import ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, DailyFigures
 from compaction.profiles import save_profile
 from compaction.runs import queue
@@ -258,7 +258,7 @@ def test_of_a_compacted_conversation_it_is_what_its_next_request_says(owner, que
     compact(session)
     store(session, talk(1))
     ensure_state(session.branch)
-    now = situation_of(session)
+    now = snapshot_of(session)
     assert now.summary_tokens > 0
     assert totals()["tokens_sent"] == now.summary_tokens + now.facts.tokens
     # Twelve messages and two later ones; the placeholder is none.

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from chatapp import transcript
+from chatapp import selectors, transcript
 from compaction.branches.leases import ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import SessionSummary
-from compaction.profiles import assign_profile
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.support import NEVER, compact, sent, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True, params=[0, selectors.SHALLOW])
+def shallow(request, monkeypatch):
+    """Read every path as a deep one, too: its summaries are tested one by one then."""
+    monkeypatch.setattr(selectors, "SHALLOW", request.param)
 
 
 @pytest.fixture
@@ -94,7 +100,7 @@ def test_a_fork_goes_on_with_its_parents_profile(session):
 def test_a_fork_since_its_summary_counts_only_what_is_new(session):
     compact(session)
     fork_at(session, -1)
-    assert situation_of(session).facts.messages == 2
+    assert snapshot_of(session).facts.messages == 2
 
 
 def test_of_two_summaries_over_one_stretch_a_fork_sends_its_own(session):

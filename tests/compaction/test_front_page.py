@@ -15,13 +15,15 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from chatapp.formatting import span_words
-from compaction.admin.front.panel import as_of
+from chatapp.models import Session
+from compaction.admin.front import as_of
 from compaction.models import CompactionRun, DailyFigures
 from compaction.statistics.daily import refresh_figures
 from tests.alone import assert_works_alone
 from tests.compaction.support import NEVER
 from tests.compaction.test_report import run_row, step_row, summary_row
 from tests.factories import SessionFactory, profile, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 
@@ -30,10 +32,14 @@ REFRESH = "/admin/figures/refresh/"
 DAY = timedelta(days=1)
 
 
-@pytest.fixture
-def session(owner, queued):
+def conversation(owner) -> Session:
     profile(**NEVER)
     return SessionFactory(owner=owner, title=ATTACK, wires=talk(2))
+
+
+@pytest.fixture
+def session(owner, queued) -> Session:
+    return conversation(owner)
 
 
 @pytest.fixture
@@ -43,8 +49,10 @@ def noon() -> object:
 
 
 @pytest.fixture
-def month(session, noon):
+@made_once
+def month(owner, queued, noon) -> Session:
     """Runs of every outcome on three days, and one before the thirty days; figures worked out."""
+    session = conversation(owner)
     for age, status in (
         (0, "succeeded"),
         (0, "failed"),
@@ -421,5 +429,6 @@ assert b"Conversations" in page.content and b'class="front"' not in page.content
 """
 
 
+@pytest.mark.slow
 def test_the_chat_alone_has_a_front_page_without_figures(tmp_path):
     assert_works_alone(ALONE, tmp_path)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from chatapp.models import Message, Session
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.limits.budget import Overspent
 from compaction.models import CompactionRun, CompactionState, SessionSummary
@@ -28,7 +28,7 @@ from tests.compaction.support import compact, say, state
 from tests.compaction.test_window import window
 from tests.factories import SessionFactory, profile, talk, user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 LONG_AGO = timedelta(hours=2)
 WORDS = "words enough to be summarised by somebody"
@@ -72,7 +72,7 @@ def others_go_on(session: Session, delivered: list[tuple], *, speak: bool) -> No
     past = timezone.now() - LONG_AGO
     CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)
     CompactionState.objects.filter(backoff_until__isnull=False).update(backoff_until=past)
-    CompactionState.objects.filter(look_again_at__isnull=False).update(look_again_at=past)
+    CompactionState.objects.filter(next_check_at__isnull=False).update(next_check_at=past)
     Session.objects.filter(turn_owner__isnull=False).update(turn_expires_at=past)
     CompactionRun.objects.filter(status="queued").update(created_at=past)
     CompactionRun.objects.filter(status="running").update(started_at=past)
@@ -93,7 +93,7 @@ def marks(session: Session) -> list[str]:
 
 
 def holds(session: Session) -> None:
-    """What must hold whoever died: DESIGN.md's rules, as the doctor knows them."""
+    """What must hold whoever died: the rules of docs/architecture.md, as the doctor knows them."""
     # The next turn takes an expired lease over; until then nobody waits for it.
     assert {finding.code for finding in examine(session.pk)} <= {"turn_lease_expired"}
     assert not CompactionRun.objects.filter(status="running").exists()
@@ -215,7 +215,7 @@ def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began, qu
     def prepare(session):
         run = lifecycle.request_run(
             session=session, branch=session.branch, trigger="manual", reason="manual",
-            profile=situation_of(session).profile_row, background=True,
+            profile=snapshot_of(session).profile_row, background=True,
         )  # fmt: skip
         worker = uuid4()
         lifecycle.claim(run.pk, worker)

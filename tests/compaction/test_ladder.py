@@ -1,4 +1,4 @@
-"""The ladder of a turn as a drawing, as a table and in words, on the run's page."""
+"""The recovery of a turn as a drawing, as a table and in words, on the run's page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from django.urls import reverse
 
 from chatapp.models import Branch, Session
 from compaction import vocabulary
-from compaction.admin.ladder.climb import climbs_of, end_words, refusal_words, title_of
-from compaction.admin.ladder.drawing import draw
-from compaction.models import RecoveryRung
+from compaction.admin.recovery import end_words, recoveries_of, refusal_words, title_of
+from compaction.admin.recovery_drawing import draw
+from compaction.models import RecoveryStep
 from tests.compaction.ladders import ladder_of, run_of, rung_of
 from tests.factories import SessionFactory
 
@@ -28,9 +28,9 @@ def page_of(row) -> str:
     return reverse(f"admin:{name}_change", args=[row.pk])
 
 
-def climb_of(session, *rungs: dict):
-    recovery = ladder_of(session, *rungs)
-    return climbs_of(session, [recovery])[recovery]
+def climb_of(session, *recovery_steps: dict):
+    recovery = ladder_of(session, *recovery_steps)
+    return recoveries_of(session, [recovery])[recovery]
 
 
 def texts_in(drawing: str) -> list[str]:
@@ -65,10 +65,10 @@ def branch(session) -> Branch:
 def test_the_rungs_are_drawn_in_their_order_with_what_came_of_them(session):
     climb = climb_of(
         session,
-        {"move": "compact", "outcome": "no_help", "tokens_before": 9000, "tokens_after": 9000},
-        {"move": "truncate", "tokens_before": 9000, "tokens_after": 8500, "results_cut": 2,
+        {"action": "compact", "outcome": "no_help", "tokens_before": 9000, "tokens_after": 9000},
+        {"action": "truncate", "tokens_before": 9000, "tokens_after": 8500, "results_cut": 2,
          "characters_cut": 81234},
-        {"move": "halve", "tokens_before": 8500, "tokens_after": 3000, "groups": 10},
+        {"action": "halve", "tokens_before": 8500, "tokens_after": 3000, "groups": 10},
     )  # fmt: skip
     assert texts_in(draw(climb)) == [
         "Window: 8,000 tokens",
@@ -127,13 +127,15 @@ def test_a_model_that_is_gone_leaves_the_limit_unknown(session):
 def test_rungs_lead_to_their_runs_and_branches(session, branch):
     run = run_of(session)
     drawing = draw(
-        climb_of(session, {"move": "compact", "run": run}, {"move": "truncate", "replay": branch})
+        climb_of(
+            session, {"action": "compact", "run": run}, {"action": "truncate", "replay": branch}
+        )
     )
     assert re.findall(r'<a href="([^"]+)"', drawing) == [page_of(run), page_of(branch)]
 
 
 def test_a_ladder_with_only_its_end_is_drawn(session):
-    climb = climb_of(session, {"move": "give_up", "outcome": "no_help", "tokens_before": 0})
+    climb = climb_of(session, {"action": "give_up", "outcome": "no_help", "tokens_before": 0})
     assert texts_in(draw(climb)) == ["Window: 8,000 tokens", "Gave up"]
     assert title_of(climb) == "Request larger than the context window: gave up"
 
@@ -147,28 +149,34 @@ def test_a_request_without_tokens_is_drawn(session):
 
 def test_a_ladder_that_gave_up_says_what_the_user_was_told(session):
     climb = climb_of(
-        session, {"outcome": "smaller"}, {"move": "give_up", "outcome": "no_help", "text": "Sorry."}
+        session,
+        {"outcome": "smaller"},
+        {"action": "give_up", "outcome": "no_help", "text": "Sorry."},
     )
     assert end_words(climb) == "Sorry."
-    assert title_of(climb) == "Request larger than the context window: gave up after 1 rung"
+    assert title_of(climb) == "Request larger than the context window: gave up after 1 step"
     assert texts_in(draw(climb))[-1] == "Gave up"
 
 
 def test_a_ladder_whose_last_rung_helped_went_through(session):
     climb = climb_of(session, {"tokens_after": 8000}, {"tokens_after": 4321})
     assert "with 4,321 tokens" in end_words(climb)
-    assert title_of(climb).endswith("went through after 2 rungs")
+    assert title_of(climb).endswith("went through after 2 steps")
 
 
 def test_a_ladder_that_stops_on_the_way_does_not_claim_an_end(session):
     climb = climb_of(session, {"outcome": "failed"})
     assert end_words(climb).startswith("The end is not known")
-    assert title_of(climb) == "Request larger than the context window: 1 rung"
+    assert title_of(climb) == "Request larger than the context window: 1 step"
 
 
 def test_every_move_and_every_outcome_has_words():
-    assert set(vocabulary.MOVES) == set(vocabulary.MOVE_MEANINGS) == set(RecoveryRung.Move.values)
-    assert set(vocabulary.RUNG_OUTCOMES) == set(RecoveryRung.Outcome.values)
+    assert (
+        set(vocabulary.ACTIONS)
+        == set(vocabulary.ACTION_MEANINGS)
+        == set(RecoveryStep.Action.values)
+    )
+    assert set(vocabulary.RECOVERY_OUTCOMES) == set(RecoveryStep.Outcome.values)
 
 
 # --- the run's page -------------------------------------------------------------------------------
@@ -176,7 +184,7 @@ def test_every_move_and_every_outcome_has_words():
 
 def test_the_page_of_a_run_shows_the_whole_ladder_it_was_a_rung_of(admin_client, session):
     run, other = run_of(session), run_of(session)
-    ladder_of(session, {"move": "compact", "run": run}, {"move": "compact", "run": other}, {})
+    ladder_of(session, {"action": "compact", "run": run}, {"action": "compact", "run": other}, {})
     rung_of(session, 50)
     page = admin_client.get(page_of(run)).text
     assert len(re.findall(r'<svg[^>]*class="ladder"', page)) == 1
@@ -196,7 +204,7 @@ def test_the_page_costs_the_same_for_1_and_for_12_rungs(admin_client, session):
     counts = []
     for count in (0, 1, 12):
         run = run_of(session)
-        ladder_of(session, *[{"move": "compact", "run": run if n == 0 else run_of(session)}
+        ladder_of(session, *[{"action": "compact", "run": run if n == 0 else run_of(session)}
                              for n in range(count)])  # fmt: skip
         admin_client.get(page_of(run))
         with CaptureQueriesContext(connection) as queries:
@@ -210,9 +218,9 @@ def test_what_a_server_said_is_escaped(admin_client, session):
     run = run_of(session)
     ladder_of(
         session,
-        {"move": "compact", "run": run, "error": HOSTILE, "error_kind": HOSTILE[:40],
+        {"action": "compact", "run": run, "error": HOSTILE, "error_kind": HOSTILE[:40],
          "text": HOSTILE, "outcome": "failed"},
-        {"move": "give_up", "outcome": "no_help", "text": HOSTILE, "error": HOSTILE},
+        {"action": "give_up", "outcome": "no_help", "text": HOSTILE, "error": HOSTILE},
     )  # fmt: skip
     page = admin_client.get(page_of(run)).text
     assert "<script>alert" not in page
@@ -222,7 +230,7 @@ def test_what_a_server_said_is_escaped(admin_client, session):
 
 def test_each_thing_that_the_server_said_stands_there_once(admin_client, session):
     run = run_of(session)
-    ladder_of(session, {"run": run, "move": "compact", "error": "No. One."}, {"error": "No. One."},
-              {"error": "No. Two."})  # fmt: skip
+    first = {"run": run, "action": "compact", "error": "No. One."}
+    ladder_of(session, first, {"error": "No. One."}, {"error": "No. Two."})
     page = admin_client.get(page_of(run)).text
     assert (page.count("No. One."), page.count("No. Two.")) == (1, 1)

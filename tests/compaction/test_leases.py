@@ -1,4 +1,4 @@
-"""One worker a branch (DESIGN.md, rule 3; B44)."""
+"""One worker a branch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from compaction.branches.leases import Lease, ensure_state, state_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle
@@ -38,7 +38,7 @@ def branch_id(session):
 def request(session, *, trigger="proactive", background=True) -> CompactionRun:
     return lifecycle.request_run(
         session=session, branch=session.branch, trigger=trigger, reason="manual",
-        profile=situation_of(session).profile_row, background=background,
+        profile=snapshot_of(session).profile_row, background=background,
     )  # fmt: skip
 
 
@@ -84,10 +84,10 @@ def test_a_former_owner_can_neither_renew_nor_release(branch_id, session):
 
 def test_renewing_moves_the_expiry(branch_id, session, settings):
     lease = Lease.acquire_or_steal(branch_id, uuid.uuid4())
-    soon = timezone.now() + timedelta(seconds=1)
-    CompactionState.objects.update(lease_expires_at=soon)
+    after_lease = timezone.now() + timedelta(seconds=1)
+    CompactionState.objects.update(lease_expires_at=after_lease)
     lease.renew()
-    assert state(session).lease_expires_at > soon + timedelta(seconds=1)
+    assert state(session).lease_expires_at > after_lease + timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_an_automatic_run_on_a_busy_branch_steps_aside(branch_id, session):
     Lease.acquire_or_steal(branch_id, uuid.uuid4())
     run = execute_run(request(session).pk)
     assert (run.status, run.error_code) == ("skipped", "busy")
-    assert state(session).pending
+    assert state(session).recheck_requested
 
 
 def test_a_run_by_hand_that_was_queued_waits_for_the_branch(branch_id, session, queued):
@@ -190,24 +190,24 @@ def test_the_run_that_held_the_branch_delivers_the_one_that_waits(
 
 def test_a_trigger_during_a_run_is_looked_at_once_after_it(session, branch_id, monkeypatch):
     looked = []
-    monkeypatch.setattr("compaction.runs.worker.check", lambda situation: looked.append(situation))
+    monkeypatch.setattr("compaction.runs.worker.check", lambda snapshot: looked.append(snapshot))
     run = request(session)
-    CompactionState.objects.filter(pk=branch_id).update(pending=True)
+    CompactionState.objects.filter(pk=branch_id).update(recheck_requested=True)
     execute_run(run.pk)
     assert len(looked) == 1
-    assert not state(session).pending
+    assert not state(session).recheck_requested
 
 
 def test_a_trigger_during_a_run_sets_pending_and_queues_nothing(session, branch_id):
     Lease.acquire_or_steal(branch_id, uuid.uuid4())
     assert check_branch(session) is None
-    assert state(session).pending
+    assert state(session).recheck_requested
     assert not CompactionRun.objects.exists()
 
 
 def test_a_trigger_on_a_free_branch_does_not_set_pending(session):
     assert check_branch(session) is not None
-    assert not state(session).pending
+    assert not state(session).recheck_requested
 
 
 def test_reading_a_state_stores_none(session):

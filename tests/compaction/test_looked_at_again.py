@@ -9,10 +9,11 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from chatapp.context.backend import context_backend, tell
+from chatapp.context.backend import context_backend, notify
 from compaction import backend
 from compaction.branches.leases import Lease, ensure_state, held
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
+from compaction.engine.policy.reasons import Reason
 from compaction.errors import RunGoneError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import before_request, lifecycle
@@ -42,7 +43,7 @@ def sweep_later() -> None:
     """Let an hour pass, and sweep."""
     past = timezone.now() - timedelta(hours=1)
     CompactionState.objects.filter(lease_owner__isnull=False).update(lease_expires_at=past)
-    CompactionState.objects.filter(look_again_at__isnull=False).update(look_again_at=past)
+    CompactionState.objects.filter(next_check_at__isnull=False).update(next_check_at=past)
     CompactionRun.objects.filter(status="running").update(started_at=past)
     sweep_runs()
 
@@ -56,7 +57,7 @@ def test_a_message_whose_look_failed_once(session, monkeypatch):
     ensure_state(session.branch)
     with monkeypatch.context() as patch:
         patch.setattr(backend, "check_branch", locked)
-        tell(context_backend.message_stored, session, newest)
+        notify(context_backend.message_stored, session, newest)
     sweep_later()
     assert is_queued()
 
@@ -102,8 +103,8 @@ def emergency(owner, model_server, queued) -> CompactionRun:
     session = SessionFactory(owner=owner, wires=talk(28, marker=1))
     ensure_state(session.branch)
     return lifecycle.request_run(
-        session=session, branch=session.branch, trigger="proactive", reason=lifecycle.ARCHIVE,
-        profile=situation_of(session).profile_row, background=False,
+        session=session, branch=session.branch, trigger="proactive", reason=Reason.ARCHIVE,
+        profile=snapshot_of(session).profile_row, background=False,
     )  # fmt: skip
 
 
@@ -111,7 +112,7 @@ def test_an_archives_run_that_is_run_again_asks_the_summariser(emergency):
     lifecycle.cancel_run(emergency)
     CompactionState.objects.update(backoff_until=None)
     assert execute_run(lifecycle.retry_run(emergency).pk).status == "succeeded"
-    assert not SessionSummary.objects.get().archived
+    assert not SessionSummary.objects.get().is_digest
 
 
 def test_so_does_the_one_that_follows_a_dead_web_workers(emergency):
@@ -120,7 +121,7 @@ def test_so_does_the_one_that_follows_a_dead_web_workers(emergency):
     Lease.acquire_or_steal(emergency.branch_id, worker)
     sweep_later()
     execute_run(CompactionRun.objects.get(status="queued").pk)
-    assert not SessionSummary.objects.get().archived
+    assert not SessionSummary.objects.get().is_digest
 
 
 def test_no_other_run_follows_an_overflow_whose_request_died(session):

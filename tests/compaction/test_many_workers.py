@@ -1,4 +1,4 @@
-"""Many processes, one truth: fencing, heartbeats, the reaper, stopping, cancelling (issue 5)."""
+"""Many processes, one truth: fencing, heartbeats, the reaper, stopping, cancelling."""
 
 from __future__ import annotations
 
@@ -390,14 +390,14 @@ def test_a_run_whose_waiting_is_over_is_delivered_by_one_of_two_sweeps(
 
 
 def test_a_branch_whose_model_is_gone_is_left_alone(session, use_models, settings):
-    CompactionState.objects.update(look_again_at=timezone.now() - timedelta(seconds=1))
+    CompactionState.objects.update(next_check_at=timezone.now() - timedelta(seconds=1))
     check_branch(session)
     CompactionRun.objects.all().delete()
-    CompactionState.objects.update(look_again_at=timezone.now() - timedelta(seconds=1))
+    CompactionState.objects.update(next_check_at=timezone.now() - timedelta(seconds=1))
     session.model = "gone"
     session.save()
     assert sweep_runs().due_branches == 0
-    assert state_row(session).look_again_at is None
+    assert state_row(session).next_check_at is None
 
 
 def state_row(session) -> CompactionState:

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads, and what that costs (issue 5, section 2)."""
+"""`/metrics`: what Prometheus reads, and what that costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -73,7 +73,7 @@ def run(session, status: str = "queued", **columns) -> CompactionRun:
     columns = {"trigger": "manual", "reason": "manual", "mode": "background"} | columns
     return CompactionRun.objects.create(
         session=session, branch=session.branch, status=status,
-        profile=situation_of(session).profile_row, **columns,
+        profile=snapshot_of(session).profile_row, **columns,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`/metrics`: who may read it, and what is said where it is not installed (issue 5, section 2)."""
+"""`/metrics`: who may read it, and what is said where it is not installed."""
 
 from __future__ import annotations
 

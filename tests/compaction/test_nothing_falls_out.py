@@ -93,7 +93,7 @@ def test_pinned_messages_are_in_no_archives_way(session, model_server, pinned):
         request = model_server.of("chat")[-1].text
         assert [n for n in pinned if f"MK-{n:04d}" not in request] == []
     assert unknown(model_server, 80) == []
-    assert SessionSummary.objects.filter(archived=True).exists()
+    assert SessionSummary.objects.filter(is_digest=True).exists()
 
 
 def test_where_every_message_is_pinned_every_one_is_sent(session, model_server):
@@ -114,7 +114,7 @@ def test_batches_of_one_message_do_not_stop_archives(session, model_server):
     assert unknown(model_server, 80) == []
 
 
-@pytest.mark.parametrize("name", ["smaller_after_failures", "archive_after_failures"])
+@pytest.mark.parametrize("name", ["smaller_after_failures", "digest_after_failures"])
 def test_a_patient_profile_does_not_make_one_turn_ask_a_hundred_times(session, model_server, name):
     window(**{name: 100})
     fill(session, 0, 90)

@@ -40,7 +40,7 @@ def test_a_restored_session_rests_although_somebody_saves_another_profile(sessio
 
 def test_a_branch_is_looked_at_though_the_sweeping_worker_was_killed(session, monkeypatch):
     ensure_state(session.branch)
-    CompactionState.objects.update(look_again_at=timezone.now() - timedelta(seconds=1))
+    CompactionState.objects.update(next_check_at=timezone.now() - timedelta(seconds=1))
 
     def killed(*args):
         raise KeyboardInterrupt
@@ -49,7 +49,7 @@ def test_a_branch_is_looked_at_though_the_sweeping_worker_was_killed(session, mo
         patch.setattr(sweep, "check_branch", killed)
         with pytest.raises(KeyboardInterrupt):
             sweep_runs()
-    CompactionState.objects.filter(look_again_at__isnull=False).update(look_again_at=timezone.now())
+    CompactionState.objects.filter(next_check_at__isnull=False).update(next_check_at=timezone.now())
     sweep_runs()
     assert CompactionRun.objects.filter(status="queued").exists()
 

@@ -1,4 +1,4 @@
-"""Placeholders without summary rows: the original's data (spec 1.10; issue 2, section 4)."""
+"""Placeholders without summary rows: data of other programs, and of imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from chatapp import transcript
 from chatapp.transcript.writing import Draft
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import SessionSummary
 from tests.compaction.support import NEVER, compact, sent, texts
 from tests.factories import SessionFactory, profile, store, talk
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def placeholder(session, text: str, *, keep: int | None = None) -> None:
-    """Append a placeholder as document 002 did: behind the messages that it kept."""
+    """Append a placeholder as other programs do: behind the messages that it kept."""
     metadata = {"type": "session_summary"} | ({} if keep is None else {"keepLastN": keep})
     draft = Draft(
         wire={"role": "assistant", "content": "Context was compressed."},
@@ -86,8 +86,8 @@ def test_several_are_sent_oldest_first_and_all_continued(session, model_server):
 
 
 def test_the_figures_hold_for_old_data(session):
-    before = situation_of(session)
+    before = snapshot_of(session)
     run = compact(session)
-    after = situation_of(session)
+    after = snapshot_of(session)
     assert run.tokens_before == before.summary_tokens + before.facts.tokens
     assert run.tokens_after == after.summary_tokens + after.facts.tokens

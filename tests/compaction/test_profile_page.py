@@ -1,4 +1,4 @@
-"""The page of a profile: a field a parameter, live validation, versions, use (issue 3)."""
+"""The page of a profile: a field a parameter, live validation, versions, use."""
 
 from __future__ import annotations
 
@@ -14,17 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chatapp.models import Branch, Session
-from compaction.admin.profile.values import differences
+from compaction.admin.profile_values import differences
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.profile import parameter_groups
 from compaction.models import CompactionProfile, CompactionRun, CompactionState
-from compaction.profiles import (
-    assign_profile,
-    find_profile,
-    make_default,
-    refuse_stale,
-    save_profile,
-)
+from compaction.profiles import find_profile, make_default, refuse_stale, save_profile
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.test_admin import page_of, told
 from tests.factories import SessionFactory
 
@@ -332,9 +327,9 @@ def test_a_version_saved_between_check_and_save_is_not_overwritten(admin_client,
     second = save_profile(name="mine", parameters={"message_limit": 60})
 
     def too_early(*arguments) -> None:
-        monkeypatch.setattr("compaction.admin.profile.form.refuse_stale", refuse_stale)
+        monkeypatch.setattr("compaction.admin.profile_form.refuse_stale", refuse_stale)
 
-    monkeypatch.setattr("compaction.admin.profile.form.refuse_stale", too_early)
+    monkeypatch.setattr("compaction.admin.profile_form.refuse_stale", too_early)
     response = save(admin_client, mine, message_limit="70")
     assert "was saved meanwhile" in response.context["adminform"].form.non_field_errors()[0]
     assert field_of(response, "message_limit").value() == "70"

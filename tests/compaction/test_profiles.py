@@ -1,4 +1,4 @@
-"""Profiles as rows: versions, the default, validation, the environment (issue 2, section 4)."""
+"""Profiles as rows: versions, the default, validation, the environment."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from django.core.exceptions import ValidationError
 
 from compaction.branches.leases import ensure_state
 from compaction.branches.planning import decision_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile
-from compaction.profiles import (
-    assign_profile,
-    find_profile,
-    install_presets,
-    make_default,
-    save_profile,
-)
+from compaction.profiles import find_profile, install_presets, make_default, save_profile
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.support import compact
 from tests.factories import SessionFactory, profile, talk
 
@@ -86,9 +81,9 @@ def test_a_session_can_have_its_own(owner):
     save_profile(name="mine", parameters={"keep_last_n": 3})
     session = SessionFactory(owner=owner)
     assign_profile(session, "mine")
-    assert situation_of(session).profile.keep_last_n == 3
+    assert snapshot_of(session).profile.keep_last_n == 3
     assign_profile(session, "")
-    assert situation_of(session).profile_row.name == "bisect"
+    assert snapshot_of(session).profile_row.name == "bisect"
 
 
 def test_a_session_cannot_get_one_that_does_not_exist(owner):
@@ -100,7 +95,7 @@ def test_a_session_whose_profile_is_gone_uses_the_default(owner, caplog):
     session = SessionFactory(owner=owner)
     state = ensure_state(session.branch)
     type(state).objects.update(profile="gone")
-    assert situation_of(session).profile_row.name == "bisect"
+    assert snapshot_of(session).profile_row.name == "bisect"
     assert "gone" in caplog.text
 
 
@@ -160,5 +155,5 @@ def test_a_variable_set_to_one_does_not_let_a_merge_halve_itself(environment):
 
 def test_the_master_switch_of_the_document_switches_everything_off(owner, environment, queued):
     environment(DYNAMIC_SUMMARY_ENABLED="false", SUMMARY_MESSAGE_LIMIT="10")
-    situation = situation_of(SessionFactory(owner=owner, wires=talk(20)))
-    assert decision_of(situation) is None
+    snapshot = snapshot_of(SessionFactory(owner=owner, wires=talk(20)))
+    assert decision_of(snapshot) is None

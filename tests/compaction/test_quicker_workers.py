@@ -13,7 +13,7 @@ from chatapp.models import Message
 from chatapp.transcript import insert_between
 from chatapp.transcript.writing import Draft
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import BranchBusyError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle
@@ -122,7 +122,7 @@ def test_a_dead_workers_run_by_hand_goes_on_whoever_took_its_branch(
             session=session, branch=session.branch, status="draft", summary_text="x",
             covers_from=1, covers_through=session.branch.head_position, message_count=1,
         )  # fmt: skip
-        publish_draft(situation_of(session))
+        publish_draft(snapshot_of(session))
     successor = CompactionRun.objects.get(status="queued")
     assert (successor.trigger, successor.restarts) == ("manual", 1)
 
@@ -134,7 +134,7 @@ def test_a_run_that_cannot_be_started_again_keeps_nobody_else_waiting(session, o
     lifecycle.claim(check_branch(session).pk, uuid.uuid4())
     CompactionRun.objects.update(started_at=timezone.now() - timedelta(hours=1))
     ensure_state(other.branch)
-    CompactionState.objects.filter(pk=other.branch.pk).update(look_again_at=timezone.now())
+    CompactionState.objects.filter(pk=other.branch.pk).update(next_check_at=timezone.now())
 
     def deadlock(run):
         raise OperationalError("deadlock detected")
@@ -146,7 +146,7 @@ def test_a_run_that_cannot_be_started_again_keeps_nobody_else_waiting(session, o
 
 @pytest.mark.parametrize("turns", [1, 3])
 def test_messages_of_nearly_nothing_are_archived_in_the_end(session, model_server, settings, turns):
-    """Four of them are no larger than the archive's own words: the next one takes more."""
+    """Four of them are no larger than the fallback digest's own words: the next one takes more."""
     settings.COMPACTION = settings.COMPACTION | {"INLINE_SECONDS": 10}
     failing(model_server)
     pair = [user("k"), {"role": "assistant", "content": "y"}]
@@ -154,8 +154,8 @@ def test_messages_of_nearly_nothing_are_archived_in_the_end(session, model_serve
     for number in range(turns):
         say(session, f"question {number}")
     # The answer came on top.
-    assert situation_of(session).facts.spoken <= 75 + 1
-    assert SessionSummary.objects.filter(archived=True).exists()
+    assert snapshot_of(session).facts.spoken <= 75 + 1
+    assert SessionSummary.objects.filter(is_digest=True).exists()
     assert CompactionRun.objects.count() < 40
 
 
@@ -165,14 +165,15 @@ def test_a_summariser_that_always_fails_is_not_asked_for_every_batch_of_a_backlo
     failing(model_server)
     fill(session, 0, 400)
     say(session, "still there?")
-    # Six attempts of two calls each; then what has to go is archived without asking again.
+    # Six attempts of two calls each; then what has to go is stored as a digest without asking
+    # again.
     assert len(model_server.of("summary")) == 12
     assert unknown(model_server, 400) == []
 
 
 def test_what_cannot_get_smaller_is_not_tried_for_ever(owner, model_server, queued):
-    """A window without smaller batches and archives: one attempt, and the request goes out."""
-    window(smaller_after_failures=0, archive_after_failures=0)
+    """A window without smaller batches and fallback digests: one attempt, and the request goes out."""
+    window(smaller_after_failures=0, digest_after_failures=0)
     session = SessionFactory(owner=owner)
     failing(model_server)
     fill(session, 0, 90)
@@ -185,7 +186,7 @@ def test_a_second_worker_publishes_no_draft_twice(owner, model_server, use_model
     session = SessionFactory(owner=owner, wires=talk(20, marker=1))
     profile(**(NEVER | {"prepare_ratio": 0.7, "keep_last_n": 4, "publish_when_needed": True}))
     execute_run(check_branch(session).pk)
-    first, second = situation_of(session), situation_of(session)
+    first, second = snapshot_of(session), snapshot_of(session)
     assert publish_draft(first) is not None
     assert publish_draft(second) is None
     assert Message.objects.filter(kind="placeholder").count() == 1

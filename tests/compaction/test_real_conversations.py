@@ -1,4 +1,4 @@
-"""Real conversations: imported, compacted under the preset, nothing lost (issue 2, section 6)."""
+"""Real conversations: imported, compacted under the preset, nothing lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatapp.models import Message, Session
 from chatapp.transcript.writing import Draft
 from chatapp.transfer import import_file
 from compaction.branches.context_builder import kept_of
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, SessionSummaryMessage
 from compaction.profiles import save_profile
@@ -57,7 +57,7 @@ def test_long_sessions_compact_and_lose_nothing(shared, caselib, queued, use_mod
         assert sessions
         for session in sessions:
             # The source's own compactions are placeholders: what they cover is in their text.
-            earlier = situation_of(session)
+            earlier = snapshot_of(session)
             asked = len(server.calls)
             run = compact(session)
             assert run.status == "succeeded", (session.title, run.error)
@@ -78,13 +78,13 @@ def test_a_window_works_off_every_session_and_the_doctor_finds_nothing(
             import_file(owner=owner, content=path.read_bytes(), name=path.name)
         worked_off = 0
         for session in Session.objects.filter(owner=owner).select_related("active_branch"):
-            first = situation_of(session)
+            first = snapshot_of(session)
             run = check_branch(session)
             while run is not None and run.status == "queued":
                 assert execute_run(run.pk).status == "succeeded", (session.title, run.error)
                 worked_off += 1
                 run = CompactionRun.objects.filter(session=session, status="queued").first()
-            after = situation_of(session)
+            after = snapshot_of(session)
             # What is left waits for a full window, or stands inside a group.
             assert after.waiting < max(12, first.waiting)
             assert not after.hides_messages
@@ -98,25 +98,25 @@ def check(session: Session, caselib: ModuleType, *, after: int) -> None:
     request = sent(session)
     question = [*request, {"role": "user", "content": "And now?"}]
     assert caselib.strict(json.loads(json.dumps(question))) == []
-    situation = situation_of(session)
+    snapshot = snapshot_of(session)
     rows = Message.objects.filter(
-        kind="message", position__gt=after, branch__in=[s.branch_id for s in path(situation)]
+        kind="message", position__gt=after, branch__in=[s.branch_id for s in path(snapshot)]
     )
-    on_path = {row.pk for row in rows if any(covers(s, row) for s in path(situation))}
+    on_path = {row.pk for row in rows if any(covers(s, row) for s in path(snapshot))}
     linked = set(
         SessionSummaryMessage.objects.filter(
-            summary__in=[s.pk for s in situation.summaries]
+            summary__in=[s.pk for s in snapshot.summaries]
         ).values_list("message_id", flat=True)
     )
-    rules, kept = kept_of(situation)
+    rules, kept = kept_of(snapshot)
     assert linked | {row.pk for row in (*rules, *kept)} >= on_path
     assert linked <= on_path
 
 
-def path(situation):
+def path(snapshot):
     from chatapp.selectors import segments
 
-    return segments(situation.branch)
+    return segments(snapshot.branch)
 
 
 def covers(segment, row: Message) -> bool:

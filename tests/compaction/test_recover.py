@@ -1,4 +1,4 @@
-"""After a refused request: one full compaction, one retry (document 002, 1.4; B08)."""
+"""After a refused request: one full compaction, one retry."""
 
 from __future__ import annotations
 

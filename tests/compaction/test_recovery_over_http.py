@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from chatapp.models import Session
-from compaction.models import RecoveryRung, SessionSummary
+from compaction.models import RecoveryStep, SessionSummary
 from tests.chatapp.conftest import asgi_server  # noqa: F401 - a fixture
 from tests.chatapp.test_stream import Chat, events
 from tests.factories import profile, store, talk, user
@@ -88,8 +88,12 @@ def check(chat: Chat, server) -> None:
     """One compaction, one retry; the second request is strict, whole and smaller."""
     refused, retried = server.of("chat")
     assert SessionSummary.objects.get().trigger == "overflow_retry"
-    rung = RecoveryRung.objects.get()
-    assert (rung.move, rung.outcome, rung.allowed) == ("compact", "smaller", 8000)
+    recovery_step = RecoveryStep.objects.get()
+    assert (recovery_step.action, recovery_step.outcome, recovery_step.allowed) == (
+        "compact",
+        "smaller",
+        8000,
+    )
     assert retried.messages[-1] == user("go on")
     assert faults(retried.messages) == []
     assert len(retried.text) < len(refused.text)
@@ -135,7 +139,7 @@ def test_the_responses_wire_recovers_from_an_error_event(chat, model_server):
     ]
     heard = chat.turn(content="go on")
     assert heard[-1][1]["answer"]["content"] == "the answer"
-    assert RecoveryRung.objects.get().outcome == "smaller"
+    assert RecoveryStep.objects.get().outcome == "smaller"
     assert [called.api for called in model_server.of("chat")] == ["responses", "responses"]
 
 

@@ -1,4 +1,4 @@
-"""Taking a summary back (issue 2, section 5)."""
+"""Taking a summary back."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Making summaries again (issue 2, section 5)."""
+"""Making summaries again."""
 
 from __future__ import annotations
 
 import pytest
 
 from chatapp.models import Message
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import CompactionError
 from compaction.models import SessionSummary
 from compaction.runs import lifecycle
@@ -14,12 +14,14 @@ from compaction.runs.worker import execute_run
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 VERSION_2 = [{"when": {}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "V2 "}}]
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued):
     """Two active summaries, of MK-0001… and of MK-0006, MK-0020…"""
     profile(**NEVER, keep_last_n=2)
@@ -143,7 +145,7 @@ def test_another_profile_can_be_used(two, model_server):
 
 def test_the_estimate_calls_nobody_and_writes_nothing(session, two, model_server):
     calls = len(model_server.calls)
-    estimate = estimate_redo(two[1], situation_of(session))
+    estimate = estimate_redo(two[1], snapshot_of(session))
     assert (estimate.messages, estimate.calls) == (two[1].message_count, 1)
     assert estimate.tokens == sum(link.message.tokens for link in two[1].links.all())
     assert len(model_server.calls) == calls
@@ -162,7 +164,7 @@ def test_many_versions_of_one_summary_find_room_for_their_placeholders(session, 
         before = SessionSummary.objects.get(pk=newest.pk)
         run = lifecycle.request_run(
             session=session, branch=session.branch, trigger="resummarize", reason="resummarize",
-            profile=situation_of(session).profile_row, background=False, replaces=before,
+            profile=snapshot_of(session).profile_row, background=False, replaces=before,
         )  # fmt: skip
         assert execute_run(run.pk).status == "succeeded"
         two[1].refresh_from_db()

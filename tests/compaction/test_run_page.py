@@ -15,8 +15,7 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from chatapp import formatting
-from compaction.admin.run.tree import draw
-from compaction.admin.run.tree_layout import Node, arrange
+from compaction.admin.run_tree import Node, arrange, draw
 from compaction.models import CompactionRun, CompactionStep
 from compaction.profiles import find_profile
 from compaction.vocabulary import EXPLANATIONS

@@ -1,4 +1,4 @@
-"""The life of a run: queue, failure, back-off, cancel, retry (DESIGN.md, rule 10)."""
+"""The life of a run: queue, failure, back-off, cancel, retry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle, queue
@@ -30,7 +30,7 @@ def session(owner, model_server, queued):
 def request(session, **changes) -> CompactionRun:
     arguments = {"trigger": "proactive", "reason": "message_limit", "background": True} | changes
     return lifecycle.request_run(
-        session=session, branch=session.branch, profile=situation_of(session).profile_row,
+        session=session, branch=session.branch, profile=snapshot_of(session).profile_row,
         **arguments,
     )  # fmt: skip
 

@@ -122,7 +122,7 @@ def test_the_page_says_who_works_until_when_and_how_far_the_triggers_are(session
         session=session, branch=session.branch, profile=profile(message_limit=40, keep_last_n=2),
         status="running", worker=worker, trigger="manual", reason="manual", mode="background",
     )  # fmt: skip
-    move_cursor(session, 0, lease_owner=worker, lease_expires_at=until, pending=True)
+    move_cursor(session, 0, lease_owner=worker, lease_expires_at=until, recheck_requested=True)
     page = admin_client.get(page_of(session)).text
     assert reverse("admin:compaction_compactionrun_change", args=[run.pk]) in page
     said = plain(page)
@@ -165,8 +165,8 @@ def test_the_strip_draws_summaries_gaps_pins_and_what_is_kept(session, admin_cli
 def test_only_the_newest_summaries_are_drawn_and_the_others_taken_together(
     session, admin_client, monkeypatch
 ):
-    monkeypatch.setattr("compaction.admin.session.standing.SUMMARIES_DRAWN", 2)
-    monkeypatch.setattr("compaction.admin.session.stretches.SUMMARIES_DRAWN", 2)
+    monkeypatch.setattr("compaction.admin.branch_view.SUMMARIES_DRAWN", 2)
+    monkeypatch.setattr("compaction.admin.timeline_bar.SUMMARIES_DRAWN", 2)
     for place in range(1, 5):
         summary_of(session, place, place)
     move_cursor(session, 4, covered_messages=4, covered_tokens=160)

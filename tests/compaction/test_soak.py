@@ -20,7 +20,7 @@ from chatapp.transcript.writing import Draft
 from chatapp.transfer import import_file
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.doctor.examine import examine
-from compaction.models import CompactionRun, RecoveryRung
+from compaction.models import CompactionRun, RecoveryStep
 from tests.factories import UserFactory, profile
 from tests.fakes.model_server import Call, ModelServer, estimate
 from tests.fakes.strict_checker import faults
@@ -168,7 +168,7 @@ def test_no_turn_gets_stuck_and_nothing_is_lost(sessions, moody):
 
     assert answered > 0.8 * TURNS, (answered, failed)
     # The script made every part of it work.
-    assert RecoveryRung.objects.exists()
+    assert RecoveryStep.objects.exists()
     assert CompactionRun.objects.filter(status="succeeded").exists()
     check_requests(moody)
     for session in Session.objects.select_related("active_branch"):

@@ -12,11 +12,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from chatapp.admin import cells
+from chatapp.admin.toolkit import html
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
-from compaction.admin.run.step_input import StepInput
-from compaction.admin.run.streamed import text_download
+from compaction.admin.step_input import StepInput, text_download
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.profiles import find_profile
 from compaction.runs.resummarize import resummarize
@@ -185,7 +184,7 @@ def test_hostile_text_is_text_in_page_and_file(admin_client, run):
 def test_a_large_input_is_shown_in_part_and_downloaded_whole(
     admin_client, owner, server, monkeypatch
 ):
-    monkeypatch.setattr(cells, "SHOWN_CHARS", 1000)
+    monkeypatch.setattr(html, "SHOWN_CHARS", 1000)
     session = SessionFactory(owner=owner, wires=talk(300, words=20, marker=1))
     first, *_, last = session.branch.messages.order_by("position")
     run = CompactionRun.objects.create(

@@ -1,4 +1,4 @@
-"""Three layers, one transaction (DESIGN.md rules 2 and 3; spec/rs_window_augment.md 1.2)."""
+"""Three layers, one transaction."""
 
 from __future__ import annotations
 

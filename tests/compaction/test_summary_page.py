@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from compaction.admin.summary.ratio_bar import became
+from compaction.admin.summary_panels import became
 from compaction.models import CompactionRun, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.resummarize import resummarize

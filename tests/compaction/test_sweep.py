@@ -1,4 +1,4 @@
-"""The sweep: dead workers and lost runs (B44, B45; DESIGN.md rule 10)."""
+"""The sweep: dead workers and lost runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from compaction.branches.leases import Lease, ensure_state
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.sweep import Swept, sweep_runs
@@ -49,7 +49,7 @@ def sweep(django_capture_on_commit_callbacks):
 def request(session, **changes) -> CompactionRun:
     arguments = {"trigger": "manual", "reason": "manual", "background": True} | changes
     return lifecycle.request_run(
-        session=session, branch=session.branch, profile=situation_of(session).profile_row,
+        session=session, branch=session.branch, profile=snapshot_of(session).profile_row,
         **arguments,
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def test_a_run_that_keeps_killing_its_worker_is_given_up(session, sweep, setting
     killed(session, restarts=2, trigger="proactive")
     assert sweep().restarted_runs == 0
     assert not CompactionRun.objects.filter(status="queued").exists()
-    assert situation_of(session).backs_off
+    assert snapshot_of(session).backs_off
 
 
 def test_the_restarted_run_keeps_what_was_asked(session, sweep):

@@ -22,7 +22,7 @@ from compaction.branches import tail
 from compaction.branches.context_builder import kept_of
 from compaction.branches.leases import ensure_state
 from compaction.branches.planning import PlannedCut, cut_of, input_of
-from compaction.branches.snapshot import Situation, situation_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.registry import CUTS
 from compaction.engine.types import Item
@@ -197,14 +197,14 @@ def test_planning_reads_the_same_of_any_backlog(
         assert admin_client.get(page_of(session)).status_code == 200
 
     def batch(session: Session) -> None:
-        assert len(input_of(situation_of(session), at_most=30)) == 30
+        assert len(input_of(snapshot_of(session), at_most=30)) == 30
 
     acts = {
         "state": state,
         "page": page,
         "batch": batch,
         "message": lambda session: post(session, api, django_capture_on_commit_callbacks),
-        "check": lambda session: check(situation_of(session)),
+        "check": lambda session: check(snapshot_of(session)),
     }
     reads = compared(owner, acts)
     assert CompactionRun.objects.filter(status="queued").count() == 3
@@ -223,7 +223,7 @@ def test_a_request_of_the_newest_messages_reads_the_same_of_any_backlog(
         assert len(answer.json()["messages"]) == 60
 
     def prepare(session: Session) -> None:
-        assert len(context_backend.prepare(session, []).messages) == 60
+        assert len(context_backend.prepare(session).messages) == 60
 
     reads = compared(owner, {"context": context, "prepare": prepare})
     assert CompactionRun.objects.filter(status="queued").count() == 3
@@ -232,9 +232,9 @@ def test_a_request_of_the_newest_messages_reads_the_same_of_any_backlog(
 
 def test_a_run_reads_each_message_once_and_one_page_more(owner):
     profile(message_limit=50, keep_last_n=6)
-    situation = situation_of(backlog(owner, SHORT))
+    snapshot = snapshot_of(backlog(owner, SHORT))
     with reading() as reads:
-        items = input_of(situation)
+        items = input_of(snapshot)
     assert len(items) == SHORT - 6
     assert reads.rows < SHORT + 100
 
@@ -277,10 +277,10 @@ def forked(session: Session, place: int) -> None:
     transcript.activate(session, fork)
 
 
-def situation_with(session: Session, pages: tuple[int, ...], patch) -> Situation:
+def snapshot_with(session: Session, pages: tuple[int, ...], patch) -> BranchSnapshot:
     """Return a new snapshot whose tail is read in pages of these sizes."""
     patch.setattr(tail, "PAGES", pages)
-    return situation_of(session)
+    return snapshot_of(session)
 
 
 @settings(
@@ -317,10 +317,10 @@ def test_any_pages_give_the_plan_of_all_messages(
     state.save()
 
     def found(pages: tuple[int, ...]) -> tuple[PlannedCut, list[Any], list[Any]]:
-        situation = situation_with(session, pages, monkeypatch)
+        snapshot = snapshot_with(session, pages, monkeypatch)
         asked = {"keep_last_n": by_hand, "whole": whole}
-        planned = cut_of(situation, **asked)
-        everything, batch = input_of(situation, **asked), input_of(situation, at_most=size)
+        planned = cut_of(snapshot, **asked)
+        everything, batch = input_of(snapshot, **asked), input_of(snapshot, at_most=size)
         return planned, [one.id for one in everything], [one.id for one in batch]
 
     whole_cut, everything, batch = found((1000,))
@@ -338,15 +338,15 @@ def test_a_fork_of_a_long_backlog_looks_at_its_end_alone(owner):
     session = backlog(owner, SHORT)
     forked(session, SHORT - 10)
     with CaptureQueriesContext(connection) as captured:
-        assert cut_of(situation_of(session)).messages == SHORT - 6
-    end = f'"position" > {(SHORT - 2 * 65) * POSITION_STEP}'
+        assert cut_of(snapshot_of(session)).messages == SHORT - 6
+    end = str((SHORT - 2 * 65) * POSITION_STEP)
     assert sum(end in query["sql"] for query in captured) == 1
 
 
 @pytest.mark.parametrize("count", [3, 63, 64, 65, 66, 200])
 def test_counts_hold_where_a_page_ends(owner, count):
     profile(message_limit=50, keep_last_n=2)
-    found = cut_of(situation_of(backlog(owner, count)))
+    found = cut_of(snapshot_of(backlog(owner, count)))
     # The last message of an odd number is a question, which is kept besides.
     kept = 2 + count % 2
     assert (found.messages, found.tokens) == (count - kept, TOKENS * (count - kept))
@@ -354,7 +354,7 @@ def test_counts_hold_where_a_page_ends(owner, count):
 
 def test_an_estimate_counts_what_a_run_would_read(owner, model_server):
     profile(message_limit=50, keep_last_n=6)
-    found = estimate_compaction(situation_of(backlog(owner, 300)))
+    found = estimate_compaction(snapshot_of(backlog(owner, 300)))
     assert (found.messages, found.tokens, found.keep) == (294, 29_400, 6)
 
 
@@ -369,7 +369,7 @@ def test_a_cut_of_a_plug_in_is_given_all_messages(owner, monkeypatch):
     try:
         monkeypatch.setitem(CUTS._loaded, "half", half)
         profile(message_limit=50, keep_last_n=6, cut="half")
-        assert cut_of(situation_of(backlog(owner, 300))).messages == 294
+        assert cut_of(snapshot_of(backlog(owner, 300))).messages == 294
     finally:
         CUTS.use_plugins({})
     assert seen == [(300, 0)]
@@ -387,7 +387,7 @@ def test_a_limit_sends_the_newest_turns_with_rules_and_pins(owner):
     rows[0] = {"role": "system", "pinned": True}
     rows[9] |= {"pinned": True}
     profile(cut="tail_size", tail_keep_size=5, context_size=11)
-    rules, kept = kept_of(situation_of(stored(owner, rows)))
+    rules, kept = kept_of(snapshot_of(stored(owner, rows)))
     assert places(rules) == [1]
     assert places(kept) == [10, *range(91, 101)]
 
@@ -396,18 +396,18 @@ def test_a_limit_that_is_meant_to_hide_hides_pins_too(owner):
     rows = [{"role": "assistant" if n % 2 else "user"} for n in range(100)]
     rows[9] |= {"pinned": True}
     profile(history_limit=11)
-    assert places(kept_of(situation_of(stored(owner, rows)))[1]) == list(range(91, 101))
+    assert places(kept_of(snapshot_of(stored(owner, rows)))[1]) == list(range(91, 101))
 
 
 @pytest.mark.parametrize(("start", "first"), [(40, 41), (None, 1)])
 def test_a_last_turn_that_is_longer_than_the_limit_is_sent_whole(owner, start, first):
     rows = [{"role": "user" if n == start else "assistant"} for n in range(100)]
     profile(history_limit=11)
-    assert places(kept_of(situation_of(stored(owner, rows)))[1]) == list(range(first, 101))
+    assert places(kept_of(snapshot_of(stored(owner, rows)))[1]) == list(range(first, 101))
 
 
 def test_rules_alone_beyond_the_limit_are_sent(owner):
     rows = [{"role": "system", "pinned": True} for _ in range(5)]
     profile(history_limit=3)
-    rules, kept = kept_of(situation_of(stored(owner, rows)))
+    rules, kept = kept_of(snapshot_of(stored(owner, rows)))
     assert (places(rules), kept) == ([1, 2, 3, 4, 5], [])

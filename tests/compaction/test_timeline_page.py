@@ -1,4 +1,4 @@
-"""The timeline with what compaction adds: runs and ladders, each thing told once."""
+"""The timeline with what compaction adds: runs and recoveries, each thing told once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from chatapp.admin.timeline.entries import read_timeline
+from chatapp.admin.timeline import timeline_sources
+from chatapp.admin.toolkit.timeline import read_timeline
 from chatapp.models import Branch, Incident, Session
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
-from compaction.admin.timeline.sources import TIMELINE_SOURCES
 from tests.compaction.ladders import at, ladder_of, run_of
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
@@ -38,7 +38,7 @@ def page_of(row) -> str:
 
 
 def entries(session: Session, **asked) -> list:
-    return read_timeline(session, TIMELINE_SOURCES, **asked).entries
+    return read_timeline(session, timeline_sources(), **asked).entries
 
 
 def told(session: Session) -> list[tuple[str, str]]:
@@ -87,18 +87,19 @@ def test_a_run_in_every_state_is_shown(session, admin_client, status):
     assert admin_client.get(timeline_of(session)).status_code == 200
 
 
-# --- ladders --------------------------------------------------------------------------------------
+# --- recoveries
+# --------------------------------------------------------------------------------------
 
 
 def test_a_ladder_is_one_entry_that_tells_every_rung(session):
     ladder_of(
         session,
-        {"move": "compact", "outcome": "failed", "tokens_after": 9000},
-        {"move": "truncate", "characters_cut": 81234, "results_cut": 2, "tokens_after": 8200},
-        {"move": "halve", "groups": 5, "tokens_before": 8200, "tokens_after": 3100},
+        {"action": "compact", "outcome": "failed", "tokens_after": 9000},
+        {"action": "truncate", "characters_cut": 81234, "results_cut": 2, "tokens_after": 8200},
+        {"action": "halve", "groups": 5, "tokens_before": 8200, "tokens_after": 3100},
     )
     (entry,) = entries(session)
-    assert entry.title == "Request larger than the context window: went through after 3 rungs"
+    assert entry.title == "Request larger than the context window: went through after 3 steps"
     assert entry.reason == (
         "Tried: Compaction (failed), Tool results cut (smaller), Fewer messages sent (smaller)."
     )
@@ -109,11 +110,11 @@ def test_a_ladder_is_one_entry_that_tells_every_rung(session):
 
 
 def test_a_run_that_is_a_rung_is_told_in_the_ladder_alone(session):
-    own, rung = run_of(session, 1), run_of(session, 2)
-    ladder_of(session, {"move": "compact", "run": rung}, second=3)
+    own, recovery_step = run_of(session, 1), run_of(session, 2)
+    ladder_of(session, {"action": "compact", "run": recovery_step}, second=3)
     found = entries(session)
-    assert [entry.label for entry in found] == ["Ladder", "Succeeded"]
-    assert page_of(rung) in [link.url for link in found[0].links]
+    assert [entry.label for entry in found] == ["Recovery", "Succeeded"]
+    assert page_of(recovery_step) in [link.url for link in found[0].links]
     assert found[1].links[0].url == page_of(own)
 
 
@@ -124,15 +125,15 @@ def test_a_replay_that_is_a_rung_is_told_in_the_ladder_alone(session):
         )
         for second in (0, 10)
     ]
-    ladder_of(session, {"move": "truncate", "replay": branches[0]}, second=1)
+    ladder_of(session, {"action": "truncate", "replay": branches[0]}, second=1)
     found = entries(session)
-    assert [entry.label for entry in found] == ["Replay", "Ladder"]
+    assert [entry.label for entry in found] == ["Replay", "Recovery"]
     assert page_of(branches[1]) in [link.url for link in found[0].links]
     assert page_of(branches[0]) in [link.url for link in found[1].links]
 
 
 def test_a_ladder_that_gave_up_is_bad(session):
-    ladder_of(session, {}, {"move": "give_up", "outcome": "no_help", "text": "Shorten it."})
+    ladder_of(session, {}, {"action": "give_up", "outcome": "no_help", "text": "Shorten it."})
     (entry,) = entries(session)
     assert entry.tone == "bad"
     assert "Shorten it." in entry.drawing
@@ -143,14 +144,14 @@ def test_the_page_draws_ladders_and_the_panel_does_not(session, admin_client):
     assert 'class="ladder"' in admin_client.get(timeline_of(session)).text
     page = admin_client.get(page_of(session)).text
     assert 'class="ladder"' not in page
-    assert "went through after 1 rung" in page
+    assert "went through after 1 step" in page
 
 
 def test_rungs_are_paged_as_whole_ladders(session):
     for number in range(5):
         ladder_of(session, {}, {}, {}, second=10 * number)
-    first = read_timeline(session, TIMELINE_SOURCES, most=2)
-    rest = read_timeline(session, TIMELINE_SOURCES, before=first.older, most=9)
+    first = read_timeline(session, timeline_sources(), most=2)
+    rest = read_timeline(session, timeline_sources(), before=first.older, most=9)
     assert [entry.at for entry in first.entries] == [at(42), at(32)]
     assert [entry.at for entry in rest.entries] == [at(22), at(12), at(2)]
 
@@ -166,7 +167,7 @@ def test_all_kinds_stand_in_one_order(session):
             session=session, kind=kind, code="timeout", text="x", created_at=at(second)
         )
     labels = [entry.label for entry in entries(session)]
-    assert labels == ["Error", "Warning", "Request changed", "Retry", "Ladder", "Succeeded"]
+    assert labels == ["Error", "Warning", "Request changed", "Retry", "Recovery", "Succeeded"]
 
 
 def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client):
@@ -174,7 +175,7 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
     admin_client.get(timeline_of(session))
     for start, count in ((0, 5), (1000, 40)):
         for number in range(start, start + 10 * count, 10):
-            ladder_of(session, {"move": "compact", "run": run_of(session, number)}, {},
+            ladder_of(session, {"action": "compact", "run": run_of(session, number)}, {},
                       second=number)  # fmt: skip
             run_of(session, number)
             Incident.objects.create(
@@ -194,7 +195,7 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
 def test_what_runs_and_servers_say_is_escaped(session, admin_client):
     run_of(session, status="failed", error=HOSTILE, reason=HOSTILE[:40], error_code=HOSTILE[:40])
     ladder_of(session, {"error": HOSTILE, "text": HOSTILE, "outcome": "failed"},
-              {"move": "give_up", "text": HOSTILE, "error": HOSTILE})  # fmt: skip
+              {"action": "give_up", "text": HOSTILE, "error": HOSTILE})  # fmt: skip
     for address in (timeline_of(session), page_of(session)):
         page = admin_client.get(address).text
         assert "<script>alert" not in page
@@ -208,7 +209,7 @@ def test_a_session_whose_model_is_gone_still_has_its_timeline(session, admin_cli
     run_of(session, 5)
     for address in (timeline_of(session), page_of(session)):
         page = admin_client.get(address).text
-        assert "went through after 1 rung" in page
+        assert "went through after 1 step" in page
         assert "Window nearly full" in page
 
 
@@ -230,7 +231,7 @@ def test_a_turn_that_climbed_stands_in_the_timeline_with_its_new_branch(
     store(session, [user("read"), asked, *(result(n, "a line\n" * 900) for n in "123")])
     run_turn(Turn(session=Session.objects.get(pk=session.pk)))
     new = Branch.objects.get(kind="replay")
-    ladder = next(entry for entry in entries(session) if entry.label == "Ladder")
+    ladder = next(entry for entry in entries(session) if entry.label == "Recovery")
     assert "Tool results cut (smaller)" in ladder.reason
     assert page_of(new) in [link.url for link in ladder.links]
     assert "Replay" not in [entry.label for entry in entries(session)]
@@ -244,7 +245,7 @@ def test_a_turn_that_could_not_be_saved_ends_with_its_sentence(session, model_se
     with pytest.raises(TurnFailedError):
         run_turn(Turn(session=Session.objects.get(pk=session.pk)))
     error, ladder = entries(session)[:2]
-    assert (error.label, ladder.label) == ("Error", "Ladder")
+    assert (error.label, ladder.label) == ("Error", "Recovery")
     assert "gave up" in ladder.title
     assert error.reason in ladder.drawing.replace("&#x27;", "'")
 

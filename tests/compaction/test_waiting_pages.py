@@ -13,8 +13,8 @@ from django.contrib.auth.models import Permission
 from django.urls import reverse
 from django.utils import timezone
 
-from chatapp.admin.timeline.entries import read_timeline
-from compaction.admin.timeline.sources import TIMELINE_SOURCES
+from chatapp.admin.timeline import timeline_sources
+from chatapp.admin.toolkit.timeline import read_timeline
 from compaction.models import CompactionRun, CompactionState, ModelBreaker, WorkerHeartbeat
 from compaction.profiles import find_profile
 from compaction.statistics.daily import refresh_figures
@@ -122,7 +122,7 @@ def test_runs_that_wait_for_a_time_are_filtered(session, owner, admin_client):
 
 def test_the_timeline_says_that_it_goes_on_by_itself(session):
     run = a_waiting_run(session)
-    (entry,) = read_timeline(session, TIMELINE_SOURCES).entries
+    (entry,) = read_timeline(session, timeline_sources()).entries
     assert re.fullmatch(waiting_until(run), entry.label)
     assert entry.means.startswith("It waits, and goes on by itself")
 

@@ -216,7 +216,7 @@ def test_a_worker_with_a_run_is_silent_after_180_seconds(admin_client, owner, si
 def test_an_idle_worker_that_tells_nothing_is_no_fault(admin_client):
     """Only the process that sweeps tells that it lives while nothing is to do."""
     worker = a_worker(silent_for=4000)
-    assert cell(admin_client.get(list_of(WorkerHeartbeat)).text, "standing") == ["Quiet"]
+    assert cell(admin_client.get(list_of(WorkerHeartbeat)).text, "status_shown") == ["Quiet"]
     assert "It has nothing to do, or it ended" in admin_client.get(page_of(worker)).text
 
 

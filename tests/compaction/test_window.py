@@ -1,4 +1,4 @@
-"""Preset `sliding_window` over real rows: spec/rs_window_augment.md 2.2, 2.3 and 2.5."""
+"""Preset `sliding_window` over real rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
-from compaction.branches.snapshot import situation_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs import lifecycle
@@ -70,7 +70,7 @@ def test_one_message_every_900_seconds_fires_with_four_at_a_time(conversation):
 
 
 def test_five_failures_are_no_storm_of_attempts(conversation, model_server):
-    """10 s a message: the document tries at 52, 53, 54, 55 and 56 (2.5: 1691, 1174)."""
+    """10 s a message: without a pause it would be tried at 52, 53, 54, 55 and 56."""
     failing(model_server)
     conversation.go_on(143, every=10)
     attempts = [total for total, run in conversation.runs if run.status == "failed"]
@@ -101,7 +101,7 @@ def test_an_idle_session_fires_by_the_sweep(conversation, django_capture_on_comm
     conversation.go_on(45, every=60)
     assert conversation.runs == []
     # The 41st message came at 2 400 s and pushed the first one out of the tail.
-    assert conversation.state.look_again_at == START + timedelta(seconds=2400 + 900)
+    assert conversation.state.next_check_at == START + timedelta(seconds=2400 + 900)
     conversation.seconds = 3299
     assert sweep_runs().due_branches == 0
     conversation.seconds = 3301
@@ -117,7 +117,7 @@ def test_fewer_than_a_batch_wait_for_ever_without_a_message(conversation):
     conversation.go_on(43)
     conversation.seconds = 1_000_000
     assert conversation.look() is None
-    assert conversation.state.look_again_at is None
+    assert conversation.state.next_check_at is None
 
 
 def test_a_branch_that_nobody_is_on_is_not_looked_at(conversation):
@@ -135,7 +135,7 @@ def test_a_branch_that_failed_is_tried_again_although_nobody_says_anything(
     good = model_server.script
     failing(model_server)
     conversation.go_on(52)
-    assert conversation.state.look_again_at == START + timedelta(seconds=60)
+    assert conversation.state.next_check_at == START + timedelta(seconds=60)
     model_server.script = good
     conversation.seconds = 61
     assert sweep_runs().due_branches == 1
@@ -152,7 +152,7 @@ def test_the_hard_limit_runs_before_the_request(conversation):
     run = CompactionRun.objects.get(mode="inline")
     assert (run.reason, run.status) == ("hard_limit", "succeeded")
     assert answer.context.run_id == str(run.pk)
-    assert situation_of(conversation.session).waiting == 1
+    assert snapshot_of(conversation.session).waiting == 1
 
 
 def test_below_the_hard_limit_no_request_waits(conversation, model_server):
@@ -185,21 +185,21 @@ def test_the_request_holds_everything_behind_the_cursor(conversation):
 def test_no_request_holds_more_than_the_context_size_and_none_hides_a_message(
     conversation, model_server
 ):
-    """What would fall out is archived when no summariser answers (2.3, trap 3; rule 6)."""
+    """What would fall out is stored as a digest when no summariser answers (2.3, trap 3; rule 6)."""
     failing(model_server)
     for number in range(60):
         say(conversation.session, f"MK-{number:04d} a question with some words in it")
         request = model_server.of("chat")[-1].messages
         kept = [m for m in request if m["role"] != "system"]
-        # The question of a turn that was archived in part comes on top.
+        # The question of a turn that was stored as a digest in part comes on top.
         assert len(kept) <= 76
         told = "\n".join(texts(kept))
         read = Message.objects.filter(summary_links__summary__status="active")
         known = told + "\n".join(read.values_list("content", flat=True))
         assert [n for n in range(number + 1) if f"MK-{n:04d}" not in known] == []
-    archived = SessionSummary.objects.filter(archived=True)
-    assert archived.exists()
-    assert not SessionSummary.objects.filter(archived=False).exists()
+    is_digest = SessionSummary.objects.filter(is_digest=True)
+    assert is_digest.exists()
+    assert not SessionSummary.objects.filter(is_digest=False).exists()
 
 
 def test_a_turn_on_a_long_old_session_works_it_off_until_nothing_falls_out(
@@ -211,8 +211,8 @@ def test_a_turn_on_a_long_old_session_works_it_off_until_nothing_falls_out(
     ]
     store(conversation.session, [user(f"MK-{n:04d} old words") for n in range(400)])
     say(conversation.session, "still there?")
-    situation = situation_of(conversation.session)
-    assert not situation.hides_messages
+    snapshot = snapshot_of(conversation.session)
+    assert not snapshot.hides_messages
     done = CompactionRun.objects.filter(mode="inline")
     assert {run.status for run in done} == {"succeeded"}
     assert [len(conversation.read_by(one)) for one in conversation.summaries()][:5] == [60] * 5
@@ -246,7 +246,7 @@ def test_the_state_tells_how_far_a_backlog_is(conversation, api):
 
 
 def test_an_end_inside_a_group_goes_back_and_the_group_stays_whole(conversation):
-    """2.5: 2075, 2015, 4006, 4203: no result without its call, no call without its results."""
+    """No result without its call, no call without its results."""
     for _ in range(11):
         conversation.add()
     wires = [call("look", "c1"), result("c1", "seen")]
@@ -293,13 +293,13 @@ def test_pending_is_cleared_and_the_rule_looked_at_again_not_blindly_run(convers
     def slow(self, request):
         store(conversation.session, [user("one more message meanwhile")])
         assert check_branch(conversation.session) is None
-        seen.append(conversation.state.pending)
+        seen.append(conversation.state.recheck_requested)
         return real(self, request)
 
     monkeypatch.setattr(ModelSummarizer, "summarize", slow)
     conversation.go_on(52)
     assert seen == [True]
-    assert conversation.state.pending is False
+    assert conversation.state.recheck_requested is False
     assert CompactionRun.objects.count() == 1
 
 
@@ -321,7 +321,8 @@ def test_pending_leads_to_a_run_when_one_is_due(conversation, monkeypatch):
     assert conversation.covered == 24
 
 
-# --- smaller pieces, archives --------------------------------------------------------------------
+# --- smaller pieces, fallback digests
+# --------------------------------------------------------------------
 
 
 def test_one_message_that_no_summariser_takes_does_not_hold_up_the_others(
@@ -341,10 +342,10 @@ def test_one_message_that_no_summariser_takes_does_not_hold_up_the_others(
     summaries = conversation.summaries()
     read = [conversation.read_by(one) for one in summaries]
     assert [number for one in read for number in one] == list(range(12))
-    archives = [one for one in summaries if one.archived]
-    assert len(archives) == 1
-    assert 3 in conversation.read_by(archives[0])
-    assert any(not one.archived for one in summaries)
+    uses_digest = [one for one in summaries if one.is_digest]
+    assert len(uses_digest) == 1
+    assert 3 in conversation.read_by(uses_digest[0])
+    assert any(not one.is_digest for one in summaries)
 
 
 def test_an_archive_says_what_it_is_and_is_smaller(conversation, model_server, api):
@@ -353,14 +354,14 @@ def test_an_archive_says_what_it_is_and_is_smaller(conversation, model_server, a
     for _ in range(6):
         conversation.seconds += 4000
         conversation.look()
-    archive = SessionSummary.objects.get(archived=True)
-    assert archive.summary_text.startswith("[Archive")
-    assert archive.summary_tokens < archive.approx_tokens
-    assert (archive.model, archive.metadata["algorithm"]) == ("archive", "archive_v1")
-    (step,) = archive.run.steps.all()
+    digest = SessionSummary.objects.get(is_digest=True)
+    assert digest.summary_text.startswith("[Archive")
+    assert digest.summary_tokens < digest.approx_tokens
+    assert (digest.model, digest.metadata["algorithm"]) == ("archive", "archive_v1")
+    (step,) = digest.run.steps.all()
     assert (step.kind, step.outcome) == ("archive", "truncated")
-    shown = api.get(f"/api/v1/summaries/{archive.pk}/").json()
-    assert shown["archived"] is True
+    shown = api.get(f"/api/v1/summaries/{digest.pk}/").json()
+    assert shown["is_digest"] is True
     # It is data in the request, as every summary is.
     assert any("[Archive" in text for text in texts(sent(conversation.session), "system"))
 
@@ -375,9 +376,9 @@ def test_an_archive_never_holds_a_megabyte(conversation, model_server):
     for _ in range(8):
         conversation.seconds += 4000
         conversation.look()
-    archives = SessionSummary.objects.filter(archived=True)
-    assert archives.exists()
-    assert max(archive.summary_tokens for archive in archives) <= 4000
+    uses_digest = SessionSummary.objects.filter(is_digest=True)
+    assert uses_digest.exists()
+    assert max(digest.summary_tokens for digest in uses_digest) <= 4000
 
 
 # --- 2.5, one by one -----------------------------------------------------------------------------
@@ -465,13 +466,13 @@ def test_a_second_compactor_finds_the_lease_whatever_session_object_it_holds(
 
     def meanwhile(self, request):
         if not others:
-            situation = situation_of(stale)
+            snapshot = snapshot_of(stale)
             run = lifecycle.request_run(
                 session=stale,
                 branch=stale.branch,
                 trigger="proactive",
                 reason="message_window",
-                profile=situation.profile_row,
+                profile=snapshot.profile_row,
                 background=True,
             )
             others.append(run)
@@ -559,7 +560,7 @@ def test_a_pinned_message_is_sent_although_its_batch_was_summarised(conversation
 
 def test_the_context_tells_the_rules_and_how_far_they_are(conversation):
     conversation.go_on(45)
-    rules = {rule["reason"]: rule for rule in context_backend.describe(conversation.session)[
+    rules = {rule["reason"]: rule for rule in context_backend.preview(conversation.session).facts[
         "branch"]["triggers"]}  # fmt: skip
     assert (rules["message_window"]["now"], rules["message_window"]["left"]) == (5, 7)
     assert (rules["hard_limit"]["now"], rules["hard_limit"]["left"]) == (5, 25)

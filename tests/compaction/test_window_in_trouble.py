@@ -16,10 +16,10 @@ from compaction.branches.leases import Lease
 from compaction.errors import OutOfTimeError
 from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.profiles import assign_profile, save_profile
+from compaction.profiles import save_profile
 from compaction.runs import lifecycle
 from compaction.runs import sweep as sweeping
-from compaction.runs.scheduling import check_branch
+from compaction.runs.scheduling import assign_profile, check_branch
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import execute_run
 from compaction.summaries.restore import restore_summary
@@ -130,14 +130,15 @@ def test_after_a_draft_was_published_what_is_still_due_is_done(small):
     assert SessionSummary.objects.filter(status="active").count() == 2
 
 
-# --- archives are few ----------------------------------------------------------------------------
+# --- fallback digests are few
+# ----------------------------------------------------------------------------
 
 
 def test_a_failing_summariser_does_not_cost_a_backlog_its_summaries(conversation, model_server):
     failing(model_server)
     fill(conversation.session, 0, 400)
     say(conversation.session, "still there?")
-    # Six attempts come before each archive of a few.
+    # Six attempts come before each fallback digest of a few.
     done = list(CompactionRun.objects.order_by("created_at"))
     first = next(index for index, run in enumerate(done) if run.status == "succeeded")
     assert [run.error_code for run in done[:first]] == ["bad_answer"] * 6
@@ -149,16 +150,16 @@ def test_while_a_model_is_left_alone_one_turn_archives_one_batch(conversation, m
     fill(conversation.session, 0, 400)
     say(conversation.session, "still there?")
     assert model_server.of("summary") == []
-    (archive,) = SessionSummary.objects.filter(archived=True)
-    assert archive.message_count == 60
+    (digest,) = SessionSummary.objects.filter(is_digest=True)
+    assert digest.message_count == 60
 
 
 def test_only_what_would_fall_out_is_archived(conversation, model_server):
     outage()
     fill(conversation.session, 0, 80)
     say(conversation.session, "still there?")
-    (archive,) = SessionSummary.objects.filter(archived=True)
-    assert archive.message_count == 6
+    (digest,) = SessionSummary.objects.filter(is_digest=True)
+    assert digest.message_count == 6
     assert unknown(model_server, 80) == []
 
 
@@ -174,7 +175,7 @@ def test_a_run_that_was_late_archives_nothing(conversation, monkeypatch):
     monkeypatch.setattr(ModelSummarizer, "summarize", once)
     fill(conversation.session, 0, 80)
     say(conversation.session, "a question")
-    assert not SessionSummary.objects.filter(archived=True).exists()
+    assert not SessionSummary.objects.filter(is_digest=True).exists()
 
 
 def test_a_run_that_lost_its_race_archives_nothing(conversation, monkeypatch):
@@ -192,7 +193,7 @@ def test_a_run_that_lost_its_race_archives_nothing(conversation, monkeypatch):
     monkeypatch.setattr(ModelSummarizer, "summarize", meanwhile)
     fill(session, 0, 130)
     say(session, "a question")
-    assert not SessionSummary.objects.filter(archived=True).exists()
+    assert not SessionSummary.objects.filter(is_digest=True).exists()
 
 
 def test_rules_of_the_conversation_push_nothing_out(conversation, model_server):
@@ -305,7 +306,7 @@ def test_a_turn_that_failed_sets_the_clock(conversation, model_server):
     model_server.script = [{"when": {"purpose": "chat"}, "reply": refused}]
     with pytest.raises(TurnFailedError):
         say(conversation.session, "a question")
-    assert conversation.state.look_again_at == START + timedelta(seconds=900)
+    assert conversation.state.next_check_at == START + timedelta(seconds=900)
 
 
 def test_a_branch_that_cannot_be_looked_at_keeps_no_other_waiting(conversation, monkeypatch, owner):
@@ -324,7 +325,7 @@ def test_a_branch_that_cannot_be_looked_at_keeps_no_other_waiting(conversation, 
 
     monkeypatch.setattr(sweeping, "check_branch", broken)
     assert sweep_runs().due_branches == 1
-    assert conversation.state.look_again_at == START + timedelta(seconds=2500 + 600)
+    assert conversation.state.next_check_at == START + timedelta(seconds=2500 + 600)
     monkeypatch.setattr(sweeping, "check_branch", real)
     monkeypatch.setattr(timezone, "now", lambda: START + timedelta(seconds=3200))
     assert sweep_runs().due_branches == 1

@@ -13,8 +13,8 @@ from django.utils import timezone
 from chatapp import transcript
 from chatapp.models import POSITION_STEP, Message, Session
 from chatapp.transcript.writing import Draft
-from compaction.admin.profile.values import inherited_values, label_of
-from compaction.branches.snapshot import situation_of
+from compaction.admin.profile_values import inherited_values, label_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
 from compaction.profiles import save_profile
 from tests.compaction.session_page import ATTACK, page_of, plain
@@ -151,11 +151,11 @@ def test_a_maximum_age_that_does_not_count_yet_says_when_it_does(session, admin_
 
 def test_it_says_when_it_is_looked_at_again_although_nothing_is_said(session, admin_client):
     grow(session, 45)
-    put(session, look_again_at=timezone.now() + timedelta(minutes=10))
+    put(session, next_check_at=timezone.now() + timedelta(minutes=10))
     said = lines(admin_client.get(page_of(session)).text)["Looked at again"]
     assert said.startswith("At ")
     assert said.endswith(", also if nothing is said.")
-    put(session, look_again_at=timezone.now() - timedelta(minutes=1))
+    put(session, next_check_at=timezone.now() - timedelta(minutes=1))
     said = lines(admin_client.get(page_of(session)).text)["Looked at again"]
     assert said == "Now: with the next sweep, once a minute."
 
@@ -191,7 +191,7 @@ def held(session: Session, **worker) -> WorkerHeartbeat:
     """Have a worker hold the branch."""
     owner = uuid.uuid4()
     run = CompactionRun.objects.create(
-        session=session, branch=session.branch, profile=situation_of(session).profile_row,
+        session=session, branch=session.branch, profile=snapshot_of(session).profile_row,
         status="running", worker=owner, trigger="proactive", reason="message_window",
         mode="background",
     )  # fmt: skip
@@ -251,9 +251,9 @@ def test_the_list_of_states_tells_back_offs_and_how_far_each_is(session, admin_c
 )
 def test_states_are_filtered_by_what_they_do(session, owner, admin_client, activity, column):
     busy = SessionFactory(owner=owner)
-    soon = timezone.now() + timedelta(minutes=1)
+    after_lease = timezone.now() + timedelta(minutes=1)
     put(session)
-    put(busy, lease_owner=uuid.uuid4(), **{column: soon})
+    put(busy, lease_owner=uuid.uuid4(), **{column: after_lease})
     address = reverse("admin:compaction_compactionstate_changelist")
     rows = admin_client.get(address, {"activity": activity}).context["cl"].result_list
     assert [row.pk for row in rows] == [busy.branch.pk]
@@ -274,7 +274,7 @@ def test_what_the_context_size_hides_is_drawn_as_not_sent(session, admin_client)
 
 
 def test_the_cooldown_is_called_maximum_age_beside_its_name(session, admin_client):
-    row = situation_of(session).profile_row
+    row = snapshot_of(session).profile_row
     page = admin_client.get(
         reverse("admin:compaction_compactionprofile_change", args=[row.pk])
     ).text

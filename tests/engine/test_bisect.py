@@ -1,4 +1,4 @@
-"""Halving and merging: the worked vectors of spec/rs_window_augment.md 1.5, faults mended."""
+"""Halving and merging: worked vectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from compaction.engine.parameters import Profile
 from compaction.engine.strategies.bisect import (
     BisectSummary,
-    SummaryFailed,
     cut_to_tokens,
     estimate_calls,
     forced_truncation,
@@ -17,6 +16,7 @@ from compaction.engine.types import (
     SummarizerError,
     SummarizerOverflow,
     SummaryAnswer,
+    SummaryFailed,
     SummaryRequest,
 )
 from tests.fakes.summarizers import Refusing, Scripted, Sized, WordCounter, plain

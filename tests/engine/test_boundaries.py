@@ -1,4 +1,4 @@
-"""Legal cuts and the splitter (spec/rs_window_augment.md 1.6)."""
+"""Legal cuts and the splitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is summarised and what stays (document 002: keep_last_n; document 000: recent tokens)."""
+"""What is summarised and what stays: keep_last_n, recent tokens."""
 
 from __future__ import annotations
 

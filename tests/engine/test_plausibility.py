@@ -1,4 +1,4 @@
-"""What small models write instead of a summary (spec/stack.md L3), and what must still count."""
+"""What small models write instead of a summary, and what must still count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters: defaults of spec/rs_window_augment.md 1.1, validation, and the environment."""
+"""Parameters: defaults, validation, and the environment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_planned_splits_are_off_in_the_preset():
 
 
 def test_the_merge_target_follows_the_target():
-    # The document keeps the old merge target when only the target is set (spec 1.1).
+    # A merge target that stayed as it was would be larger than the target.
     assert build(Profile(), {"target_summary_tokens": 300}).merge_target == 300
 
 
@@ -144,7 +144,7 @@ def test_junk_in_a_variable_is_refused(variable, text):
 @pytest.mark.parametrize(
     ("variable", "text", "name", "value"),
     [
-        # Spec 1.1: "<=0 disables", "floor 0 at use"; 1.5 DECIDE: at least 2.
+        # 0 or less switches a rule off; halving needs two messages at least.
         ("SUMMARY_MESSAGE_LIMIT", "-1", "message_limit", 0),
         ("SUMMARY_MAX_CONTEXT_TOKENS", "-5", "max_context_tokens", 0),
         ("SUMMARY_KEEP_LAST_N", "-3", "keep_last_n", 0),

@@ -1,4 +1,4 @@
-"""The ladder (document 004, section 1; spec/pi_openclaw.md B3, with D24's right values)."""
+"""The recovery (document 004, section 1; spec/pi_openclaw.md B3, with D24's right values)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from compaction.engine.recovery import (
     HALVINGS,
-    Footing,
-    Ladder,
-    LadderRules,
-    Move,
+    RecoveryAction,
+    RecoveryInput,
+    RecoveryLimits,
+    RecoveryPolicy,
     speaks_of_failed_compaction,
 )
 
-NO_HALVING = LadderRules(halve=False)
-PLAIN = Footing()
+NO_HALVING = RecoveryLimits(halve=False)
+PLAIN = RecoveryInput()
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Turn:
     overflows: int
     frees: list[int] = field(default_factory=list)
     cuts: int = 0
-    footing: Footing = PLAIN
-    rules: LadderRules = NO_HALVING
+    recovery_input: RecoveryInput = PLAIN
+    rules: RecoveryLimits = NO_HALVING
     calls: int = 1
     compactions: int = 0
     truncations: int = 0
@@ -37,25 +37,25 @@ class Turn:
 
     def run(self) -> str:
         """Climb until the model answers or nothing is left."""
-        ladder = Ladder(rules=self.rules)
+        ladder = RecoveryPolicy(rules=self.rules)
         while self.calls <= self.overflows:
-            climbed = self._climb(ladder)
+            climbed = self._recover(ladder)
             if climbed is None:
                 return "context_overflow"
             ladder = climbed
             self.calls += 1
         return "success"
 
-    def _climb(self, ladder: Ladder) -> Ladder | None:
+    def _recover(self, ladder: RecoveryPolicy) -> RecoveryPolicy | None:
         while True:
-            move = ladder.next(self.footing)
-            if move is Move.GIVE_UP:
+            action = ladder.next(self.recovery_input)
+            if action is RecoveryAction.GIVE_UP:
                 return None
-            if move is Move.HALVE:
-                groups = ladder.halved(self.footing)
+            if action is RecoveryAction.HALVE:
+                groups = ladder.halved(self.recovery_input)
                 self.sent_groups.append(groups)
                 return ladder.after_halving(groups)
-            if move is Move.COMPACT:
+            if action is RecoveryAction.COMPACT:
                 freed = self.frees[self.compactions] if self.compactions < len(self.frees) else 0
                 self.compactions += 1
                 ladder = ladder.after_compaction(freed)
@@ -68,7 +68,7 @@ class Turn:
                     return ladder
 
 
-OVERSIZED = Footing(oversized=True)
+OVERSIZED = RecoveryInput(oversized=True)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,16 @@ OVERSIZED = Footing(oversized=True)
         pytest.param(Turn(1, frees=[900]), 2, 1, "success", id="overflow, compacted"),
         pytest.param(Turn(1, frees=[0]), 1, 1, "context_overflow", id="compaction is no use"),
         pytest.param(
-            Turn(1, frees=[0], cuts=5, footing=OVERSIZED), 2, 1, "success", id="results cut instead"
+            Turn(1, frees=[0], cuts=5, recovery_input=OVERSIZED),
+            2,
+            1,
+            "success",
+            id="results cut instead",
         ),
         pytest.param(Turn(9, frees=[9, 9, 9]), 4, 3, "context_overflow", id="three are no help"),
         pytest.param(Turn(2, frees=[9, 9]), 3, 2, "success", id="the second one helps"),
         pytest.param(
-            Turn(1, frees=[9], footing=Footing(compaction_failed=True)),
+            Turn(1, frees=[9], recovery_input=RecoveryInput(compaction_failed=True)),
             1,
             0,
             "context_overflow",
@@ -90,21 +94,21 @@ OVERSIZED = Footing(oversized=True)
         ),
         # OpenClaw counts the useless one too and ends after four calls.
         pytest.param(
-            Turn(9, frees=[0, 9, 9, 9], cuts=5, footing=OVERSIZED),
+            Turn(9, frees=[0, 9, 9, 9], cuts=5, recovery_input=OVERSIZED),
             5,
             4,
             "context_overflow",
             id="no use, results cut, three are no help",
         ),
         pytest.param(
-            Turn(1, cuts=5, footing=Footing(oversized=True, compaction_failed=True)),
+            Turn(1, cuts=5, recovery_input=RecoveryInput(oversized=True, compaction_failed=True)),
             2,
             0,
             "success",
             id="a failed compaction leaves the cutting",
         ),
         pytest.param(
-            Turn(9, frees=[0, 0], cuts=0, footing=OVERSIZED),
+            Turn(9, frees=[0, 0], cuts=0, recovery_input=OVERSIZED),
             1,
             2,
             "context_overflow",
@@ -118,7 +122,7 @@ def test_the_table_of_b3(turn, calls, compactions, outcome):
 
 
 def test_tool_results_are_cut_once_a_turn():
-    turn = Turn(9, frees=[9, 9, 9], cuts=5, footing=OVERSIZED)
+    turn = Turn(9, frees=[9, 9, 9], cuts=5, recovery_input=OVERSIZED)
     turn.run()
     assert turn.truncations == 1
     assert turn.calls == 5
@@ -137,30 +141,36 @@ def test_tool_results_are_cut_once_a_turn():
     ],
 )
 def test_halving_reaches_every_step_below_what_was_sent(groups, sent):
-    turn = Turn(99, footing=Footing(groups=groups), rules=LadderRules(max_compactions=0))
+    turn = Turn(
+        99, recovery_input=RecoveryInput(groups=groups), rules=RecoveryLimits(max_compactions=0)
+    )
     assert turn.run() == "context_overflow"
     assert turn.sent_groups == sent
 
 
 def test_the_whole_ladder_is_three_compactions_one_cut_and_five_halvings():
-    rules = LadderRules()
+    rules = RecoveryLimits()
     turn = Turn(
-        99, frees=[9, 9, 9], cuts=5, footing=Footing(oversized=True, groups=80), rules=rules
+        99,
+        frees=[9, 9, 9],
+        cuts=5,
+        recovery_input=RecoveryInput(oversized=True, groups=80),
+        rules=rules,
     )
     assert turn.run() == "context_overflow"
     assert turn.calls == 10
 
 
 def test_a_request_that_was_halved_is_not_compacted_afterwards():
-    ladder = Ladder().after_halving(20)
-    assert ladder.next(Footing(oversized=True, groups=20)) is Move.HALVE
+    ladder = RecoveryPolicy().after_halving(20)
+    assert ladder.next(RecoveryInput(oversized=True, groups=20)) is RecoveryAction.HALVE
 
 
 def test_a_useless_compaction_is_tried_again_when_results_have_been_cut():
-    ladder = Ladder().after_compaction(0)
-    assert ladder.next(OVERSIZED) is Move.TRUNCATE
-    assert ladder.after_truncation().next(OVERSIZED) is Move.COMPACT
-    assert ladder.after_truncation().after_compaction(0).next(OVERSIZED) is Move.GIVE_UP
+    ladder = RecoveryPolicy().after_compaction(0)
+    assert ladder.next(OVERSIZED) is RecoveryAction.TRUNCATE
+    assert ladder.after_truncation().next(OVERSIZED) is RecoveryAction.COMPACT
+    assert ladder.after_truncation().after_compaction(0).next(OVERSIZED) is RecoveryAction.GIVE_UP
 
 
 @given(
@@ -174,9 +184,9 @@ def test_a_useless_compaction_is_tried_again_when_results_have_been_cut():
 def test_a_turn_ends_within_its_bound_whatever_happens(
     overflows, frees, cuts, oversized, groups, most
 ):
-    rules = LadderRules(max_compactions=most)
-    footing = Footing(oversized=oversized, groups=groups)
-    turn = Turn(overflows, frees=frees, cuts=cuts, footing=footing, rules=rules)
+    rules = RecoveryLimits(max_compactions=most)
+    recovery_input = RecoveryInput(oversized=oversized, groups=groups)
+    turn = Turn(overflows, frees=frees, cuts=cuts, recovery_input=recovery_input, rules=rules)
     turn.run()
     assert turn.calls <= 1 + most + 1 + len(HALVINGS)
     assert turn.compactions <= most + 2

@@ -1,4 +1,4 @@
-"""A summary as it is sent: background that cannot pose as anything else (B53)."""
+"""A summary as it is sent: background that cannot pose as anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 001's window: spec/rs_window_augment.md 2.2 as literals, traps 2.3, defects 2.5."""
+"""The sliding window: its values as literals, its traps, and defects of others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from compaction.engine.policy.triggers import decide, distances
 from compaction.engine.policy.window import (
-    archives,
     batch_size,
     falls_out,
     first_batch,
     keep_tail,
+    uses_digest,
     waiting_messages,
 )
 from compaction.engine.profile import PRESETS, ProfileError, build
@@ -133,7 +133,7 @@ def test_window_and_age_are_due_in_the_background_and_the_hard_limit_before_the_
 
 
 def test_what_would_fall_out_of_the_context_is_the_hard_limit():
-    """2.3, trap 3: the cap on what is sent never hides what nobody has summarised."""
+    """The cap on what is sent never hides what nobody has summarised."""
     profile = replace(PRESET, compression_hard_limit=0)
     assert not falls_out(profile, 75)
     assert falls_out(profile, 76)
@@ -141,13 +141,13 @@ def test_what_would_fall_out_of_the_context_is_the_hard_limit():
 
 
 def test_a_count_trigger_fires_in_a_window_of_a_million_tokens():
-    """2.5: 2979."""
+    """A count does not depend on the window."""
     facts = Facts(messages=52, tokens=5000, request_tokens=5000, usable=990_000, window=1_000_000)
     assert decide(PRESET, facts).reason == "message_window"
 
 
 def test_no_cooldown_holds_the_windows_rules_back():
-    """2.3, trap 2: what the document calls a cooldown is a maximum age."""
+    """What is named a cooldown is a maximum age."""
     facts = Facts(messages=52, tokens=1, request_tokens=1, usable=None, seconds_since=1)
     assert decide(replace(PRESET, cooldown_seconds=3600), facts).reason == "message_window"
 
@@ -165,7 +165,7 @@ def test_the_distances_name_every_rule_in_force():
     }
 
 
-# --- numbers that fit each other (2.3, trap 1) -------------------------------------------------
+# --- numbers that fit each other -------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_numbers_at_their_limits_fit(values):
     build(PRESET, values)
 
 
-# --- where a batch ends (2.3, trap 5; 2.5: 3131, 3159, 3198-3200, 4627) -----------------------
+# --- where a batch ends -----------------------
 
 
 def summarised(plan) -> list[int]:
@@ -300,11 +300,12 @@ def test_rules_of_the_conversation_are_no_part_of_the_window():
     assert decide(PRESET, facts).reason == "message_window"
 
 
-# --- chunks, smaller pieces, archives ----------------------------------------------------------
+# --- chunks, smaller pieces, fallback digests
+# ----------------------------------------------------------
 
 
 def test_a_long_backlog_goes_in_chunks_the_oldest_first():
-    """2.3, trap 7: 1 000 messages, 960 of them behind."""
+    """1 000 messages, 960 of them behind."""
     items, sizes = conversation(1000), []
     while plan := first_batch(keep_tail(items, 40).summarise, 60):
         assert plan[0] is items[0]
@@ -325,11 +326,11 @@ def test_batches_get_smaller_after_failures_and_then_an_archive_is_stored():
     assert sizes == [12, 12, 12, 6, 3, 1, 4, 8]
     sizes = [batch_size(PRESET, waiting=960, failures=failures) for failures in range(6)]
     assert sizes == [60, 60, 60, 30, 15, 7]
-    assert [archives(PRESET, failures) for failures in range(8)] == [False] * 6 + [True] * 2
+    assert [uses_digest(PRESET, failures) for failures in range(8)] == [False] * 6 + [True] * 2
 
 
 def test_without_the_parameters_a_batch_never_changes():
     bisect = PRESETS["bisect"]
     sizes = [batch_size(bisect, waiting=500, failures=failures) for failures in (0, 5, 50)]
     assert sizes == [500, 500, 500]
-    assert not archives(bisect, 50)
+    assert not uses_digest(bisect, 50)

@@ -1,4 +1,4 @@
-"""Cutting tool results (document 004, sections 3 to 5; spec/pi_openclaw.md B2, B4, B6, B15)."""
+"""Cutting tool results."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_a_tiny_window_gets_small():
 
 
 def test_a_second_look_at_a_small_window_finds_nothing():
-    # The original finds its own 2 217 characters too long again, without end (B5).
+    # Otherwise its own 2 217 characters would be too long again, without end.
     limits = ResultLimits()
     single = limits.max_chars(1_000)
     cut = cut_text("x" * 5_000, single, min_keep=limits.min_keep(1_000))

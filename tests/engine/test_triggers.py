@@ -1,4 +1,4 @@
-"""When a compaction is due (spec/rs_window_augment.md 1.5-1, 1.12 D14; spec/pi_openclaw.md A5)."""
+"""When a compaction is due."""
 
 from __future__ import annotations
 

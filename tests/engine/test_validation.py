@@ -1,4 +1,4 @@
-"""Which answers count (DESIGN.md, rule 4)."""
+"""Which answers count (docs/architecture.md#only-a-real-summary-counts)."""
 
 from __future__ import annotations
 

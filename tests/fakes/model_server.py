@@ -5,6 +5,9 @@ Rules are tried in order and the first whose `when` matches answers (the languag
 
 It plays both wires: POST /v1/chat/completions and POST /v1/responses.
 
+A test gets a server of its own, but not an address of its own: listeners are kept and used again.
+A new address costs a thread here and, in the product, an SDK client that is kept for it.
+
 when:  purpose (chat, summary, merge), call (n-th call of that purpose, from 1), est_tokens_gt,
        cjk_tokens_gt, system_count_gt, system_not_first, contains, api (chat, responses),
        has_previous_response
@@ -19,8 +22,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -94,6 +99,28 @@ def purpose_of(body: dict[str, Any]) -> str:
     return "merge" if first.startswith(MERGE_TITLE) else "chat"
 
 
+# So many listeners rest before one is used again: a late request of a test that has ended reaches
+# nobody, and not the next test.
+RESTING_LISTENERS = 4
+_resting: deque[_Listener] = deque()
+
+
+class _Listener(ThreadingHTTPServer):
+    """An address on loopback; what arrives there is answered by its player, if it has one."""
+
+    daemon_threads = True
+    player: ModelServer | None = None
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever is killed hangs up in the middle of a request."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class ModelServer:
     """Use as a context manager; `url` is the base URL for OPENAI_BASE_URL."""
 
@@ -101,24 +128,23 @@ class ModelServer:
         self.script = ECHO_AND_ANSWER if script is None else script
         self.calls: list[Call] = []
         self.called = threading.Condition()
-        handler = type("Handler", (_Handler,), {"player": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.01,), daemon=True
-        )
+        self._listener: _Listener | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        assert self._listener is not None, "the server has no address outside its `with` block"
+        return f"http://127.0.0.1:{self._listener.server_address[1]}/v1"
 
     def __enter__(self) -> ModelServer:
-        self._thread.start()
+        enough = len(_resting) >= RESTING_LISTENERS
+        self._listener = _resting.popleft() if enough else _Listener()
+        self._listener.player = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        assert self._listener is not None
+        self._listener.player = None
+        _resting.append(self._listener)
 
     def of(self, purpose: str) -> list[Call]:
         """The calls of one purpose, in order."""
@@ -176,13 +202,17 @@ def matches(when: dict[str, Any], call: Call, number: int) -> bool:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    player: ModelServer
+    server: _Listener
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args: Any) -> None:
         pass
 
     def do_POST(self) -> None:
+        if self.server.player is None:
+            self.close_connection = True
+            return
+        self.player = self.server.player
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path != ("/v1/responses" if "input" in body else "/v1/chat/completions"):
             self._send(404, {"error": {"message": f"no such path for this body: {self.path}"}}, {})

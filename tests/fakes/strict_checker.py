@@ -1,4 +1,4 @@
-"""What a strict OpenAI-compatible server refuses, written from the rules (DESIGN.md, rule 5)."""
+"""What a strict OpenAI-compatible server refuses, written from the rules."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ def item_faults(
 ) -> list[str]:
     """Return what a strict Responses server refuses in `input`, with the number of the item.
 
-    The shapes are those of spec/rs_window_augment.md 1.11. `open_calls`: calls without a result in
-    the response that the request goes on from.
+    `open_calls`: calls without a result in the response that the request goes on from.
     """
     found: list[str] = []
     waiting, used = list(open_calls), set(open_calls)

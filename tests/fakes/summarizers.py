@@ -27,7 +27,7 @@ def size_of(request: SummaryRequest) -> int:
 
 @dataclass
 class Refusing:
-    """Refuses more than `most` messages, as the table of spec 1.5 has it; keeps every request."""
+    """Refuses more than `most` messages, as the worked vectors have it; keeps every request."""
 
     most: int = 10_000
     answer: str = "s"

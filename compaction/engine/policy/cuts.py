@@ -65,7 +65,7 @@ def cut_tail_size(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> 
 
 
 def keep_last(items: Sequence[Item], count: int, *, earlier: int = 0) -> Plan:
-    """Keep the last `count` items, and more where the cut would part a group (B01).
+    """Keep the last `count` items, and more where the cut would part a group.
 
     An empty `summarise` means that nothing is left to do. `earlier` is how many items stand before
     these. Raises MoreItemsNeeded.
@@ -74,10 +74,10 @@ def keep_last(items: Sequence[Item], count: int, *, earlier: int = 0) -> Plan:
 
 
 def keep_recent_tokens(items: Sequence[Item], tokens: int, *, earlier: int = 0) -> Plan:
-    """Keep the newest whole items that have at most `tokens` together (document 000's tail).
+    """Keep the newest whole items that have at most `tokens` together.
 
     The same counter measured the items and decides here, so Chinese text is not kept four times
-    too long (B27). A group that crosses the budget is summarised whole, unless it is the last one
+    too long. A group that crosses the budget is summarised whole, unless it is the last one
     and its newest item fits.
 
     `earlier` is how many items stand before these. Raises MoreItemsNeeded.
@@ -122,7 +122,7 @@ def _keep_seen(items: Sequence[Item], plan: Plan, facts: PlanFacts, *, unseen: b
 def _before_question(
     items: Sequence[Item], facts: PlanFacts
 ) -> tuple[Sequence[Item], Sequence[Item]]:
-    """Return the items up to the unanswered question, and the question (B08)."""
+    """Return the items up to the unanswered question, and the question."""
     index = len(items)
     while index > 0 and items[index - 1].role == "user":
         index -= 1

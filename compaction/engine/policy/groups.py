@@ -1,7 +1,8 @@
-"""Which cuts are legal: a call and its results are never parted (DESIGN.md, rule 5).
+"""Which cuts are legal: a call and its results are never parted
+(docs/architecture.md#a-call-and-its-results-stay-together).
 
-Sources: spec/rs_window_augment.md 1.6 (neighbours) and its item 7 (a call answered later), mended:
-a result belongs to the nearest earlier unanswered call, whatever ids repeat.
+Results may stand further down than right behind their call, and ids may repeat: a result belongs to
+the nearest earlier unanswered call, whatever ids repeat.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def groups(items: Sequence[Item]) -> list[Group]:
 
 
 def split_point(items: Sequence[Item], min_messages: int) -> int | None:
-    """Return where to halve the items, or None when no legal place is left (1.6, rules 1-3).
+    """Return where to halve the items, or None when no legal place is left.
 
     The legal place nearest to the middle, both sides at least `min_messages` long where that can
     be; ties go to the lower index.

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     measures: str
 
     def __new__(cls, value: str, label: str, measures: str = "") -> Reason:
+        """Make a member of its stored value and its words."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.label = label

@@ -1,8 +1,8 @@
-"""Document 001's sliding window: how many messages wait, how many go at once, where they end.
+"""The sliding window: how many messages wait, how many go at once, where they end.
 
-`tail` messages stay verbatim; what is older and not summarised yet *waits* (the document's delta).
-The document's cooldown is a maximum age: it makes a run due, it never holds one back
-(spec/rs_window_augment.md 2.3, trap 2).
+`tail` messages stay verbatim; what is older and not summarised yet *waits*.
+`compression_cooldown_sec` is a maximum age, whatever its name says: it makes a run due, it never
+holds one back.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import LegalCuts, MoreItemsNeeded, open_call
 from compaction.engine.types import Item, Plan
 
-# "2", "yes, both", "the second one": what it answers must be read together with it (2.5: 4627).
+# "2", "yes, both", "the second one": what it answers must be read together with it.
 SHORT_REPLY_CHARS = 20
-# So many messages an archive may take, also where a profile's batches are smaller.
-LEAST_ARCHIVE_LIMIT = 60
+# So many messages a fallback digest may take, also where a profile's batches are smaller.
+LEAST_DIGEST_LIMIT = 60
 # How many messages further back the turn may begin that such a reply belongs to.
 REPLY_REACH = 6
 
@@ -27,7 +27,7 @@ def waiting_messages(profile: Profile, messages: int) -> int:
 
 
 def falls_out(profile: Profile, messages: int) -> bool:
-    """Whether a request would leave out messages that no summary has read (2.3, trap 3)."""
+    """Whether a request would leave out messages that no summary has read."""
     return profile.enabled and 0 < profile.context_size < messages
 
 
@@ -38,7 +38,7 @@ def is_at_hard_limit(profile: Profile, messages: int) -> bool:
 
 
 def ages(profile: Profile, messages: int) -> bool:
-    """Whether so many wait that the maximum age counts; less is not worth a run (2.2)."""
+    """Whether so many wait that the maximum age counts; less is not worth a run."""
     return (
         profile.compression_cooldown_sec > 0
         and waiting_messages(profile, messages) >= profile.minimum_batch
@@ -49,43 +49,46 @@ def batch_size(profile: Profile, *, waiting: int, failures: int) -> int:
     """Return how many of the waiting messages go at once.
 
     After failures the batch gets smaller each time: what makes a summariser fail may be one
-    message, and the others should not wait for it. An archive of a few short messages may not be
-    smaller than they are: after each one that could not be stored, the next takes twice as many.
+    message, and the others should not wait for it. A fallback digest of a few short messages may
+    not be smaller than they are: after each one that could not be stored, the next takes twice as
+    many.
     """
     whole = min(waiting, profile.batch_messages or waiting)
-    if archives(profile, failures):
-        most = archive_limit(profile, waiting)
-        return archive_size(profile, failures=failures, whole=most)
+    if uses_digest(profile, failures):
+        most = digest_limit(profile, waiting)
+        return digest_size(profile, failures=failures, whole=most)
     first = profile.smaller_after_failures
     if not first or failures < first:
         return whole
     return max(1, whole >> (failures - first + 1))
 
 
-def archive_limit(profile: Profile, waiting: int) -> int:
-    """Return how many of the waiting messages an archive may take.
+def digest_limit(profile: Profile, waiting: int) -> int:
+    """Return how many of the waiting messages a fallback digest may take.
 
-    A few short ones may make no smaller archive, however small a profile's batches are.
+    A few short ones may make no smaller fallback digest, however small a profile's batches are.
     """
-    limit = max(profile.batch_messages, LEAST_ARCHIVE_LIMIT) if profile.batch_messages else waiting
+    limit = max(profile.batch_messages, LEAST_DIGEST_LIMIT) if profile.batch_messages else waiting
     return min(waiting, limit)
 
 
-def archive_size(profile: Profile, *, failures: int, whole: int) -> int:
-    """Return how many messages an archive takes, of `whole` that it may take."""
+def digest_size(profile: Profile, *, failures: int, whole: int) -> int:
+    """Return how many messages a fallback digest takes, of `whole` that it may take."""
     if not profile.smaller_after_failures:
         return whole
-    # Whoever stored one left fewer failures than this: more of them are archives that failed.
-    failed = failures - profile.archive_after_failures
+    # Whoever stored one left fewer failures than this: more of them are fallback digests that
+    # failed.
+    failed = failures - profile.digest_after_failures
     return min(whole, profile.minimum_batch << min(failed, 20))
 
 
 def is_last_resort(profile: Profile, *, waiting: int, failures: int) -> bool:
     """Whether after one more failure the next attempt would be the same as this one.
 
-    Until then failures lead on: to smaller batches, to archives, to larger archives.
+    Until then failures lead on: to smaller batches, to fallback digests, to larger fallback
+    digests.
     """
-    if profile.archive_after_failures and not archives(profile, failures):
+    if profile.digest_after_failures and not uses_digest(profile, failures):
         return False
     if profile.smaller_after_failures > failures:
         return False
@@ -93,9 +96,9 @@ def is_last_resort(profile: Profile, *, waiting: int, failures: int) -> bool:
     return len(set(sizes)) == 1
 
 
-def archives(profile: Profile, failures: int) -> bool:
-    """Whether the next batch is stored as an archive, because its summariser keeps failing."""
-    return 0 < profile.archive_after_failures <= failures
+def uses_digest(profile: Profile, failures: int) -> bool:
+    """Whether the next batch is stored as a digest, because its summariser keeps failing."""
+    return 0 < profile.digest_after_failures <= failures
 
 
 def keep_tail(items: Sequence[Item], tail: int, *, earlier: int = 0) -> Plan:
@@ -103,7 +106,7 @@ def keep_tail(items: Sequence[Item], tail: int, *, earlier: int = 0) -> Plan:
 
     The end lies between groups. One that would leave nothing, or less than half, goes forward to
     the next legal place, as far as there are waiting items; where there is none, nothing more is
-    summarised yet (2.3, trap 5).
+    summarised yet.
 
     `earlier` is how many items stand before these. Raises MoreItemsNeeded.
     """

@@ -42,7 +42,7 @@ def problem_of(answer: SummaryAnswer) -> str:
 
 
 def is_cut_off(answer: SummaryAnswer) -> bool:
-    """Whether the answer ends because its room was used up (B17)."""
+    """Whether the answer ends because its room was used up."""
     return answer.finish_reason in CUT_OFF
 
 
@@ -56,7 +56,7 @@ def does_not_shrink(before: int, after: int) -> str:
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
 _NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)
 _SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
-# A fence of ours with its mark (serialize.fenced): quoting one without it is nobody's fault (B53).
+# A fence of ours with its mark (serialize.fenced): quoting one without it is nobody's fault.
 _FENCE = re.compile(r"</?(?:conversation|previous-summary|part|instructions) id=[0-9a-f]{8}>")
 _SENTENCE_END = re.compile(r"[.!?。！？]+\s+|[。！？]+|\n+")
 # What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.

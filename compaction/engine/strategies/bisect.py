@@ -2,9 +2,8 @@
 
 Halving: one call for everything; where that is too large, two halves and a merge of the two.
 
-Source: document 002, section 2 and spec/rs_window_augment.md 1.5, with its defects mended (1.12):
-no input is cut before anybody saw it, a merge is never halved, calls are capped, an answer that was
-cut off counts as too large (B17), and every call is a Step in a tree.
+What it holds to: no input is cut before anybody saw it, a merge is never halved, calls are capped,
+an answer that was cut off counts as too large, and every call is a Step in a tree.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def estimate_calls(
 
 
 ALGORITHM = "bisect_v1"
-# The smallest budget of a text that is cut by force (spec 1.5, "forced truncation").
+# The smallest budget of a text that is cut by force.
 FORCED_MINIMUM_TOKENS = 128
 
 
@@ -185,7 +184,7 @@ class BisectSummary:
     def _merge(
         self, source: SummaryRequest, left: _Part, right: _Part, *, depth: int, parent: int | None
     ) -> _Part:
-        """Return the two halves' summaries as one. A merge is never halved (1.12 D18)."""
+        """Return the two halves' summaries as one. A merge is never halved: that would not end."""
         request = SummaryRequest(
             kind="merge",
             texts=(left.text, right.text),
@@ -197,7 +196,7 @@ class BisectSummary:
         text = answer.text if answer else self._shortened(request, depth, step.key)
         return _Part(
             text=text,
-            # As the document counts (spec 1.5-8): a merge is a chunk, and each round adds a level.
+            # A merge counts as a chunk, and each round of merging adds a level.
             chunk_count=left.chunk_count + right.chunk_count + 1,
             max_depth=max(left.max_depth, right.max_depth, depth + 1),
             truncated=left.truncated or right.truncated or forced,
@@ -210,7 +209,8 @@ class BisectSummary:
     ) -> tuple[SummaryAnswer | None, Step]:
         """Return an answer that counts, or None when the request was too large, and its step.
 
-        An answer that does not count is asked for once more; then the run fails (rule 4).
+        An answer that does not count is asked for once more; then the run fails
+        (docs/architecture.md#only-a-real-summary-counts).
         """
         problem = ""
         for reinforced in (False, True):
@@ -350,7 +350,7 @@ def _leaf(text: str, depth: int) -> _Part:
 
 
 def forced_truncation(request: SummaryRequest, *, counter: TokenCounter, depth: int) -> str:
-    """Return the head of the text, one line a message, within max(target, 128) tokens (spec 1.5).
+    """Return the head of the text, one line a message, within max(target, 128) tokens.
 
     The summary that came before stands first, so it is the last thing to be lost.
     """
@@ -363,7 +363,7 @@ def forced_truncation(request: SummaryRequest, *, counter: TokenCounter, depth: 
 
 
 def cut_to_tokens(text: str, tokens: int, counter: TokenCounter) -> str:
-    """Return the longest head of a text within `tokens`; never splits a character (1.12 D13)."""
+    """Return the longest head of a text within `tokens`; never splits a character."""
     if counter.count(text[: tokens * 16]) <= tokens and len(text) <= tokens * 16:
         return text
     low, high = 0, min(len(text), tokens * 16)

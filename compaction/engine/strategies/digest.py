@@ -1,11 +1,11 @@
-"""An archive: what is sent of messages that no summariser could take in, until one can.
+"""A fallback digest: what is sent of messages that no summariser could take in, until one can.
 
-Upstream writes the plain messages to a log and moves on, so that nothing waits for ever; a megabyte
-of them then stood in every prompt (spec/rs_window_augment.md 2.4, 2.5: 3412). This one says what it
-is, is always smaller than what it replaces, and each message has the same room in it.
+To store the plain messages and move on would let nothing wait for ever, but put a megabyte of them
+into every prompt (docs/decisions/0008-a-fallback-digest-beside-the-summaries.md). This one says
+what it is, is always smaller than what it replaces, and each message has the same room in it.
 
-It takes in the archive before it, and nothing else: what a summariser wrote stays beside it and is
-sent, too, so that an outage costs no memory.
+It takes in the fallback digest before it, and nothing else: what a summariser wrote stays beside it
+and is sent, too, so that an outage costs no memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from compaction.engine.types import (
 
 KIND = "archive"
 ALGORITHM = "archive_v1"
-# Part of the messages that an archive may keep at most, so that storing it always frees something.
+# Part of the messages that a fallback digest may keep at most, so that storing it always frees
+# something.
 LARGEST_SHARE = 0.9
 # Shorter pieces of messages say nothing: then the oldest are left out.
 SHORTEST_CHARS = 12
@@ -48,7 +49,7 @@ _CUT = "…"
 LONGEST_TOKEN = 16
 
 
-def archive(
+def make_digest(
     items: Sequence[Item],
     *,
     earlier: str = "",
@@ -57,11 +58,12 @@ def archive(
     sent_again: frozenset[int] = frozenset(),
     on_step: Callable[[Step], None],
 ) -> Outcome:
-    """Return the messages, shortened and marked as an archive, as an Outcome of no model call.
+    """Return the messages, shortened and marked as a fallback digest, as an Outcome of no model
+    call.
 
-    `earlier` is the text whose place it takes, if there is one: the archive before it. The new one
-    is smaller than both together. `sent_again` are the positions of messages that are sent verbatim
-    all the same (pinned ones): nothing is freed by them, and they need no room.
+    `earlier` is the text whose place it takes, if there is one: the fallback digest before it. The
+    new one is smaller than both together. `sent_again` are the positions of messages that are sent
+    verbatim all the same (pinned ones): nothing is freed by them, and they need no room.
     """
     started = time.monotonic()
     alone = [item for item in items if item.position not in sent_again]
@@ -87,7 +89,7 @@ def archive(
         input_tokens=own + before,
         output_tokens=step.output_tokens,
         steps=(step,),
-        is_archive=True,
+        is_digest=True,
         algorithm=ALGORITHM,
         writer=KIND,
         metadata={"leaf_count": 1, "split_depth": 0},
@@ -118,18 +120,18 @@ class DigestStrategy:
         on_step: Callable[[Step], None],
     ) -> Outcome:
         """Return the digest; it takes the place of the one before it, and of nothing else."""
-        return archive(
+        return make_digest(
             job.items,
             earlier=job.digest,
             counter=job.counter,
-            max_tokens=profile.archive_tokens,
+            max_tokens=profile.digest_tokens,
             sent_again=job.sent_again,
             on_step=on_step,
         )
 
 
 def _step(request: SummaryRequest, text: str, **sizes: Any) -> Step:
-    """Return the archive as a run's only step, made without a call."""
+    """Return the fallback digest as a run's only step, made without a call."""
     return Step(
         key=1,
         parent=None,
@@ -168,14 +170,14 @@ def _head(room: int, counter: TokenCounter, *, is_whole: bool) -> list[str]:
 
 
 def _lines_of(text: str) -> list[str]:
-    """Return the lines of an archive; any other text is one line."""
+    """Return the lines of a fallback digest; any other text is one line."""
     if not text.startswith(_HEAD):
         return [text] if text else []
     return [line for line in text.split(BETWEEN_BLOCKS) if not line.startswith(_HEAD)]
 
 
 def _line(item: Item) -> str:
-    """Return a message as a line of the archive: who, what, and what was called."""
+    """Return a message as a line of the fallback digest: who, what, and what was called."""
     calls = [f"{call.name} {call.arguments}" for call in item.tool_calls]
     called = f" (calls {'; '.join(calls)})" if calls else ""
     said = f"{item.tool_name or item.role}: {item.text}{called}"

@@ -17,14 +17,14 @@ from django.utils.dateparse import parse_date, parse_datetime
 from chatapp.formatting import percent, short_id
 from chatapp.management.console import (
     DEFAULT_COLUMNS,
-    Column,
+    TableColumn,
     counted,
     one_line,
     table_lines,
     wrapped,
     write_lines,
 )
-from compaction.management.report_json import report_as_dict
+from compaction.engine.policy.reasons import reason_label
 from compaction.models import CompactionRun
 from compaction.statistics.report import (
     GROUPINGS,
@@ -35,26 +35,26 @@ from compaction.statistics.report import (
     ReasonRow,
     Totals,
 )
-from compaction.vocabulary import reason_words, seconds
+from compaction.vocabulary import seconds
 
 LABEL_CELLS = 14
 NO_MODEL = "no model answered"
 REASON_COLUMNS = (
-    Column(heading="Reason", elastic=True),
-    Column(heading="Runs", right=True),
-    Column(heading="Succeeded", right=True),
-    Column(heading="Skipped", right=True),
-    Column(heading="Failed", right=True),
-    Column(heading="Cancelled", right=True),
-    Column(heading="Unfinished", right=True),
+    TableColumn(heading="Reason", elastic=True),
+    TableColumn(heading="Runs", right=True),
+    TableColumn(heading="Succeeded", right=True),
+    TableColumn(heading="Skipped", right=True),
+    TableColumn(heading="Failed", right=True),
+    TableColumn(heading="Cancelled", right=True),
+    TableColumn(heading="Unfinished", right=True),
 )
 SLOWEST_COLUMNS = (
-    Column(heading="Run"),
-    Column(heading="Session"),
-    Column(heading="Title", elastic=True),
-    Column(heading="Status"),
-    Column(heading="Calls", right=True),
-    Column(heading="Took", right=True),
+    TableColumn(heading="Run"),
+    TableColumn(heading="Session"),
+    TableColumn(heading="Title", elastic=True),
+    TableColumn(heading="Status"),
+    TableColumn(heading="Calls", right=True),
+    TableColumn(heading="Took", right=True),
 )
 
 
@@ -100,6 +100,9 @@ def _moment(text: str) -> datetime:
             f"“{text}” is no date; write 2026-11-27, 2026-11-27T18:00Z, or 7d for seven days."
         )
     return moment if timezone.is_aware(moment) else moment.replace(tzinfo=UTC)
+
+
+# --- as text --------------------------------------------------------------------------------------
 
 
 def _report(period: Period, by: str | None) -> Iterator[str]:
@@ -150,7 +153,7 @@ def _fact(label: str, value: str) -> list[str]:
     return [f"{label:<{LABEL_CELLS}}{lines[0]}", *(" " * LABEL_CELLS + rest for rest in lines[1:])]
 
 
-def _table(title: str, columns: Sequence[Column], cells: Iterable[list[str]]) -> list[str]:
+def _table(title: str, columns: Sequence[TableColumn], cells: Iterable[list[str]]) -> list[str]:
     rows = list(cells)
     return ["", title, "", *table_lines(columns, rows)] if rows else []
 
@@ -165,14 +168,14 @@ def _reason_cells(row: ReasonRow) -> list[str]:
         outcomes.cancelled,
         outcomes.queued + outcomes.running,
     )
-    return [one_line(reason_words(row.reason)), *(f"{count:,}" for count in counts)]
+    return [one_line(reason_label(row.reason)), *(f"{count:,}" for count in counts)]
 
 
-def _group_columns(by: str) -> tuple[Column, ...]:
+def _group_columns(by: str) -> tuple[TableColumn, ...]:
     names = ("Runs", "Succeeded", "Failed", "Tokens saved", "Median ratio", "Cost")
     return (
-        Column(heading=by.capitalize(), elastic=True),
-        *(Column(heading=name, right=True) for name in names),
+        TableColumn(heading=by.capitalize(), elastic=True),
+        *(TableColumn(heading=name, right=True) for name in names),
     )
 
 
@@ -215,3 +218,63 @@ def _failures(failures: list[Failure]) -> Iterator[str]:
 
 def _utc(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+# --- as JSON --------------------------------------------------------------------------------------
+
+
+def report_as_dict(period: Period, *, by: str | None = None) -> dict[str, Any]:
+    """Return the whole report; `groups` is empty where nothing is grouped `by`.
+
+    `ratio` and `median_ratio` are parts of one, times ISO 8601 in UTC, `cost` in the price's unit.
+    """
+    totals = period.totals()
+    return {
+        "since": _iso(period.since),
+        "sessions": totals.sessions,
+        "runs": asdict(totals.outcomes),
+        "tokens_saved": totals.tokens_saved,
+        "ratio": asdict(totals.ratios),
+        "model_calls": totals.model_calls,
+        "cost": totals.cost,
+        "reasons": [
+            {"reason": row.reason, "words": reason_label(row.reason), **asdict(row.outcomes)}
+            for row in period.reasons()
+        ],
+        "slowest": [_slow_json(run) for run in period.slowest()],
+        "failures": [_failure_json(failure) for failure in period.failures()],
+        "by": by,
+        "groups": [_group_json(group) for group in (period.groups(by) if by else ())],
+    }
+
+
+def _slow_json(run: CompactionRun) -> dict[str, Any]:
+    took = (run.finished_at - run.started_at) if run.finished_at and run.started_at else None
+    return {
+        "run": str(run.pk),
+        "session": str(run.session_id),
+        "title": run.session.title,
+        "status": run.status,
+        "calls": run.model_calls,
+        "seconds": took.total_seconds() if took else None,
+    }
+
+
+def _failure_json(failure: Failure) -> dict[str, Any]:
+    return {
+        "code": failure.code,
+        "count": failure.count,
+        "sentence": failure.newest.error,
+        "run": str(failure.newest.pk),
+        "created_at": _iso(failure.newest.created_at),
+    }
+
+
+def _group_json(group: Group) -> dict[str, Any]:
+    row = asdict(group)
+    ratios = row.pop("ratios")
+    return row | {"summaries": ratios["summaries"], "median_ratio": ratios["median"]}
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).isoformat() if moment else None

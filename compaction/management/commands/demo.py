@@ -15,8 +15,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
 from chatapp.management.console import (
-    Column,
     ProgressBar,
+    TableColumn,
     columns_of,
     quiet_logs,
     shortened,
@@ -50,12 +50,12 @@ from compaction.statistics.daily import refresh_figures
 LABEL_CELLS = 11
 TITLE_CELLS = 48
 COLUMNS = (
-    Column(heading="Session", elastic=True),
-    Column(heading="Messages", right=True),
-    Column(heading="Tokens before → after", right=True),
-    Column(heading="Ratio", right=True),
-    Column(heading="Calls", right=True),
-    Column(heading="Seconds", right=True),
+    TableColumn(heading="Session", elastic=True),
+    TableColumn(heading="Messages", right=True),
+    TableColumn(heading="Tokens before → after", right=True),
+    TableColumn(heading="Ratio", right=True),
+    TableColumn(heading="Calls", right=True),
+    TableColumn(heading="Seconds", right=True),
 )
 
 

@@ -69,7 +69,7 @@ class Command(BaseCommand):
         self.recount: bool = options["recount"]
         self.as_json: bool = options["json"]
         self.quiet: bool = options["quiet"]
-        self.totals = _Totals()
+        self.totals = _FindingTotals()
         try:
             sessions = _sessions(options)
             self.take_steps(sessions)
@@ -141,7 +141,7 @@ class Command(BaseCommand):
         return f"With --fix: {finding.remedy}" if finding.repair else finding.remedy
 
 
-class _Totals:
+class _FindingTotals:
     """Sums over all sessions of one call; never more than a few numbers."""
 
     def __init__(self) -> None:

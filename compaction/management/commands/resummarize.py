@@ -84,7 +84,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self.redo = _redo(options)
         self.as_json: bool = options["json"]
-        self.totals = _Totals()
+        self.totals = _ResultTotals()
         ids, total = _chosen(options)
         with ExitStack() as stack:
             stack.enter_context(stop_signals_interrupt())
@@ -141,7 +141,7 @@ class Command(BaseCommand):
             )
 
 
-class _Totals:
+class _ResultTotals:
     """Sums over all sessions of one call; never more than a few numbers."""
 
     def __init__(self) -> None:

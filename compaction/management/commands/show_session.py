@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.management.console import columns_of, find_by_id, has_colour, page_lines, write_lines
 from chatapp.models import Branch, Session
-from compaction.management.conversation import Conversation, Ink
+from compaction.management.conversation import ConversationText, Ink
 
 LEAST_WIDTH = 30
 
@@ -43,14 +43,14 @@ class Command(BaseCommand):
         else:
             write_lines(self.stdout, conversation.lines())
 
-    def find(self, options: dict[str, Any]) -> Conversation:
+    def find(self, options: dict[str, Any]) -> ConversationText:
         """Return what is to be shown; raise CommandError where it is not there."""
         width = columns_of(self.stdout) if options["width"] is None else options["width"]
         if width < LEAST_WIDTH:
             raise CommandError(f"--width must be at least {LEAST_WIDTH}; it is {width}.")
         sessions = Session.objects.select_related("owner", "active_branch")
         session = find_by_id(sessions, options["session"], noun="session")
-        return Conversation(
+        return ConversationText(
             session=session,
             branch=_branch(session, options["branch"]),
             width=width,

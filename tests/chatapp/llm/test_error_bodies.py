@@ -1,4 +1,4 @@
-"""What is read of an error body: every shape of one, and never what it quotes (D20)."""
+"""What is read of an error body: every shape of one, and never what it quotes."""
 
 from __future__ import annotations
 

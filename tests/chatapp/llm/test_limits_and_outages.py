@@ -1,7 +1,7 @@
 """Limits of a contract, outages and refusals of an account: what waiting helps, and what nothing.
 
-Classes T, R and N of spec/model_errors.md 3b, and what spec/pi_openclaw.md C1, C3 and C4 say must
-not match.
+Requests above a limit per minute, rate limits, accounts without credit, and what looks like an
+overflow and must not match.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Too large in the words that other classifiers know, and under statuses and without words.
 
-Rows of spec/pi_openclaw.md C2, C3 and C4 where spec/model_errors.md 3a has other words, of
-spec/rs_window_augment.md 1.4, and the variants of cases B24 and B33.
+Words that test_overflow_servers.py does not have: those that other programs look for,
+and variants of the overflow cases.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ FRAGMENTS = [
         "received 5000.", OVERFLOW, 5000, 4081),
 ]  # fmt: skip
 
-REFERENCE = [  # rs_window_augment.md 1.4, with the right answers
+REFERENCE = [  # what a plain search for words gets wrong, with the right answers
     Row("1.4", "context_length_exceeded"),
     Row("1.4", "This model's maximum context length is 128000 tokens", allowed=128000),
     Row(
@@ -106,7 +106,7 @@ REFERENCE = [  # rs_window_augment.md 1.4, with the right answers
     Row("1.4", "Your request exceeded model token limit: 262144", allowed=262144),
 ]
 
-B24 = [  # the variants of case B24
+VARIANTS = [  # of the case in which a server's words are not recognised
     Row(
         "B24",
         "maximum context length is 8000 tokens",
@@ -145,7 +145,7 @@ B24 = [  # the variants of case B24
 ]
 
 
-@pytest.mark.parametrize("row", [*FRAGMENTS, *REFERENCE, *B24], ids=names)
+@pytest.mark.parametrize("row", [*FRAGMENTS, *REFERENCE, *VARIANTS], ids=names)
 def test_a_request_that_is_too_large_is_an_overflow_in_every_servers_words(row):
     error = row.error()
     assert meaning(error) == (row.kind, row.observed, row.allowed)

@@ -1,6 +1,6 @@
 """Too large in every server's words, with the numbers it names.
 
-Rows of spec/model_errors.md 3a; other lists are in test_overflow_fragments.py.
+Collected from the servers; other lists are in test_overflow_fragments.py.
 """
 
 from __future__ import annotations

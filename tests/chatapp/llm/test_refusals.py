@@ -1,6 +1,7 @@
 """Requests that are refused for another reason than their tokens, each with a cure of its own.
 
-Classes M, C, S, B, H and P of spec/model_errors.md 3b.
+Answers that are too long, too many messages, a text or a body that is too long, broken tool pairs,
+lost state.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
@@ -15,14 +17,26 @@ from chatapp.transfer import import_file
 from tests.fakes.responses_wire import messages_of
 from tests.fakes.strict_checker import faults, item_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 QUESTION = {"role": "user", "content": "And now?"}
 
 
 @pytest.fixture(params=["openai_chat", "pi", "claude_code"])
-def conversations(request, shared, owner) -> list[list[dict]]:
+def conversations(request, shared, owner, read_before) -> list[list[dict]]:
     """What would be sent of every conversation of a folder, in chat form, without summaries."""
-    for path in sorted((shared / "data" / request.param).iterdir()):
+    if request.param not in read_before:
+        read_before[request.param] = read(shared / "data" / request.param, owner)
+    return deepcopy(read_before[request.param])
+
+
+@pytest.fixture(scope="module")
+def read_before() -> dict[str, list[list[dict]]]:
+    """The conversations of every folder that was read for a test before."""
+    return {}
+
+
+def read(folder: Path, owner) -> list[list[dict]]:
+    for path in sorted(folder.iterdir()):
         import_file(owner=owner, content=path.read_bytes(), name=path.name)
     found = []
     for session in Session.objects.filter(owner=owner):

@@ -1,4 +1,4 @@
-"""Chat messages as Responses items: the shapes of spec/rs_window_augment.md 1.11, literally."""
+"""Chat messages as Responses items: their shapes, literally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overflows without an error: read from the reason and the usage of an answer (C1, 3a)."""
+"""Overflows without an error: read from the reason and the usage of an answer."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ needs_data = pytest.mark.skipif(
     not (DATA / "README.md").exists(), reason=f"{DATA} with real conversations is not here"
 )
 
-CHINESE = "你好世界这是测试"  # case B27
+CHINESE = "你好世界这是测试"
 MILLION = 1_000_000
 
 
@@ -632,7 +632,7 @@ def test_case_b32_a_million_letters_without_a_tokenizer_take_less_than_five_seco
 
 def _count_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     attempts: list[str] = []
-    load = encodings.load_encoding
+    load = tokens.load_encoding
 
     def counted(name: str, cache_dir: Path | None) -> Any:
         attempts.append(name)

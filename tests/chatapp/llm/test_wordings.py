@@ -1,4 +1,4 @@
-"""Single wordings: each alone, so that none hides behind another (spec/model_errors.md)."""
+"""Single wordings: each alone, so that none hides behind another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILTER = ErrorKind.CONTENT_FILTER
 DOWN = ErrorKind.UNAVAILABLE
 REJECTED = ErrorKind.REJECTED
 
-# The fragments of 3a and C2.
+# Fragments of servers' words, and of those that other programs look for.
 FRAGMENTS = [
     "maximum context length is",
     "exceed the configured limit of tokens",

@@ -1,0 +1,88 @@
+"""Incidents: what did not go as planned in turns of all sessions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib import admin
+from django.db.models.functions import Left
+from django.http import HttpRequest
+
+from chatapp import vocabulary
+from chatapp.admin.timeline import timeline_url
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.columns import IN_SESSION, column, preview
+from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, by_value, one_row
+from chatapp.admin.toolkit.model_admin import WideList
+from chatapp.admin.toolkit.page_parts import Link, Section
+from chatapp.models import Incident, Session
+
+
+def _codes() -> list[tuple[str, str]]:
+    return sorted(vocabulary.CODE_WORDS.items(), key=lambda each: each[1])
+
+
+@admin.register(Incident)
+class IncidentAdmin(WideList):
+    """One thing that happened to a turn: a retry, a changed request, a warning, an error."""
+
+    list_display = ("created_at", "kind_shown", "what", "text_start", "in_session")
+    list_select_related = ("session",)
+    list_filter = (
+        one_row(Session, "session"),
+        CREATED_SINCE,
+        Day,
+        "kind",
+        by_value("what happened", "code", _codes),
+    )
+    list_only = ("kind",)
+    list_previews = {"text_begin": Left("text", html.PREVIEW_CHARS)}
+    sections = (
+        Section(
+            title=None,
+            fields=(
+                "created_at",
+                "kind_shown",
+                "what",
+                "text_shown",
+                "means",
+                "in_session",
+                "branch",
+            ),
+        ),
+        Section(
+            title="Details",
+            fields=("numbers", "server_said", "details_json"),
+            optional={"numbers": "details", "server_said": "details", "details_json": "details"},
+        ),
+        Section(title="For programs", fields=("id", "code")),
+    )
+
+    kind_shown = column(
+        "Kind",
+        lambda incident: str(html.badge(incident.get_kind_display(), vocabulary.tone_of(incident))),
+    )
+    what = column("What happened", "code", vocabulary.code_words)
+    text_start = preview("In words", "text_begin")
+    text_shown = column("In words", "text")
+    means = column("What it means", vocabulary.meaning_of)
+    in_session = IN_SESSION
+
+    @admin.display(description="Numbers")
+    def numbers(self, incident: Incident) -> str:
+        """Return the numbers by name."""
+        found = vocabulary.numbers_of(incident.details)
+        return "; ".join(f"{name}: {value}" for name, value in found) or "—"
+
+    server_said = column(
+        "The server said", lambda incident: html.stored_text(vocabulary.said_in(incident.details))
+    )
+    details_json = column("As stored", "details", html.stored_json)
+
+    def links_for(self, request: HttpRequest, obj: Incident) -> list[Link]:
+        """Return the ways to the session, and to its timeline from this moment back."""
+        behind = (obj.created_at + timedelta(microseconds=1)).isoformat()
+        return [
+            Link.to("Session", Session, obj.session_id),
+            Link(label="In the timeline", url=timeline_url(obj.session_id, before=behind)),
+        ]

@@ -1,0 +1,234 @@
+"""Sessions and their branches: whose they are, how large they are, where their messages stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.options import IS_POPUP_VAR
+from django.db.models import CASCADE, Q, QuerySet
+from django.forms import Media
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from chatapp import formatting
+from chatapp.admin.messages import all_sent, messages_panel, messages_url
+from chatapp.admin.timeline import TimelineOfSession, timeline_url
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.columns import IN_SESSION, Cells, column, table_of
+from chatapp.admin.toolkit.extension import MessageView, session_parts
+from chatapp.admin.toolkit.lists import BY_MODEL, CREATED_SINCE, choices_titled, hex_range, one_row
+from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, sessions_named
+from chatapp.admin.toolkit.page_forms import PageForm
+from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
+from chatapp.admin.toolkit.path_pages import request_url
+from chatapp.llm.registry import UnknownModelError, get_model
+from chatapp.llm.tokens import describe_counter
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import counter_of
+
+BRANCHES_SHOWN = 50
+STYLES = ("chatapp/session.css", "chatapp/timeline.css")
+
+REPLAYS_SHOWN = 10
+
+
+@admin.register(Session)
+class SessionAdmin(TimelineOfSession):
+    """One conversation of one owner; only superusers may delete it, with all that hangs on it."""
+
+    list_display = ("name", "owner", "model", "api_name", "messages", "tokens", "created_at")
+    list_display_links = ("name",)
+    list_select_related = ("owner", "active_branch")
+    list_filter = (CREATED_SINCE, ("api", choices_titled("API")), BY_MODEL)
+    list_only = (
+        "title",
+        "api",
+        "owner__username",
+        "active_branch__message_count",
+        "active_branch__token_total",
+    )
+    id_paths = ("id",)
+    sections = (
+        Section(title=None, fields=("title", "id", "owner", "model", "api_name")),
+        Section(
+            title="Size",
+            fields=("active_branch", "messages", "tokens", "token_counting"),
+        ),
+        Section(title="Times", fields=("created_at", "updated_at")),
+        Section(
+            title="Sent with every request",
+            fields=("prompt_text", "tools_json"),
+            optional={"prompt_text": "system_prompt", "tools_json": "tools"},
+        ),
+        Section(title="More", fields=("metadata_json",), optional={"metadata_json": "metadata"}),
+    )
+
+    api_name = column("API", lambda session: str(session.get_api_display()))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
+        """Return sessions with what every page shows of their owner and branch, in one query."""
+        rows: QuerySet[Session] = super().get_queryset(request)
+        return rows.select_related("owner", "active_branch")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only superusers delete conversations."""
+        return bool(request.user.is_active and getattr(request.user, "is_superuser", False))
+
+    def search_q(self, wanted: str) -> Q:
+        """Search the session itself."""
+        found = Q(pk__in=sessions_named(wanted).values("pk"))
+        ids = hex_range(wanted)
+        return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Name the sessions and count what goes with them: listing 400 000 rows helps nobody."""
+        sessions = list(objs)
+        keys = [session.pk for session in sessions]
+        counts = {str(Session._meta.verbose_name_plural): len(keys)}
+        for relation in Session._meta.related_objects:
+            if relation.on_delete is CASCADE and relation.field.name == "session":
+                model = relation.related_model
+                rows = model._default_manager.filter(session__in=keys)
+                counts[str(model._meta.verbose_name_plural)] = rows.count()
+        return [str(session) for session in sessions], counts, set(), []
+
+    name = column("Title", lambda session: formatting.shortened(str(session), 100))
+
+    @admin.display(description="Messages")
+    def messages(self, session: Session) -> str:
+        """Return the active branch's messages; a stored sum."""
+        branch = session.active_branch
+        return formatting.number(branch.message_count if branch else None)
+
+    @admin.display(description="Tokens")
+    def tokens(self, session: Session) -> str:
+        """Return the active branch's tokens; a stored sum."""
+        branch = session.active_branch
+        return formatting.number(branch.token_total if branch else None)
+
+    @admin.display(description="Tokens are")
+    def token_counting(self, session: Session) -> str:
+        """Say how the session's tokens are counted, and when its model is not known."""
+        counted = describe_counter(counter_of(session))
+        try:
+            get_model(session.model)
+        except UnknownModelError as error:
+            return f"{error} Until then this counts: {counted}"
+        return counted
+
+    prompt_text = column("System prompt", "system_prompt", html.stored_text)
+    tools_json = column("Tools", "tools", html.stored_json)
+    metadata_json = column("Metadata", "metadata", html.stored_json)
+
+    # --- what other apps add ----------------------------------------------------------------------
+
+    @property
+    def media(self) -> Media:
+        """Return the style sheets, those of the other apps' parts among them."""
+        found: Media = super().media + Media(css={"all": STYLES})
+        for part in session_parts():
+            found += Media(css={"all": part.styles})
+        return found
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Add what the operator may do with sessions, by the other apps."""
+        found: dict[str, Any] = super().get_actions(request)
+        if IS_POPUP_VAR not in request.GET:
+            offered = [each for part in session_parts() for each in part.actions]
+            found |= {
+                each.name: (each.do, each.name, each.label) for each in offered if each.may(request)
+            }
+        return found
+
+    def forms_of_page(self) -> Mapping[str, PageForm]:
+        """Return the forms of the other apps."""
+        return {name: form for part in session_parts() for name, form in part.forms.items()}
+
+    # --- page -------------------------------------------------------------------------------------
+
+    def links_for(self, request: HttpRequest, obj: Session) -> list[Link]:
+        """Return the ways to the next request, to the messages, in order, and to all branches."""
+        links = [
+            Link(label="Timeline", url=timeline_url(obj)),
+            Link.to_list("Branches", Branch, session__id__exact=obj.pk),
+        ]
+        if obj.active_branch_id:
+            links.insert(0, Link(label="Messages in order", url=messages_url(obj.active_branch_id)))
+        further = [link for part in session_parts() for link in part.links(obj)]
+        return [Link(label="What the next request sends", url=request_url(obj)), *links, *further]
+
+    def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
+        """Return the other apps' panels, the timeline's newest entries, a page of the messages."""
+        further = [panel for part in session_parts() for panel in part.panels(request, obj)]
+        views = [view for part in session_parts() if (view := part.messages(request, obj))]
+        view = views[-1] if views else MessageView(statuses=all_sent)
+        return [*further, self.timeline_panel(obj), messages_panel(request, obj, view)]
+
+    def tables_for(self, request: HttpRequest, obj: Session) -> list[Table]:
+        """Return the other apps' tables, and the branches, oldest first."""
+        further = [table for part in session_parts() for table in part.tables(obj)]
+        rows = obj.branches.order_by("created_at")[: BRANCHES_SHOWN + 1]
+        return [*further, branch_table(list(rows), obj)]
+
+
+def branch_table(branches: QuerySet[Branch] | list[Branch], session: Session) -> Table:
+    """Return the table of a session's branches."""
+    shown = list(branches)[:BRANCHES_SHOWN]
+    more = None
+    if len(branches) > BRANCHES_SHOWN:
+        more = Link.to_list("All branches", Branch, session__id__exact=session.pk)
+    cells: Cells = {
+        "Branch": html.row_link,
+        "In use": lambda branch: "yes" if branch.pk == session.active_branch_id else "",
+        "Forked at": lambda branch: formatting.place(branch.fork_position),
+        "Messages": lambda branch: formatting.number(branch.message_count),
+        "Tokens": lambda branch: formatting.number(branch.token_total),
+        "": lambda branch: html.link("its own messages", messages_url(branch.pk)),
+    }
+    return table_of("Branches", shown, cells, more=more)
+
+
+@admin.register(Branch)
+class BranchAdmin(ReadOnlyAdmin):
+    """A parent up to a fork, then messages of its own; sums count the whole path."""
+
+    list_display = ("name", "in_session", "kind", "forked_at", "messages", "tokens", "created_at")
+    list_select_related = ("session",)
+    list_filter = (one_row(Session, "session"), CREATED_SINCE, "kind")
+    sections = (
+        Section(
+            title=None,
+            fields=("id", "in_session", "kind", "parent", "forked_at", "replaces", "replayed_as"),
+            optional={"replaces": "replaces_id"},
+        ),
+        Section(title="Size", fields=("messages", "tokens", "head")),
+        Section(title="Times", fields=("created_at",)),
+    )
+
+    name = column("Branch", str)
+    in_session = IN_SESSION
+    forked_at = column("Forked at", "fork_position", formatting.place)
+
+    @admin.display(description="Replayed as")
+    def replayed_as(self, branch: Branch) -> SafeString | str:
+        """Return links to the branches that repeat it with shortened tool results."""
+        rows = branch.replays.only("kind", "replaces").order_by("created_at")[:REPLAYS_SHOWN]
+        return format_html_join(", ", "{}", ((html.row_link(row),) for row in rows)) or "—"
+
+    head = column("Last position", "head_position", formatting.place)
+    messages = column("Messages", "message_count", formatting.number)
+    tokens = column("Tokens", "token_total", formatting.number)
+
+    def links_for(self, request: HttpRequest, obj: Branch) -> list[Link]:
+        """Return the ways to its own messages, its placeholders and its children."""
+        placeholders = html.list_url(
+            Message, branch__id__exact=obj.pk, kind__exact=Message.Kind.PLACEHOLDER
+        )
+        return [
+            Link(label="Own messages in order", url=messages_url(obj.pk)),
+            Link(label="Placeholders", url=placeholders),
+            Link.to("Session", Session, obj.session_id),
+        ]

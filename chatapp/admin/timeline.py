@@ -1,0 +1,162 @@
+"""A session's timeline: its sources, its page, and its newest entries on the session's page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+
+from chatapp import formatting, vocabulary
+from chatapp.admin.request_page import RequestPage
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.extension import admin_extensions
+from chatapp.admin.toolkit.page_parts import Link, Panel
+from chatapp.admin.toolkit.timeline import (
+    Replays,
+    TimelineEntry,
+    TimelinePage,
+    TimelinePlace,
+    TimelineSource,
+    place_of,
+    read_timeline,
+)
+from chatapp.models import Branch, Incident, Session
+
+PANEL_ENTRIES = 8
+TITLE = "Timeline"
+
+
+class Incidents:
+    """Retries, changed requests, warnings and errors."""
+
+    key = "incident"
+
+    def rows(self, session: Session) -> QuerySet[Incident]:
+        """Return the session's incidents."""
+        return Incident.objects.filter(session=session.pk)
+
+    def entries(self, session: Session, rows: Sequence[Incident]) -> Mapping[Any, TimelineEntry]:
+        """Return an entry a row; nothing more is read."""
+        return {row.pk: self._entry(row) for row in rows}
+
+    def _entry(self, incident: Incident) -> TimelineEntry:
+        links = [Link.to("Details", Incident, incident.pk)]
+        if incident.branch_id:
+            links.append(Link.to("Branch", Branch, incident.branch_id))
+        return TimelineEntry(
+            at=incident.created_at,
+            title=vocabulary.code_words(incident.code),
+            label=str(incident.get_kind_display()),
+            tone=vocabulary.tone_of(incident),
+            reason=incident.text,
+            said=vocabulary.said_in(incident.details),
+            numbers=vocabulary.numbers_of(incident.details),
+            means=vocabulary.meaning_of(incident),
+            links=links,
+        )
+
+
+def timeline_sources() -> list[TimelineSource]:
+    """Return the tables that a timeline is merged from: ours, and those of other apps."""
+    ours: list[TimelineSource] = [Incidents(), Replays()]
+    found = {each.key: each for each in ours}
+    for extension in admin_extensions():
+        found |= {each.key: each for each in extension.timeline_sources}
+    return list(found.values())
+
+
+class TimelineOfSession(RequestPage):
+    """Adds <page>/timeline/ to a session's page, a panel with its newest entries, and warnings."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the address of the page."""
+        view = self.admin_site.admin_view(self.timeline_view)
+        own = path("<path:object_id>/timeline/", view, name="chatapp_session_timeline")
+        return [own, *super().get_urls()]
+
+    def notices_for(self, request: HttpRequest, obj: Session) -> list[SafeString | str]:
+        """Return the session's warnings, oldest first; each is stored once a session."""
+        return [
+            format_html(
+                '<b>Warning:</b> {} <a href="{}">Details</a>',
+                row.text,
+                html.change_url(Incident, row.pk),
+            )
+            for row in warnings_of(obj)
+        ]
+
+    def timeline_panel(self, session: Session) -> Panel:
+        """Return the newest entries and the way to all."""
+        found = read_timeline(session, timeline_sources(), most=PANEL_ENTRIES)
+        body = render_to_string(
+            "admin/chatapp/timeline_panel.html",
+            {"entries": found.entries, "all": timeline_url(session), "more": found.older},
+        )
+        return Panel(title=TITLE, body=body)
+
+    def timeline_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show a page of entries: those before `?before=`, after `?after=`, or the newest."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        session = self.get_object(request, object_id)
+        if session is None:
+            raise Http404
+        found = self._page(request, session)
+        return TemplateResponse(
+            request,
+            "admin/chatapp/timeline.html",
+            {
+                **self.admin_site.each_context(request),
+                "title": TITLE,
+                "opts": self.opts,
+                "media": self.media,
+                "session": session,
+                "session_name": formatting.shortened(str(session)),
+                "entries": found.entries,
+                "ways": _ways(session, found),
+            },
+        )
+
+    def _page(self, request: HttpRequest, session: Session) -> TimelinePage:
+        before, after = (
+            place_of(request.GET.get(name, ""), timeline_sources()) for name in ("before", "after")
+        )
+        if before is None and after is not None:
+            found = read_timeline(session, timeline_sources(), after=after)
+            if found.entries:
+                return found
+        return read_timeline(session, timeline_sources(), before=before)
+
+
+def warnings_of(session: Session) -> QuerySet[Incident]:
+    """Return a session's warnings: one a code, found by the index that keeps them so few."""
+    rows = Incident.objects.filter(session=session, kind=Incident.Kind.WARNING)
+    return rows.only("text").order_by("code")
+
+
+def timeline_url(session: Any, **place: TimelinePlace | str) -> str:
+    """Return the address of a session's timeline, or of a page of it; takes a session or its id."""
+    url = reverse("admin:chatapp_session_timeline", args=[getattr(session, "pk", session)])
+    query = {name: str(value) for name, value in place.items()}
+    return f"{url}?{urlencode(query)}" if query else url
+
+
+def _ways(session: Session, page: TimelinePage) -> list[Link]:
+    """Return the ways to other pages, newest first as the entries are."""
+    ways = []
+    if page.newer is not None or not page.entries:
+        ways.append(Link(label="« Newest", url=timeline_url(session)))
+    if page.newer is not None:
+        ways.append(Link(label="‹ Newer", url=timeline_url(session, after=page.newer)))
+    if page.older is not None:
+        ways.append(Link(label="Older ›", url=timeline_url(session, before=page.older)))
+    return ways

@@ -1,1 +1,0 @@
-"""The timeline of a session: what happened to it, from several tables, newest first."""

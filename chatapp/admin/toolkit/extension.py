@@ -1,0 +1,108 @@
+"""What an app adds to chatapp's pages: panels of the front page, pages, parts of a session's page.
+
+An app declares one AdminExtension and names it in its Extension (see chatapp.extensions). One line
+in one of its lists adds a panel, a page or a source of the timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseBase
+from django.utils.module_loading import import_string
+from django.utils.safestring import SafeString
+
+from chatapp.admin.toolkit.page_forms import PageForm
+from chatapp.admin.toolkit.page_parts import Link, Panel, Table
+from chatapp.admin.toolkit.path_pages import StatusesOf
+from chatapp.admin.toolkit.timeline import TimelineSource
+from chatapp.context.assembly import Context
+from chatapp.extensions import registered
+from chatapp.models import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontPanel:
+    """A piece of the front page; `draw` returns nothing where the operator may not see it.
+
+    `style` is the panel's style sheet, named as a static file.
+    """
+
+    draw: Callable[[HttpRequest], SafeString | str]
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminPage:
+    """An address below /admin/, for whoever may enter the admin; the view asks for the rest."""
+
+    route: str
+    view: Callable[..., HttpResponseBase]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAction:
+    """Something to do with the sessions selected in their list, offered to who `may` do it.
+
+    `do(model_admin, request, sessions)` is an action as Django has them.
+    """
+
+    name: str
+    label: str
+    do: Callable[[Any, HttpRequest, QuerySet[Session]], None]
+    may: Callable[[HttpRequest], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    """What the page of messages is told: the status of each, and further places to go to."""
+
+    statuses: StatusesOf
+    ways: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPart:
+    """What an extension adds to a session's page, to the list, and to the next request's page."""
+
+    styles: Sequence[str] = ()
+    links: Callable[[Session], Sequence[Link]] = lambda session: ()
+    panels: Callable[[HttpRequest, Session], Sequence[Panel]] = lambda request, session: ()
+    """Panels above chatapp's own."""
+    tables: Callable[[Session], Sequence[Table]] = lambda session: ()
+    """Tables above chatapp's own."""
+    forms: Mapping[str, PageForm] = field(default_factory=dict)
+    actions: Sequence[SessionAction] = ()
+    messages: Callable[[HttpRequest, Session], MessageView | None] = lambda request, session: None
+    """How messages stand in the next request; None: as far as chatapp knows."""
+    refusals: tuple[type[Exception], ...] = ()
+    """What the context backend answers with where no request can be made; texts are sentences."""
+    origins: Callable[[Session, Context], Mapping[int, SafeString | str]] = lambda session, sent: {}
+    """Where messages of a request come from that are none of the conversation, by their index."""
+    notes: Callable[[Context], Sequence[str]] = lambda sent: ()
+    """Sentences about how a request comes about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminExtension:
+    """What one app adds to the admin."""
+
+    front_panels: Sequence[FrontPanel] = ()
+    pages: Sequence[AdminPage] = ()
+    session: SessionPart = field(default_factory=SessionPart)
+    timeline_sources: Sequence[TimelineSource] = ()
+    """Tables of a session's timeline; one takes the place of another one with the same key."""
+
+
+def admin_extensions() -> list[AdminExtension]:
+    """Return what the registered apps add to the admin, in the order of their registration."""
+    return [import_string(each.admin) for each in registered() if each.admin]
+
+
+def session_parts() -> list[SessionPart]:
+    """Return what the registered apps add to a session's page."""
+    return [each.session for each in admin_extensions()]

@@ -1,0 +1,259 @@
+"""The admin for tables that grow: nothing is edited, nothing long is listed, nothing is counted.
+
+A subclass names columns, filters, sections, links and tables; this file is the only place that
+knows how they are read and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.utils import flatten_fieldsets
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from chatapp.admin.toolkit.lists import AheadPaginator, LeanChangeList, hex_range, page_asked_for
+from chatapp.admin.toolkit.page_forms import PageForms
+from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
+from chatapp.models import Session
+
+TEXT_SEARCH = "text:"
+MOST_CHOSEN = 100
+
+
+def sessions_named(text: str) -> QuerySet[Session]:
+    """Return the sessions whose title or owner's name contains the text."""
+    return Session.objects.filter(Q(title__icontains=text) | Q(owner__username__icontains=text))
+
+
+class ReadOnlyAdmin(PageForms):
+    """Lists and pages to look at; what may be done are actions and a page's own forms."""
+
+    paginator = AheadPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 50
+    change_form_template = "admin/chatapp/detail.html"
+    ordering: ClassVar[tuple[str, ...]] = ("-created_at", "-id")
+    sortable_by: ClassVar[tuple[str, ...]] = ("created_at",)
+    search_help_text = "The beginning of an id, a session's title or its owner."
+
+    list_only: tuple[str, ...] = ()
+    """Columns that a list reads besides those that its own columns say they read."""
+    list_previews: Mapping[str, Any] = {}
+    """Beginnings of long texts, cut by the database."""
+    id_paths: tuple[str, ...] = ("id", "session")
+    """Id columns that the search compares."""
+    session_path = "session"
+    """The way to the session whose title and owner the search compares."""
+    text_paths: tuple[str, ...] = ()
+    """Long texts that `text: …` searches."""
+    sections: tuple[Section, ...] = ()
+    detail_actions: tuple[str, ...] = ()
+    """Actions that a row's own page offers as buttons."""
+
+    # --- what may be done -------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody adds rows here."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody edits rows here."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nothing stored is lost."""
+        return False
+
+    # --- lists ------------------------------------------------------------------------------------
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LeanChangeList]:
+        """Return the list that reads only its own columns."""
+        return LeanChangeList
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Return the database's columns that a list reads; no other is read."""
+        names = {field.name for field in self.opts.get_fields()}
+        found = [*self.list_only]
+        for name in self.list_display:
+            declared = getattr(type(self), str(name), None)
+            found += getattr(declared, "reads", [name] if name in names else [])
+        return tuple(found)
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow the addresses of `one_row` filters over two relations too."""
+        own = {getattr(each, "parameter_name", None) for each in self.list_filter or ()}
+        return lookup in own or super().lookup_allowed(lookup, value, request)
+
+    def get_paginator(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Any],
+        per_page: int,
+        orphans: int = 0,
+        allow_empty_first_page: bool = True,
+    ) -> AheadPaginator:
+        """Return the paginator, told which page it is near."""
+        return AheadPaginator(
+            queryset, per_page, orphans, allow_empty_first_page, near=page_asked_for(request)
+        )
+
+    def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        """Say that there is a search; get_search_results is the search."""
+        return ("id",)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Search ids by their beginning, sessions by title and owner; `text: …` searches texts."""
+        wanted = search_term.strip()
+        if not wanted:
+            return queryset, False
+        if self.text_paths and wanted.lower().startswith(TEXT_SEARCH):
+            text = wanted[len(TEXT_SEARCH) :].strip()
+            found = Q()
+            for path in self.text_paths:
+                found |= Q(**{f"{path}__icontains": text})
+            return queryset.filter(found), False
+        return queryset.filter(self.search_q(wanted)), False
+
+    def search_q(self, wanted: str) -> Q:
+        """Return the condition of an ordinary search."""
+        found = self._of_sessions(sessions_named(wanted))
+        ids = hex_range(wanted)
+        if ids:
+            for path in self.id_paths:
+                found |= Q(**{f"{path}__gte": ids[0], f"{path}__lte": ids[1]})
+        return found
+
+    def _of_sessions(self, sessions: QuerySet[Session]) -> Q:
+        """Return the condition for rows of the sessions, over the row's own column alone.
+
+        A joined column among others that are alternatives would keep the database from its indexes.
+        """
+        own, _, further = self.session_path.partition("__")
+        keys: QuerySet[Any] = sessions
+        if further:
+            between: Any = self.model._meta.get_field(own).related_model
+            keys = between._default_manager.filter(**{f"{further}__in": sessions.values("pk")})
+        return Q(**{f"{own}__in": keys.values("pk")})
+
+    # --- pages ------------------------------------------------------------------------------------
+
+    def get_sections(self, request: HttpRequest, obj: Any) -> tuple[Section, ...]:
+        """Return the groups of fields of a row's page."""
+        return self.sections
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the sections without what is empty."""
+        shown = []
+        for section in self.get_sections(request, obj):
+            optional = section.optional or {}
+            names = [
+                name
+                for name in section.fields
+                if name not in optional or getattr(obj, optional[name], None)
+            ]
+            if names:
+                shown.append((section.title, {"fields": names}))
+        return shown
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Every field is only shown."""
+        return flatten_fieldsets(self.get_fieldsets(request, obj))
+
+    def links_for(self, request: HttpRequest, obj: Any) -> list[Link]:
+        """Return the ways from a row's page to others."""
+        return []
+
+    def notices_for(self, request: HttpRequest, obj: Any) -> list[SafeString | str]:
+        """Return sentences that stand above everything else of a row's page."""
+        return []
+
+    def panels_for(self, request: HttpRequest, obj: Any) -> list[Panel]:
+        """Return what stands above a row's fields: drawings, and what may be done."""
+        return []
+
+    def tables_for(self, request: HttpRequest, obj: Any) -> list[Table]:
+        """Return the tables below a row's fields."""
+        return []
+
+    def buttons_for(self, request: HttpRequest, obj: Any) -> list[str]:
+        """Return the names of the actions that make sense for the row."""
+        return list(self.detail_actions)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        """Add links, buttons, panels, forms and tables to a row's page."""
+        if obj is not None and change:
+            labels = {
+                name: action[2] for name, action in self.get_actions(request).items() if action
+            }
+            context |= {
+                "detail_links": self.links_for(request, obj),
+                "detail_notices": self.notices_for(request, obj),
+                "detail_panels": self.panels_for(request, obj),
+                "detail_forms": self.forms_shown(request, obj),
+                "detail_tables": self.tables_for(request, obj),
+                "detail_buttons": [
+                    (name, labels[name])
+                    for name in self.buttons_for(request, obj)
+                    if name in labels
+                ],
+                "list_address": reverse(
+                    f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
+                ),
+            }
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse | None:
+        """After a button of a row's page, go back to that page."""
+        response = super().response_action(request, queryset, *args, **kwargs)
+        chosen = request.POST.getlist("_selected_action")
+        if "from_page" in request.POST and len(chosen) == 1 and response is not None:
+            name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+            return HttpResponseRedirect(reverse(name, args=chosen))
+        return response
+
+    def chosen(self, request: HttpRequest, queryset: QuerySet[Any], *related: str) -> list[Any]:
+        """Return the rows an action works on, whole; none, and a message, for too many."""
+        keys = list(queryset.values_list("pk", flat=True)[: MOST_CHOSEN + 1])
+        if len(keys) > MOST_CHOSEN:
+            self.message_user(
+                request,
+                f"Nothing was done: more than {MOST_CHOSEN} rows are selected. "
+                "Select fewer, or use the API or a management command.",
+                level="error",
+            )
+            return []
+        rows = self.model._default_manager.filter(pk__in=keys)
+        return list(rows.select_related(*related) if related else rows)
+
+
+class WideList(ReadOnlyAdmin):
+    """A list without the sidebar of all models; the path above it leads there too."""
+
+    class Media:
+        css = {"all": ["chatapp/wide_list.css"]}
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Return the list."""
+        wide = {"is_nav_sidebar_enabled": False}
+        return super().changelist_view(request, wide | (extra_context or {}))

@@ -1,0 +1,376 @@
+"""The forms of sessions and summaries: compact, make again, take back, change the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chatapp import formatting
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
+from chatapp.models import Session
+from compaction.admin.actions import REFUSALS, may_run, queued
+from compaction.admin.branch_view import view_for
+from compaction.branches.snapshot import snapshot_of
+from compaction.engine.parameters import Profile
+from compaction.errors import CompactionError
+from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.profiles import find_profile
+from compaction.runs.lifecycle import request_run
+from compaction.runs.resummarize import resummarize
+from compaction.runs.scheduling import assign_profile
+from compaction.selectors import summaries_of
+from compaction.summaries.restore import Restored, restore_summary
+
+Status = SessionSummary.Status
+INSTRUCTIONS_CHARS = 4000
+
+CHOICES_SHOWN = 20
+_KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
+_LEAN = (
+    "covers_from",
+    "covers_through",
+    "message_count",
+    "created_at",
+    "is_digest",
+    "branch",
+    "session",
+)
+Do = Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
+
+
+class InstructedForm(forms.Form):
+    """What a run should pay attention to."""
+
+    instructions = forms.CharField(
+        required=False,
+        max_length=INSTRUCTIONS_CHARS,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="What to pay attention to, in your words; may stay empty.",
+    )
+
+
+class ResummariseForm(InstructedForm):
+    """What the new version should pay attention to, and which profile makes it."""
+
+    profile = forms.ModelChoiceField(
+        queryset=CompactionProfile.objects.none(),
+        required=False,
+        empty_label="The profile of the branch",
+        help_text="Which parameters and which summarising model make it.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        chosen: Any = self.fields["profile"]
+        chosen.queryset = CompactionProfile.objects.filter(is_current=True).order_by("name")
+
+
+class RestoreForm(forms.Form):
+    """Whether newer summaries, which were built on this one, are taken back too."""
+
+    cascade = forms.BooleanField(
+        required=False,
+        label="Take back all newer summaries that were built on it, too",
+        help_text="Without this, a summary that others were built on stays as it is.",
+    )
+
+
+def refuse_draft(summary: SessionSummary) -> None:
+    """Raise CompactionError for a draft: it covers nothing that could be sent again."""
+    if summary.status == Status.DRAFT:
+        raise CompactionError(
+            "It is a draft and not sent yet: its messages are sent verbatim, so there is nothing "
+            "to take back or to make again. When a rule asks for it, it counts; then it can be."
+        )
+
+
+def may_restore(request: HttpRequest) -> bool:
+    """Whether the operator may take summaries back: permission `change session summary`."""
+    user: Any = request.user
+    return bool(user.has_perm("compaction.change_sessionsummary"))
+
+
+def taken_back(restored: Restored) -> SafeString:
+    """Return the sentence for summaries that no longer count."""
+    first = restored.summaries[0]
+    more = len(restored.summaries) - 1
+    others = f" and {more} newer {'summary' if more == 1 else 'summaries'}" if more else ""
+    count = sum(summary.message_count for summary in restored.summaries)
+    return format_html(
+        "{}{} no longer cover{} {} {} messages: they are sent verbatim again.",
+        html.row_link(first),
+        others,
+        "" if more else "s",
+        "their" if more else "its",
+        formatting.number(count),
+    )
+
+
+def _make_resummarise(
+    request: HttpRequest, summary: SessionSummary, data: Any
+) -> forms.Form | None:
+    return ResummariseForm(data) if summary.status == Status.ACTIVE else None
+
+
+def _resummarise(
+    request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]
+) -> SafeString:
+    try:
+        run = resummarize(
+            summary,
+            profile=asked["profile"],
+            instructions=asked["instructions"],
+            background=True,
+            requested_by=request.user,
+        )
+    except REFUSALS as refusal:
+        raise RefusedError(str(refusal)) from refusal
+    return queued(run, summary)
+
+
+def _make_restore(request: HttpRequest, summary: SessionSummary, data: Any) -> forms.Form | None:
+    return RestoreForm(data) if summary.status == Status.ACTIVE else None
+
+
+def _restore(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) -> SafeString:
+    try:
+        return taken_back(restore_summary(summary, cascade=asked["cascade"]))
+    except REFUSALS as refusal:
+        raise RefusedError(str(refusal)) from refusal
+
+
+RESUMMARISE = PageForm(
+    label="Re-summarise",
+    make=_make_resummarise,
+    do=_resummarise,
+    may=may_run,
+    help="A worker makes a new version from the same messages; this one then no longer counts.",
+)
+RESTORE = PageForm(
+    label="Restore the messages",
+    make=_make_restore,
+    do=_restore,
+    may=may_restore,
+    help="The summary stays stored but is sent no more: its messages are sent verbatim again.",
+)
+
+
+def _telling(do: Do) -> Do:
+    """Make what a service refuses the form's own error: its text is a sentence."""
+
+    def told(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString | str:
+        try:
+            return do(request, session, data)
+        except REFUSALS as refusal:
+            raise RefusedError(str(refusal)) from refusal
+
+    return told
+
+
+# --- compact now ----------------------------------------------------------------------------------
+
+
+class CompactForm(InstructedForm):
+    """What a run by hand may be told."""
+
+    keep_last_n = forms.IntegerField(
+        required=False,
+        min_value=_KEEP["minimum"],
+        max_value=_KEEP["maximum"],
+        label="Messages that stay verbatim",
+        help_text="The newest ones; empty: as the profile says.",
+    )
+
+
+def compact(
+    request: HttpRequest,
+    session: Session,
+    *,
+    instructions: str = "",
+    keep_last_n: int | None = None,
+) -> SafeString:
+    """Queue a run by hand and say so; raises one of acting.REFUSALS."""
+    snapshot = snapshot_of(session)
+    run = request_run(
+        session=session,
+        branch=snapshot.branch,
+        trigger=CompactionRun.Trigger.MANUAL,
+        reason="manual",
+        profile=snapshot.profile_row,
+        background=True,
+        instructions=instructions,
+        keep_last_n=keep_last_n,
+        requested_by=request.user,
+    )
+    return queued(run, session)
+
+
+def _make_compact(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    if session.active_branch_id is None:
+        return None
+    return CompactForm(data, auto_id="compact_%s")
+
+
+# --- make the newest summary again ----------------------------------------------------------------
+
+
+def redo(
+    request: HttpRequest,
+    session: Session,
+    *,
+    instructions: str = "",
+    profile: CompactionProfile | None = None,
+) -> SafeString:
+    """Queue a new version of the newest summary that is sent, and say so.
+
+    Raises one of acting.REFUSALS, also where there is no summary.
+    """
+    sent = snapshot_of(session).summaries
+    if not sent:
+        raise CompactionError("It has no active summary yet; compact it first.")
+    run = resummarize(
+        sent[-1],
+        profile=profile,
+        instructions=instructions,
+        background=True,
+        requested_by=request.user,
+    )
+    return queued(run, session)
+
+
+def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    if not newest_of(request, session):
+        return None
+    return ResummariseForm(data, auto_id="redo_%s")
+
+
+# --- change the profile ---------------------------------------------------------------------------
+
+
+class ProfileForm(forms.Form):
+    """Which profile the session uses from now on."""
+
+    profile = forms.ChoiceField(required=False)
+
+    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field: Any = self.fields["profile"]
+        field.choices = [("", "The default"), *((name, name) for name in names)]
+
+
+def _make_profile(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    if session.active_branch_id is None:
+        return None
+    own = ""
+    if data is None:
+        with suppress(*REFUSALS):
+            own = view_for(request, session).snapshot.state.profile
+    return ProfileForm(data, names=profile_names(), initial={"profile": own}, auto_id="profile_%s")
+
+
+def _change_profile(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
+    assign_profile(session, data["profile"])
+    row = find_profile(data["profile"])
+    if data["profile"]:
+        return format_html("The session uses profile {} from now on.", html.row_link(row))
+    return format_html("The session uses the default profile, {}.", html.row_link(row))
+
+
+# --- restore --------------------------------------------------------------------------------------
+
+
+class TakeBackForm(RestoreForm):
+    """Which summary is taken back."""
+
+    field_order = ("summary", "cascade")
+    summary = forms.ChoiceField()
+
+    def __init__(self, *args: Any, rows: list[SessionSummary], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = {str(row.pk): row for row in rows}
+        field: Any = self.fields["summary"]
+        field.choices = [(key, _choice_words(row)) for key, row in self.rows.items()]
+
+
+def _choice_words(row: SessionSummary) -> str:
+    first, last = formatting.place(row.covers_from), formatting.place(row.covers_through)
+    name = f"{formatting.short_id(row.pk)}{' (digest)' if row.is_digest else ''}"
+    return f"{name}: {row.message_count:,} messages, positions {first} – {last}"
+
+
+def _make_take_back(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
+    rows = newest_of(request, session)
+    return TakeBackForm(data, rows=rows, auto_id="restore_%s") if rows else None
+
+
+def _take_back(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
+    summary = SessionSummary.objects.select_related("branch").get(pk=data["summary"])
+    return taken_back(restore_summary(summary, cascade=data["cascade"]))
+
+
+# --- what the forms choose from -------------------------------------------------------------------
+
+
+def newest_of(request: HttpRequest, session: Session) -> list[SessionSummary]:
+    """Return the newest summaries that count on the active branch, newest first.
+
+    They are read once a request: two forms of the page ask for them.
+    """
+    if session.active_branch is None:
+        return []
+    found: list[SessionSummary] | None = getattr(request, "_newest_summaries", None)
+    if found is None:
+        rows = summaries_of(session.active_branch).only(*_LEAN)
+        found = list(rows[:CHOICES_SHOWN])
+        request._newest_summaries = found  # type: ignore[attr-defined]
+    return found
+
+
+def profile_names() -> list[str]:
+    """Return the names of the current profiles."""
+    rows = CompactionProfile.objects.filter(is_current=True).order_by("name")
+    return list(rows.values_list("name", flat=True))
+
+
+def may_change_profile(request: HttpRequest) -> bool:
+    """Whether the operator may give a session a profile: `change compaction state`."""
+    return bool(request.user.has_perm("compaction.change_compactionstate"))
+
+
+SESSION_FORMS = {
+    "compact": PageForm(
+        label="Compact now",
+        make=_make_compact,
+        do=_telling(lambda request, session, data: compact(request, session, **data)),
+        may=may_run,
+        help="A worker summarises everything but the newest messages, whatever the triggers say.",
+    ),
+    "resummarise": PageForm(
+        label="Re-summarise the newest summary",
+        make=_make_redo,
+        do=_telling(lambda request, session, data: redo(request, session, **data)),
+        may=may_run,
+        help="A worker makes a new version from the same messages; the old one stays to compare.",
+    ),
+    "profile": PageForm(
+        label="Change profile",
+        make=_make_profile,
+        do=_telling(_change_profile),
+        may=may_change_profile,
+        help="It counts for all branches of the session, from the next request on.",
+    ),
+    "restore": PageForm(
+        label="Restore the messages of a summary",
+        make=_make_take_back,
+        do=_telling(_take_back),
+        may=may_restore,
+        help="Nothing is deleted: the summary stays, its messages are sent verbatim again.",
+    ),
+}

@@ -1,1 +1,0 @@
-"""The front page: tiles and plots of the daily figures."""

@@ -1,1 +1,0 @@
-"""The ladder of a turn: what was tried when its request was refused, in words and drawn."""

@@ -1,1 +1,0 @@
-"""Profiles: the form, its live check, versions, where they are used."""

@@ -1,1 +1,0 @@
-"""A session's page: meter, strip, fates of messages, forms."""

@@ -1,0 +1,169 @@
+"""What compaction adds to a session's page: panels, tables, forms, the status of each message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.extension import MessageView, SessionAction, SessionPart
+from chatapp.admin.toolkit.page_parts import Link, Panel, Table
+from chatapp.admin.toolkit.path_pages import place_url
+from chatapp.context.assembly import Context
+from chatapp.models import Session
+from compaction.admin.actions import REFUSALS, for_each, may_run
+from compaction.admin.branch_view import BranchView, statuses_of, summary_link, view_for
+from compaction.admin.forms import SESSION_FORMS, compact, redo
+from compaction.admin.lists import run_table, summary_table
+from compaction.admin.meter import meter_panel
+from compaction.admin.states import state_panel
+from compaction.admin.timeline_bar import conversation_panel
+from compaction.branches.snapshot import snapshot_of
+from compaction.engine.policy.reasons import reason_label
+from compaction.engine.rendering import as_sent_text
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+
+ROWS_SHOWN = 10
+
+
+# --- the session's page ---------------------------------------------------------------------------
+
+
+PANELS: Sequence[Callable[[BranchView], Panel]] = (
+    meter_panel,
+    lambda view: state_panel(view.snapshot),
+    conversation_panel,
+)
+"""The panels of a session's page, from above; one line adds one."""
+
+
+def links_of(session: Session) -> list[Link]:
+    """Return the ways to runs, summaries and states."""
+    of_session: dict[str, Any] = {"session__id__exact": session.pk}
+    return [
+        Link.to_list("Runs", CompactionRun, **of_session),
+        Link.to_list("Summaries", SessionSummary, **of_session),
+        Link.to_list("States", CompactionState, branch__session__id__exact=session.pk),
+    ]
+
+
+def panels_of(request: HttpRequest, session: Session) -> list[Panel]:
+    """Return the panels in their order; a sentence where the branch cannot be read."""
+    try:
+        view = view_for(request, session)
+        return [draw(view) for draw in PANELS]
+    except REFUSALS as refusal:
+        return [Panel.saying("Compaction", refusal)]
+
+
+def messages_of(request: HttpRequest, session: Session) -> MessageView | None:
+    """Return how messages stand, and the way to the cursor; None where nobody can tell."""
+    try:
+        view = view_for(request, session)
+    except REFUSALS:
+        return None
+    ways: tuple[Link, ...] = ()
+    if view.cursor:
+        ways = (Link(label="At the cursor", url=place_url(session.pk, view.cursor)),)
+    return MessageView(statuses=partial(statuses_of, view), ways=ways)
+
+
+def tables_of(session: Session) -> list[Table]:
+    """Return the newest runs and summaries."""
+    of_session: dict[str, Any] = {"session__id__exact": session.pk}
+    runs = CompactionRun.objects.filter(session=session).order_by("-created_at", "-id")
+    summaries = SessionSummary.objects.filter(session=session).order_by("-created_at", "-id")
+    return [
+        run_table(
+            "Newest runs",
+            runs[:ROWS_SHOWN],
+            more=Link.to_list("All runs", CompactionRun, **of_session),
+        ),
+        summary_table(
+            "Newest summaries",
+            summaries[:ROWS_SHOWN],
+            more=Link.to_list("All summaries", SessionSummary, **of_session),
+        ),
+    ]
+
+
+# --- actions of the list --------------------------------------------------------------------------
+
+
+def compact_now(model_admin: Any, request: HttpRequest, sessions: QuerySet[Session]) -> None:
+    """Queue a run by hand for every selected session."""
+    rows = model_admin.chosen(request, sessions, "active_branch")
+    for_each(request, rows, partial(compact, request))
+
+
+def resummarise(model_admin: Any, request: HttpRequest, sessions: QuerySet[Session]) -> None:
+    """Queue a new version of the newest active summary of every selected session.
+
+    One a session: a branch has one worker at a time, and a second run would find it busy.
+    """
+    rows = model_admin.chosen(request, sessions, "active_branch")
+    for_each(request, rows, partial(redo, request))
+
+
+# --- the next request -----------------------------------------------------------------------------
+
+
+def origins_of(session: Session, context: Context) -> dict[int, SafeString | str]:
+    """Return which messages are summaries; one message may hold several, and the prompt."""
+    snapshot = snapshot_of(session)
+    texts = [as_sent_text(text) for text in snapshot.summary_texts]
+    if snapshot.summaries:
+        links = [summary_link(row) for row in snapshot.summaries]
+    else:
+        links = [
+            html.link(f"imported placeholder {row.place}", place_url(session.pk, row.position))
+            for row in snapshot.old_placeholders
+        ]
+    named = list(zip(texts, links, strict=True))
+    found: dict[int, SafeString | str] = {}
+    for index, message in enumerate(context.messages):
+        if message["role"] != "system":
+            break
+        content = str(message.get("content"))
+        held = [link for text, link in named if text in content]
+        if held:
+            prompt = session.system_prompt
+            merged = prompt and content.startswith(prompt)
+            begin = "System prompt and text of " if merged else "Text of "
+            said = [(begin, held[0]), *((" and ", link) for link in held[1:])]
+            found[index] = format_html_join("", "{}{}", said)
+    return found
+
+
+def notes_on(context: Context) -> list[str]:
+    """Say whether a compaction would come first."""
+    reason = context.facts.get("compacts_first")
+    if not reason:
+        return []
+    return [
+        f"A compaction would come first ({reason_label(reason)}): what a turn sends "
+        "is then smaller than what stands here."
+    ]
+
+
+SESSION_PART = SessionPart(
+    styles=("compaction/session.css", "compaction/ladder.css"),
+    links=links_of,
+    panels=panels_of,
+    tables=tables_of,
+    forms=SESSION_FORMS,
+    actions=(
+        SessionAction(name="compact_now", label="Compact now", do=compact_now, may=may_run),
+        SessionAction(name="resummarise", label="Re-summarise", do=resummarise, may=may_run),
+    ),
+    messages=messages_of,
+    refusals=REFUSALS,
+    origins=origins_of,
+    notes=notes_on,
+)

@@ -1,0 +1,154 @@
+"""What a step was given, put together again from what is stored: instruction, texts, messages.
+
+It is what engine/prompts.messages_for sent, without the numbers in the tags of its fences. It may
+be larger than memory should hold, so it is read in batches and sent piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+
+from chatapp.models import Message
+from chatapp.selectors import path_messages
+from compaction.convert import to_item
+from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks, escape_tags
+from compaction.engine.tool_results import limited_results
+from compaction.engine.types import Item
+from compaction.models import CompactionStep
+from compaction.vocabulary import MERGE
+
+READ_AT_ONCE = 200
+ATTENTION = "The operator asks to pay attention to this:\n"
+LAST_LINE = "Write the summary now."
+_COLUMNS = (
+    "role",
+    "content",
+    "parts",
+    "position",
+    "tokens",
+    "tool_calls",
+    "tool_call_id",
+    "tool_name",
+)
+_RULES = Q(pinned=True, role=Message.Role.SYSTEM)
+
+PIECE_CHARS = 64_000
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """The input of one step, read in batches: it may be larger than memory should hold."""
+
+    step: CompactionStep
+
+    @property
+    def is_merge(self) -> bool:
+        """Whether two texts were joined, and no message was read."""
+        return self.step.kind == MERGE
+
+    @cached_property
+    def _rows(self) -> QuerySet[Message] | None:
+        step = self.step
+        first, last = step.first_message, step.last_message
+        if self.is_merge or first is None or last is None:
+            return None
+        if step.run.replaces_id:
+            # A new version reads what the old one was linked to, wherever its path leads by now.
+            linked = Message.objects.filter(
+                summary_links__summary=step.run.replaces_id,
+                position__gte=first.position,
+                position__lte=last.position,
+            )
+            return linked.order_by("position")
+        # Nothing but placeholders is ever put between stored messages: the range is what was read.
+        rows = path_messages(step.run.branch, after=first.position - 1, through=last.position)
+        return rows.exclude(_RULES)
+
+    @cached_property
+    def message_count(self) -> int:
+        """How many messages are found again."""
+        return 0 if self._rows is None else self._rows.count()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many messages are found as the step was given."""
+        return self.is_merge or self.message_count == self.step.message_count
+
+    def message_blocks(self) -> Iterator[str]:
+        """Yield the messages one by one, as the summariser got them."""
+        return (escape_tags(block) for block in blocks(self._items()))
+
+    def _items(self) -> Iterator[Item]:
+        rows, after = self._rows, -1
+        while rows is not None:
+            batch = list(rows.filter(position__gt=after).only(*_COLUMNS)[:READ_AT_ONCE])
+            if not batch:
+                return
+            yield from limited_results(map(to_item, batch), self.step.run.result_chars)
+            after = batch[-1].position
+
+    def pieces(self) -> Iterator[str]:
+        """Yield the whole input as one text: instruction first, then the data in its fences."""
+        step = self.step
+        if step.prompt:
+            yield step.prompt + BETWEEN_BLOCKS
+        tag = "part" if self.is_merge else "previous-summary"
+        for text in step.texts:
+            yield f"<{tag}>\n{escape_tags(text)}\n</{tag}>{BETWEEN_BLOCKS}"
+        if not self.is_merge:
+            yield "<conversation>\n"
+            for number, block in enumerate(self.message_blocks()):
+                yield BETWEEN_BLOCKS + block if number else block
+            yield "\n</conversation>" + BETWEEN_BLOCKS
+        if asked := step.run.instructions:
+            yield f"{ATTENTION}<instructions>\n{escape_tags(asked)}\n</instructions>"
+            yield BETWEEN_BLOCKS
+        if step.prompt:
+            yield LAST_LINE
+
+
+def text_download(
+    request: HttpRequest, pieces: Iterator[str], *, filename: str
+) -> StreamingHttpResponse:
+    """Return the pieces as one plain text file; they are made while it is being sent.
+
+    `filename` is a literal of the caller with ids in it, never what somebody wrote.
+    """
+    parts = _in_parts(pieces)
+    # Each server has to be given its own kind: the other one would be collected whole first.
+    body = _one_after_the_other(parts) if isinstance(request, ASGIRequest) else parts
+    response = StreamingHttpResponse(body, content_type="text/plain; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{filename}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _in_parts(pieces: Iterator[str]) -> Iterator[bytes]:
+    """Yield parts of a size that is worth a write."""
+    waiting: list[str] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= PIECE_CHARS:
+            yield "".join(waiting).encode("utf-8", "replace")
+            waiting, size = [], 0
+    if waiting:
+        yield "".join(waiting).encode("utf-8", "replace")
+
+
+async def _one_after_the_other(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while part := await sync_to_async(_next_of)(parts):
+        yield part
+
+
+def _next_of(parts: Iterator[bytes]) -> bytes:
+    """Return the next part, nothing after the last one: no task may raise StopIteration."""
+    return next(parts, b"")

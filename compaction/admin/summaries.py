@@ -1,0 +1,340 @@
+"""Summaries and their sources: the list, the page, and what may be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+from uuid import UUID
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chatapp import formatting
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview
+from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, one_row
+from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, WideList
+from chatapp.admin.toolkit.page_forms import PageForm
+from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
+from chatapp.formatting import when
+from chatapp.models import Message, Session
+from compaction import vocabulary
+from compaction.admin import lists
+from compaction.admin.actions import for_each, may_run, queued
+from compaction.admin.forms import RESTORE, RESUMMARISE, may_restore, refuse_draft, taken_back
+from compaction.admin.lists import BY_REASON, BY_SUMMARY_STATUS, BY_TRIGGER, Ratio, source_table
+from compaction.admin.summary_compare import compare_page, pair_of
+from compaction.admin.summary_panels import default_comparison, ratio_panel, version_tables
+from compaction.models import CompactionRun, CompactionStep, SessionSummary, SessionSummaryMessage
+from compaction.runs.resummarize import resummarize
+from compaction.summaries.restore import restore_summary
+
+Status = SessionSummary.Status
+_ARCHIVE = (
+    "An archive: no summariser could write a summary, so the messages themselves stand here, "
+    "shortened and unsummarised. All of them are stored. It is sent beside the newest summary "
+    "until another one takes it in."
+)
+_DRAFT = (
+    "A draft: made ahead of need and not sent yet. It covers nothing: its messages are sent "
+    "verbatim. When a rule asks for it, it counts at once, without a model call; if other messages "
+    "were summarised meanwhile, it is put aside. Until then it can be neither made again nor taken "
+    "back."
+)
+
+
+@admin.register(SessionSummary)
+class SessionSummaryAdmin(WideList):
+    """One stored result of a compaction; it may be made again or taken back, never edited."""
+
+    list_display = (
+        "short_id",
+        "created_at",
+        "in_session",
+        "status_shown",
+        "why",
+        "sources",
+        "token_change",
+        "ratio",
+    )
+    list_select_related = ("session",)
+    list_filter = (
+        one_row(Session, "session"),
+        CREATED_SINCE,
+        Day,
+        BY_SUMMARY_STATUS,
+        "is_digest",
+        BY_TRIGGER,
+        BY_REASON,
+        Ratio,
+        "truncated",
+        "kind",
+    )
+    sortable_by = ("created_at", "ratio")
+    search_help_text = (
+        "The beginning of an id, a session's title or its owner. "
+        "“text: …” searches the summaries' text, which is slow on large tables."
+    )
+    list_only = (
+        "status",
+        "compression_ratio",
+        "truncated",
+        "is_digest",
+    )
+    text_paths = ("summary_text",)
+    actions = ("resummarise", "restore")
+    page_forms: ClassVar[Mapping[str, PageForm]] = {"resummarise": RESUMMARISE, "restore": RESTORE}
+    sections = (
+        Section(
+            title=None,
+            fields=("id", "in_session", "branch", "status_shown", "kind", "created_at", "from_run"),
+        ),
+        Section(
+            title="Why",
+            fields=("why", "started_by", "profile", "instructions_text"),
+            optional={"instructions_text": "instructions"},
+        ),
+        Section(
+            title="Size",
+            fields=(
+                "sources",
+                "token_change",
+                "ratio",
+                "was_truncated",
+                "summary_size",
+                "cost_shown",
+                "took",
+            ),
+        ),
+        Section(title="Text", fields=("text", "files"), optional={"abridged_text": "abridged"}),
+        Section(
+            title="Covers",
+            fields=("range", "first_message", "last_message", "times"),
+        ),
+        Section(
+            title="Line of versions",
+            fields=("continues", "replaces"),
+            optional={"continues": "previous_id", "replaces": "supersedes_id"},
+        ),
+        Section(
+            title="How it was made",
+            fields=(
+                "model",
+                "temperature",
+                "target_tokens",
+                "keep_last_n",
+                "prompt_version",
+                "prompt_text",
+                "abridged_text",
+                "metadata_json",
+            ),
+            optional={"abridged_text": "abridged"},
+        ),
+    )
+
+    class Media:
+        css = {"all": ["compaction/summary.css"]}
+
+    # --- actions ----------------------------------------------------------------------------------
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may start runs."""
+        return may_run(request)
+
+    def has_restore_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may take summaries back: permission `change session summary`."""
+        return may_restore(request)
+
+    @admin.action(description="Re-summarise", permissions=["run"])
+    def resummarise(self, request: HttpRequest, queryset: QuerySet[SessionSummary]) -> None:
+        """Queue a new version of every selected summary."""
+
+        def redo(summary: SessionSummary) -> SafeString:
+            refuse_draft(summary)
+            run = resummarize(summary, background=True, requested_by=request.user)
+            return queued(run, summary)
+
+        for_each(request, self.chosen(request, queryset, "session", "branch"), redo)
+
+    @admin.action(description="Restore the messages", permissions=["restore"])
+    def restore(self, request: HttpRequest, queryset: QuerySet[SessionSummary]) -> None:
+        """Take every selected summary back, the newest first: others were built on older ones."""
+
+        def take_back(summary: SessionSummary) -> SafeString:
+            refuse_draft(summary)
+            return taken_back(restore_summary(summary))
+
+        rows = self.chosen(request, queryset, "branch")
+        rows.sort(key=lambda summary: summary.covers_through, reverse=True)
+        for_each(request, rows, take_back)
+
+    # --- columns and fields ---------------------------------------------------------------------
+
+    short_id = SHORT_ID
+    in_session = IN_SESSION
+    status_shown = column("Status", lists.summary_status)
+    why = lists.REASON
+    started_by = lists.STARTED_BY
+    sources = column("Messages", "message_count", formatting.number)
+    token_change = lists.TOKEN_CHANGE
+
+    @admin.display(description="Ratio", ordering="compression_ratio")
+    def ratio(self, summary: SessionSummary) -> str:
+        """Return the summary's size as a part of its input."""
+        ratio = formatting.percent(summary.compression_ratio)
+        if not summary.truncated:
+            return ratio
+        return format_html("{} {}", ratio, lists.truncated_words(True))
+
+    was_truncated = lists.WAS_TRUNCATED
+    cost_shown = lists.COST
+    summary_size = column(
+        "Summary",
+        lambda summary: f"{summary.summary_tokens:,} tokens, from about {summary.approx_tokens:,}",
+    )
+    from_run = column("Run", "run", html.row_link)
+    took = column("Took", lambda summary: vocabulary.seconds(summary.run) if summary.run else "—")
+    text = column("Text", "summary_text", html.stored_text)
+
+    @admin.display(description="Files")
+    def files(self, summary: SessionSummary) -> str:
+        """Return the files that tool calls read and modified."""
+        lines = [f"read      {name}" for name in summary.files_read]
+        lines += [f"modified  {name}" for name in summary.files_modified]
+        return html.stored_text("\n".join(lines))
+
+    range = column(
+        "Positions",
+        lambda summary: (
+            f"{formatting.place(summary.covers_from)} – {formatting.place(summary.covers_through)}"
+        ),
+    )
+
+    @admin.display(description="Written")
+    def times(self, summary: SessionSummary) -> str:
+        """Return when the first and the last message were written."""
+        first, last = summary.first_message_created_at, summary.last_message_created_at
+        return f"{when(first)} – {when(last)}"
+
+    continues = column("Continues", "previous", html.row_link)
+    replaces = column("Replaces", "supersedes", html.row_link)
+    instructions_text = lists.INSTRUCTIONS
+    target_tokens = column("Target tokens", "target_summary_tokens", formatting.number)
+    prompt_text = column("Prompt", "summary_prompt", html.stored_text)
+    abridged_text = column("Abridged history", "abridged", html.stored_text)
+    metadata_json = column("Metadata", "metadata", html.stored_json)
+
+    # --- page -------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page that shows two versions side by side."""
+        view = self.admin_site.admin_view(self.compare_view)
+        address = "<uuid:object_id>/compare/<uuid:other_id>/"
+        own = path(address, view, name="compaction_sessionsummary_compare")
+        return [own, *super().get_urls()]
+
+    def compare_view(self, request: HttpRequest, object_id: UUID, other_id: UUID) -> HttpResponse:
+        """Show two summaries of one session side by side."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        pair = pair_of(object_id, other_id)
+        if pair is None:
+            raise Http404("There are no two such summaries of one session.")
+        return compare_page(request, pair, self.admin_site.each_context(request))
+
+    def links_for(self, request: HttpRequest, obj: SessionSummary) -> list[Link]:
+        """Return the ways to session, run and steps, and the comparison that is asked for most."""
+        links = [Link.to("Session", Session, obj.session_id)]
+        if obj.run_id:
+            url = html.list_url(CompactionStep, run__id__exact=obj.run_id)
+            links += [
+                Link.to("Run and its tree", CompactionRun, obj.run_id),
+                Link(label="Steps", url=url),
+            ]
+        offered = default_comparison(obj)
+        return [*links, offered] if offered else links
+
+    def notices_for(self, request: HttpRequest, obj: SessionSummary) -> list[SafeString | str]:
+        """Say what a fallback digest and a draft are."""
+        return notices_on(obj, may_redo=may_run(request))
+
+    def panels_for(self, request: HttpRequest, obj: SessionSummary) -> list[Panel]:
+        """Return how much smaller it made the request."""
+        return [ratio_panel(obj)]
+
+    def tables_for(self, request: HttpRequest, obj: SessionSummary) -> list[Table]:
+        """Return earlier and later versions, the line of continuation, and the sources."""
+        return [*version_tables(obj), source_table(obj)]
+
+
+def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | str]:
+    """Return the sentences; with a way to the form where the fallback digest may be made again."""
+    found: list[SafeString | str] = []
+    if summary.is_digest:
+        found.append(_of_archive(summary, may_redo=may_redo))
+    if summary.status == Status.DRAFT:
+        found.append(_DRAFT)
+    return found
+
+
+def _of_archive(summary: SessionSummary, *, may_redo: bool) -> SafeString | str:
+    if summary.status != Status.ACTIVE:
+        return _ARCHIVE
+    if not may_redo:
+        return f"{_ARCHIVE} Who may start runs can have it summarised again."
+    return format_html(
+        '{} When the summariser answers again, <a href="#form-resummarise">re-summarise it</a>: '
+        "a summary of the same messages then takes its place.",
+        _ARCHIVE,
+    )
+
+
+@admin.register(SessionSummaryMessage)
+class SummarySourceAdmin(ReadOnlyAdmin):
+    """One message that went into one summary."""
+
+    list_display = ("short_id", "of_summary", "of_message", "role", "text_start", "token_count")
+    list_select_related = ("summary", "message")
+    list_filter = (one_row(SessionSummary, "summary"), one_row(Message, "message"))
+    # The key counts up, and a summary's links are written in order.
+    ordering = ("-id",)
+    sortable_by = ("short_id",)
+    list_only = ("summary__status", "message__position", "message__role")
+    list_previews = {"content_start": Left("message__content", html.PREVIEW_CHARS)}
+    id_paths = ("summary", "message")
+    session_path = "summary__session"
+    search_help_text = (
+        "The beginning of a summary's or message's id, a session's title or its owner."
+    )
+    sections = (
+        Section(
+            title=None, fields=("in_session", "of_summary", "of_message", "role", "token_count")
+        ),
+    )
+
+    short_id = column("No.", "pk", str, ordering="id")
+    in_session = column("Session", "summary.session", html.session_link)
+
+    @admin.display(description="Summary")
+    def of_summary(self, link: SessionSummaryMessage) -> str:
+        """Return a link to the summary; a draft has read the message, and does not cover it."""
+        name = formatting.short_id(link.summary_id)
+        if link.summary.status == SessionSummary.Status.DRAFT:
+            name += " (draft: not sent yet)"
+        return html.row_link(link.summary, name)
+
+    of_message = column(
+        "Message",
+        lambda link: html.row_link(
+            link.message, f"Position {formatting.place(link.message.position)}"
+        ),
+    )
+    role = column("Role", lambda link: str(link.message.get_role_display()))
+    text_start = preview("Text", "content_start")
+    token_count = column("Tokens", "message.tokens", formatting.number)

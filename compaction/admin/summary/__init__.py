@@ -1,1 +1,0 @@
-"""Summaries: their page, versions side by side, sources."""

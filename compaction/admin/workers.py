@@ -1,0 +1,122 @@
+"""Workers: the processes that compact, on every machine, and which of them fell silent.
+
+Silence in the middle of a run is a fault; silence while idle tells nothing. Of a queue's processes
+only the one that sweeps gives a sign of life while nothing is to do, and a process that ended
+leaves its row behind for a day.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from chatapp import formatting
+from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.columns import column
+from chatapp.admin.toolkit.lists import by_condition, hex_range
+from chatapp.admin.toolkit.model_admin import WideList
+from chatapp.admin.toolkit.page_parts import Link, Section
+from chatapp.formatting import when
+from compaction.models import CompactionRun, WorkerHeartbeat
+from compaction.monitoring.health import ALIVE_SECONDS
+
+# The list has room for so much of a host's name; the worker's page has all of it.
+HOST_CHARS = 40
+SILENT = "silent"
+_MEANINGS = {
+    "alive": "It gave a sign of life in the last minutes.",
+    "silent": "It fell silent in the middle of a run: it was killed, or its machine or its way to "
+    "the database is gone. Its lease runs out by itself, and the sweep starts the run again.",
+    "quiet": "It has nothing to do, or it ended: an idle process need not tell that it lives.",
+}
+
+
+def is_silent(worker: WorkerHeartbeat) -> bool:
+    """Whether a process gave no sign of life for longer than several beats."""
+    return timezone.now() - worker.beat_at > timedelta(seconds=ALIVE_SECONDS)
+
+
+def silent_at_work() -> Q:
+    """Return the condition for processes that fell silent in the middle of a run."""
+    since = timezone.now() - timedelta(seconds=ALIVE_SECONDS)
+    return Q(beat_at__lt=since, run__isnull=False)
+
+
+BY_STATE = by_condition(
+    "state", "state", {SILENT: ("Silent in the middle of a run", silent_at_work)}
+)
+"""The one state that is a fault."""
+
+
+@admin.register(WorkerHeartbeat)
+class WorkerHeartbeatAdmin(WideList):
+    """One row a process, written by the process alone; the last to be heard of stands first."""
+
+    list_display = (
+        "kind",
+        "status_shown",
+        "host_start",
+        "pid",
+        "works_on",
+        "started_at_shown",
+        "beat_at_shown",
+    )
+    list_only = ("host", "run")
+    list_filter = (BY_STATE, "kind")
+    ordering = ("-beat_at", "-pk")
+    sortable_by = ()
+    search_help_text = "A part of the host's name, or the beginning of a worker's or run's id."
+    sections = (
+        Section(title=None, fields=("kind", "status_shown", "meaning", "host", "pid", "works_on")),
+        Section(title="Times", fields=("started_at_shown", "beat_at_shown")),
+    )
+
+    def search_q(self, wanted: str) -> Q:
+        """Search the host's name, and the ids of workers and of what they work on."""
+        found = Q(host__icontains=wanted)
+        if ids := hex_range(wanted):
+            for path in ("id", "run"):
+                found |= Q(**{f"{path}__gte": ids[0], f"{path}__lte": ids[1]})
+        return found
+
+    # --- columns and fields ---------------------------------------------------------------------
+
+    @admin.display(description="State")
+    def status_shown(self, worker: WorkerHeartbeat) -> SafeString:
+        """Return whether the process gives signs of life, as a badge."""
+        states = {"alive": ("Alive", "good"), "silent": ("Silent", "bad"), "quiet": ("Quiet", "")}
+        return html.badge(*states[_state(worker)])
+
+    meaning = column("What it means", lambda worker: _MEANINGS[_state(worker)])
+    host_start = column("Host", lambda worker: formatting.shortened(worker.host, HOST_CHARS))
+
+    @admin.display(description="Works on")
+    def works_on(self, worker: WorkerHeartbeat) -> SafeString | str:
+        """Return a link to the run, which is not read for it."""
+        if worker.run_id is None:
+            return "—"
+        url = html.change_url(CompactionRun, worker.run_id)
+        return html.link(f"Run {formatting.short_id(worker.run_id)}", url)
+
+    started_at_shown = column("Known since", "started_at", when)
+    beat_at_shown = column("Last sign of life", "beat_at", when)
+
+    # --- page -------------------------------------------------------------------------------------
+
+    def links_for(self, request: HttpRequest, obj: WorkerHeartbeat) -> list[Link]:
+        """Return the way to the run."""
+        if obj.run_id is None:
+            return []
+        return [Link.to("Run", CompactionRun, obj.run_id)]
+
+
+def _state(worker: WorkerHeartbeat) -> str:
+    """Return alive, silent in the middle of a run, or quiet."""
+    if not is_silent(worker):
+        return "alive"
+    return "silent" if worker.run_id else "quiet"
