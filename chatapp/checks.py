@@ -11,8 +11,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from rest_framework.throttling import SimpleRateThrottle
 
-from chatapp.conf import ChatappSettings, chatapp_settings
+from chatapp.conf import MOVED_BACKENDS, ChatappSettings, backend_path, chatapp_settings
 from chatapp.context.backend import context_backend
+from chatapp.formats.registry import broken_formats
 from chatapp.health import counting_parts, readiness_checks, unknown_part
 from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
@@ -86,6 +87,25 @@ def _check_model(model: ModelConfig) -> Iterator[CheckMessage]:
 
 
 @register(Tags.compatibility)
+def check_moved_backends(**kwargs: Any) -> list[CheckMessage]:
+    """A BACKEND with an older dotted path works for one version and says so."""
+    if isinstance(_models(), Exception):
+        return []  # check_models says what is wrong
+    entries = {f"['MODELS'][{alias!r}]": entry for alias, entry in chatapp_settings.models.items()}
+    entries["['CONTEXT']"] = chatapp_settings.context
+    paths = {place: entry.get("BACKEND", "") for place, entry in entries.items()}
+    return [
+        Warning(
+            f"CHATAPP{place}['BACKEND'] is {path!r}, which the next version will not find.",
+            hint=f"Write {backend_path(path)}.",
+            id="chatapp.W002",
+        )
+        for place, path in paths.items()
+        if path in MOVED_BACKENDS
+    ]
+
+
+@register(Tags.compatibility)
 def check_token_counter(**kwargs: Any) -> list[CheckMessage]:
     """TOKEN_COUNTER must be one of the ways there are. No encoding is loaded for this."""
     wished: str = chatapp_settings.token_counter
@@ -154,6 +174,20 @@ def check_wordings(**kwargs: Any) -> list[CheckMessage]:
         )
         for wording in chatapp_settings.overflow_wordings
         if not isinstance(wording, str) or len(wording.strip()) < LEAST_WORDING_CHARS
+    ]
+
+
+@register(Tags.compatibility)
+def check_formats(**kwargs: Any) -> list[CheckMessage]:
+    """FORMATS must name formats that can be loaded."""
+    return [
+        Error(
+            sentence,
+            hint="CHATAPP['FORMATS'] is {\"name\": dotted path of a chatapp.formats.Format with "
+            "this name}.",
+            id="chatapp.E011",
+        )
+        for sentence in broken_formats()
     ]
 
 

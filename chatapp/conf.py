@@ -174,6 +174,9 @@ class ChatappSettings(SettingsGroup):
     heartbeat_seconds: int = setting(
         15, "A silent stream sends a comment this often.", unit="seconds", minimum=1
     )
+    formats: Mapping[str, str] = setting(
+        dict, "Transcript formats of plug-ins: name and dotted path of a `Format`.", variable=None
+    )
     overflow_wordings: Pieces = setting(
         (),
         "Comma-separated pieces of error texts that also mean: the request is too large.",
@@ -181,6 +184,17 @@ class ChatappSettings(SettingsGroup):
 
 
 chatapp_settings = lazy_settings("CHATAPP", ChatappSettings)
+
+# Classes that a BACKEND may name by an older path, for one version more (chatapp.W002).
+MOVED_BACKENDS = {
+    "chatapp.llm.client.OpenAIModel": "chatapp.llm.openai_client.OpenAIModel",
+    "chatapp.context.FullHistoryBackend": "chatapp.context.backend.FullHistoryBackend",
+}
+
+
+def backend_path(path: str) -> str:
+    """Return the dotted path of today for the one that a BACKEND names."""
+    return MOVED_BACKENDS.get(path, path)
 
 
 def on_sqlite(database: Mapping[str, Any]) -> bool:

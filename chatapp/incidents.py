@@ -1,12 +1,15 @@
-"""Noting what did not go as planned, so that operators can see it.
+"""Incidents: noting what did not go as planned, and what their codes mean in words.
 
 Why: docs/architecture.md#every-failure-is-a-row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from chatapp.formatting import number, shortened
+from chatapp.llm.error_kinds import ErrorKind
 from chatapp.messages.wire import Cleaner
 from chatapp.models import Incident, Session
 
@@ -28,3 +31,105 @@ def note(session: Session, kind: str, code: str, text: str, **details: Any) -> N
         details=cleaner.json({name: value for name, value in details.items() if value is not None}),
     )
     Incident.objects.bulk_create([row], ignore_conflicts=kind == Kind.WARNING)
+
+
+ERROR_WORDS: Mapping[str, str] = {
+    ErrorKind.CONTEXT_OVERFLOW.value: "Request larger than the context window",
+    ErrorKind.REQUEST_OVER_RATE.value: "Request larger than the limit per minute",
+    ErrorKind.RATE_LIMITED.value: "The server asked to slow down",
+    ErrorKind.UNAVAILABLE.value: "The server could not be reached or was overloaded",
+    ErrorKind.TIMEOUT.value: "The server did not answer in time",
+    ErrorKind.OUTPUT_LIMIT.value: "The model does not write answers that long",
+    ErrorKind.TOO_MANY_MESSAGES.value: "More messages than the server takes",
+    ErrorKind.MESSAGE_TOO_LONG.value: "One message was too long",
+    ErrorKind.BODY_TOO_LARGE.value: "The request had too many bytes",
+    ErrorKind.BROKEN_PAIRS.value: "Tool calls and results did not belong together",
+    ErrorKind.STATE_LOST.value: "The server no longer knew the conversation",
+    ErrorKind.PARTS_REFUSED.value: "The server did not take the messages' parts",
+    ErrorKind.AUTHENTICATION.value: "The server refused the key",
+    ErrorKind.QUOTA.value: "No credit or quota left",
+    ErrorKind.CONTENT_FILTER.value: "The content filter refused it",
+    ErrorKind.NOT_CONFIGURED.value: "No key is set",
+    ErrorKind.REJECTED.value: "The server refused the request",
+    ErrorKind.CANCELLED.value: "The turn was cancelled",
+    ErrorKind.BAD_ANSWER.value: "The answer could not be read",
+}
+CHANGE_WORDS: Mapping[str, str] = {
+    "stateless": "The whole history was sent",
+    "output_lowered": "A shorter answer was asked for",
+    "images_left_out": "Images were left out",
+    "pairs_repaired": "Tool calls were sent as text",
+    "reasoning_left_out": "Earlier reasoning was left out",
+    "plain_text": "Parts were sent as plain text",
+    "message_cut": "A tool result was sent shortened",
+}
+WARNING_WORDS: Mapping[str, str] = {
+    "truncated_silently": "The server seems to leave the beginning out",
+    "window_exceeded": "The window that is set is too small",
+}
+CODE_WORDS = {**ERROR_WORDS, **CHANGE_WORDS, **WARNING_WORDS}
+MEANINGS: Mapping[str, str] = {
+    Kind.RETRY: "The same request was sent again after the wait.",
+    Kind.CHANGE: "The request was sent again with this change, which held for the rest of the "
+    "turn. What is stored stayed as it is.",
+    Kind.WARNING: "The answer was used. This is said once a session, however often it happens.",
+    Kind.ERROR: "The turn ended without an answer. The user's message is stored; a new turn "
+    "answers it.",
+}
+CODE_MEANINGS: Mapping[str, str] = {
+    "stateless": "The request was sent again, and every later one of this session holds the whole "
+    "history. What is stored stayed as it is.",
+    ErrorKind.CANCELLED.value: "Nothing is wrong: somebody stopped the turn. The user's message is "
+    "stored; a new turn answers it.",
+}
+TONES: Mapping[str, str] = {Kind.RETRY: "busy", Kind.CHANGE: "busy", Kind.WARNING: "busy"}
+# Details that are told as numbers, in this order; the others stand on the incident's own page.
+NUMBERS = (
+    ("wait_seconds", "Wait"),
+    ("attempt", "Attempt"),
+    ("reported", "Tokens by the server"),
+    ("counted", "Tokens by our count"),
+    ("window", "Window that is set"),
+    ("status", "HTTP status"),
+    ("server_code", "Server's code"),
+)
+CODE_CHARS = 60
+
+
+def code_words(code: str) -> str:
+    """Return a code in words; one that is not known stays as it is."""
+    return CODE_WORDS.get(code, code)
+
+
+def tone_of(incident: Incident) -> str:
+    """Return the tone of an incident's badge."""
+    if incident.code == ErrorKind.CANCELLED.value:
+        return ""
+    return TONES.get(incident.kind, "bad")
+
+
+def meaning_of(incident: Incident) -> str:
+    """Return what follows from an incident."""
+    return CODE_MEANINGS.get(incident.code, MEANINGS.get(incident.kind, ""))
+
+
+def numbers_of(details: Any) -> list[tuple[str, str]]:
+    """Return an incident's numbers by name, and what it was an answer to."""
+    if not isinstance(details, dict):
+        return []
+    found = [(label, _told(name, details[name])) for name, label in NUMBERS if details.get(name)]
+    error = details.get("error")
+    return [*([("After", code_words(error))] if isinstance(error, str) else []), *found]
+
+
+def said_in(details: Any) -> str:
+    """Return the server's own words."""
+    return str(details.get("said") or "") if isinstance(details, dict) else ""
+
+
+def _told(name: str, value: Any) -> str:
+    if name == "wait_seconds" and isinstance(value, int | float):
+        return f"{value:,.1f} s"
+    if name in ("status", "attempt") or not isinstance(value, int | float):
+        return shortened(str(value), CODE_CHARS)
+    return number(value)

@@ -17,9 +17,9 @@ class Session(models.Model):
     """One conversation. Its messages form a tree of branches; `active_branch` is the line in use.
 
     `turn_owner` and `turn_expires_at` are the turn's lease: one turn at a time per session, taken
-    by a conditional UPDATE (see turns.py). `import_key` names the conversation that was imported.
-    `stateless` remembers that its server does not keep answers, so the whole history is sent,
-    `plain_text` that it takes texts only. Both are set by a refusal and can be taken back.
+    by a conditional UPDATE (see chatapp/turns/service.py). `import_key` names the conversation that
+    was imported. `stateless` remembers that its server does not keep answers, so the whole history
+    is sent, `plain_text` that it takes texts only. Both are set by a refusal and can be taken back.
     """
 
     class Api(models.TextChoices):
@@ -271,7 +271,7 @@ class Message(models.Model):
         return f"{self.sequence_id.normalize():f}"
 
     @property
-    def is_rule(self) -> bool:
+    def is_pinned_system(self) -> bool:
         """Whether this is a system message that opened the conversation: always sent, first."""
         return self.pinned and self.role == self.Role.SYSTEM
 

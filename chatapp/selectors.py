@@ -200,7 +200,7 @@ def _reaches(branch: Branch, most: int) -> Iterator[int | None]:
     yield None
 
 
-def without_rules(rows: QuerySet[Message]) -> QuerySet[Message]:
+def without_pinned_system(rows: QuerySet[Message]) -> QuerySet[Message]:
     """Return the rows of a query that are no rules of the conversation (Message.is_rule)."""
     return rows.exclude(pinned=True, role=Message.Role.SYSTEM)
 

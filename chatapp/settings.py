@@ -58,7 +58,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
-    "chatapp.middleware.LengthRequiredMiddleware",
+    "chatapp.api.exceptions.LengthRequiredMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -205,7 +205,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["chatapp.api.parsers.JSONParser"],
-    "DEFAULT_PAGINATION_CLASS": "chatapp.api.pagination.NewestFirstPagination",
+    "DEFAULT_PAGINATION_CLASS": "chatapp.api.base.NewestFirstPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "chatapp.api.exceptions.problem_response",
@@ -227,8 +227,8 @@ SPECTACULAR_SETTINGS = {
         "chatapp.api.schema.add_problem_responses",
     ],
     "ENUM_NAME_OVERRIDES": {
-        "WireEnum": "chatapp.models.session.Session.Api",
-        "RoleEnum": "chatapp.models.message.Message.Role",
+        "WireEnum": "chatapp.models.Session.Api",
+        "RoleEnum": "chatapp.models.Message.Role",
     },
 }
 

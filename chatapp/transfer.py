@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +13,12 @@ from django.db import IntegrityError, transaction
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
-from chatapp.formats import parse
-from chatapp.formats.export import to_openai_chat_json, to_openai_chat_jsonl
+from chatapp.formats import Export, parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.messages.wire import CUT_FROM, Cleaner, InvalidMessageError, fields_of, text_size
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of, path_messages, whole_content
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 
 MAX_TITLE_CHARS = 200
 MAX_KEY_CHARS = 100
@@ -33,6 +32,16 @@ class Imported:
     format: str
     messages_added: int
     created: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the API and the command's JSON lines show it."""
+        return {
+            "session": str(self.session.pk),
+            "title": self.session.title,
+            "format": self.format,
+            "messages_added": self.messages_added,
+            "created": self.created,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +170,9 @@ def _import_rest(
         added = []
     if added:
         with transaction.atomic():
-            planting = _Planting(session, added)
-            planting.remember_parents()
-            planting.plant(conversation.leaf)
+            importer = _Planting(session, added)
+            importer.remember_parents()
+            importer.plant(conversation.leaf)
             session.metadata = session.metadata | _imported(conversation, messages)
             session.save(update_fields=["metadata"])
         _tell(session)
@@ -260,8 +269,8 @@ def _line_to(end: str | None, by_key: dict[str, ImportedMessage]) -> list[Import
     return list(reversed(line))
 
 
-def _draft(message: ImportedMessage) -> Draft:
-    return Draft(
+def _draft(message: ImportedMessage) -> NewMessage:
+    return NewMessage(
         wire=message.wire,
         kind=message.kind,
         summary=message.summary,
@@ -328,11 +337,6 @@ def _whole(row: Message) -> dict[str, Any]:
     return row.wire() | {"content": whole_content(row)} if CUT_FROM in row.metadata else row.wire()
 
 
-def export_json(session: Session) -> dict[str, Any]:
-    """Return a session as one OpenAI chat object."""
-    return to_openai_chat_json(conversation_of(session))
-
-
-def export_jsonl(sessions: Iterable[Session]) -> str:
-    """Return sessions as OpenAI chat JSONL, one a line."""
-    return "".join(to_openai_chat_jsonl(conversation_of(session) for session in sessions))
+def export_sessions(sessions: Iterable[Session], export: Export) -> Iterator[str]:
+    """Yield sessions as text in one of `all_exports`, one session after the other."""
+    return export.write(conversation_of(session) for session in sessions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,16 +14,20 @@ from django.db import Error
 from chatapp.context.assembly import Context
 from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, notify, silent
 from chatapp.llm.errors import ModelError
+from chatapp.messages.wire import texts_of, with_texts
 from chatapp.models import Branch, Message, Session
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
+from compaction.conf import compaction_settings
+from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
-from compaction.recovery.stored_results import cut_for_sending, guarded
 from compaction.runs.before_request import Preparation
 from compaction.runs.scheduling import check, check_branch
 from compaction.runs.status import context_facts
+
+LEAST_KEPT_CHARS = ResultLimits().min_keep_chars
 
 
 class CompactionBackend(BaseContextBackend):
@@ -110,3 +114,29 @@ def check_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
     except Error:
         CompactionState.objects.filter(pk=branch_id).update(next_check_at=after_lease())
         raise
+
+
+def guarded(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool's message as it is stored: cut where it is longer than a row should be.
+
+    The whole text is kept beside the row (chatapp.models.MessageOriginal).
+    """
+    limit = compaction_settings.stored_result_chars
+    before = texts_of(message.get("content"))
+    if not limit or sum(map(len, before)) <= limit:
+        return message
+    return _replaced(message, before, store_blocks(before, limit, min_keep=LEAST_KEPT_CHARS))
+
+
+def cut_for_sending(message: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return a tool's message with at most `limit` characters of text for one request."""
+    before = texts_of(message.get("content"))
+    return _replaced(message, before, cut_blocks(before, limit, min_keep=0, marker=sent_marker))
+
+
+def _replaced(
+    message: dict[str, Any], before: Sequence[str], after: Sequence[str]
+) -> dict[str, Any]:
+    if sum(map(len, after)) >= sum(map(len, before)):
+        return message
+    return {**message, "content": with_texts(message["content"], after)}

@@ -168,7 +168,7 @@ def checks_table() -> str:
             words = {word.arg: word.value for word in call.keywords}
             if called(call) in ("Error", "Warning", "Info") and "id" in words:
                 check = evaluated(words["id"], module)
-                said = spoken(call.args[0])
+                said = countable(call.args[0])
                 if sum(map(str.isalpha, said)) < LEAST_LETTERS:
                     said = (ast.get_docstring(function) or "").partition("\n")[0]
                 rows[check] = [f"{code(check)}{when_checked(function)}", said]
@@ -180,7 +180,7 @@ def when_checked(function: ast.FunctionDef) -> str:
     return "*" if "deploy=True" in register else "†" if "Tags.database" in register else ""
 
 
-def spoken(message: ast.expr) -> str:
+def countable(message: ast.expr) -> str:
     """Return a message with “…” for what it fills in."""
     if isinstance(message, ast.Constant):
         return str(message.value)

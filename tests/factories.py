@@ -7,7 +7,7 @@ from django.contrib.auth import get_user_model
 
 from chatapp import transcript
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionProfile
 from compaction.profiles import save_profile
 
@@ -42,7 +42,9 @@ def store(session: Session, wires) -> list[Message]:
     for wire in wires:
         meta = wire.get("meta", {})
         plain = {key: value for key, value in wire.items() if key != "meta"}
-        drafts.append(Draft(wire=plain, usage=meta.get("usage"), created_at=meta.get("created_at")))
+        drafts.append(
+            NewMessage(wire=plain, usage=meta.get("usage"), created_at=meta.get("created_at"))
+        )
     return transcript.append(session.branch, drafts)
 
 

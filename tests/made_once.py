@@ -23,7 +23,7 @@ from django.db import connection, transaction
 from django.db.models import Model
 from django.utils import timezone
 
-from chatapp.days import utc_day
+from chatapp.formatting import utc_day
 
 OUR_APPS = ("chatapp", "compaction")
 Rows = dict[type[Model], dict[Any, dict[str, Any]]]

@@ -118,13 +118,13 @@ def lists() -> list[Page]:
 
 
 def window_pages(user: Any) -> list[Page]:
-    """Return the pages of a sliding window's session: archive, draft, waiting run, workers."""
+    """Return the pages of a sliding window's session: fallback digest, draft, waiting run, workers."""
     from compaction.models import CompactionRun, ModelBreaker, SessionSummary, WorkerHeartbeat
     from tests.window_pictures import store_window
 
     session = store_window(user)
     rows = {
-        "archive": SessionSummary.objects.filter(session=session, archived=True).first(),
+        "archive": SessionSummary.objects.filter(session=session, is_digest=True).first(),
         "draft": SessionSummary.objects.filter(session=session, status="draft").first(),
         "waiting-run": CompactionRun.objects.filter(session=session, status="queued").first(),
         "archive-run": CompactionRun.objects.filter(session=session, reason="archive").first(),

@@ -1,4 +1,4 @@
-"""A session of a sliding window for the pictures: an archive, a draft, and a run that waits.
+"""A session of a sliding window for the pictures: a fallback digest, a draft, and a run that waits.
 
 No server is needed: sentences are chosen. What a failing server would have left is written here.
 """
@@ -16,7 +16,7 @@ MESSAGES = 300
 def store_window(user: Any) -> Any:
     """Store the session with all that its pages show, and return it."""
     from chatapp import transcript
-    from chatapp.transcript.writing import Draft
+    from chatapp.transcript.writing import NewMessage
     from compaction.profiles import save_profile
     from compaction.runs.scheduling import assign_profile
 
@@ -24,7 +24,7 @@ def store_window(user: Any) -> Any:
     save_profile(name=PROFILE, base="sliding_window", parameters=parameters)
     session = transcript.create_session(owner=user, title="A long walk, sliding window")
     assign_profile(session, PROFILE)
-    transcript.append(session.branch, [Draft(wire=wire) for wire in _talk(MESSAGES)])
+    transcript.append(session.branch, [NewMessage(wire=wire) for wire in _talk(MESSAGES)])
     for reason in ("archive", "message_window", "ahead"):
         _compact(session, reason)
     _wait(session)
@@ -71,7 +71,7 @@ def _wait(session: Any) -> None:
         error="Model summaries has failed 5 times in a row (503: overloaded); it is left alone "
         "until its breaker lets one call try again.",
     )
-    CompactionState.objects.filter(branch=session.active_branch_id).update(look_again_at=until)
+    CompactionState.objects.filter(branch=session.active_branch_id).update(next_check_at=until)
 
 
 def _workers(session: Any) -> None:

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.db.models.functions import Left
 from django.http import HttpRequest
 
-from chatapp import vocabulary
+from chatapp import incidents
 from chatapp.admin.timeline import timeline_url
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, column, preview
@@ -19,7 +19,7 @@ from chatapp.models import Incident, Session
 
 
 def _codes() -> list[tuple[str, str]]:
-    return sorted(vocabulary.CODE_WORDS.items(), key=lambda each: each[1])
+    return sorted(incidents.CODE_WORDS.items(), key=lambda each: each[1])
 
 
 @admin.register(Incident)
@@ -60,22 +60,22 @@ class IncidentAdmin(WideList):
 
     kind_shown = column(
         "Kind",
-        lambda incident: str(html.badge(incident.get_kind_display(), vocabulary.tone_of(incident))),
+        lambda incident: str(html.badge(incident.get_kind_display(), incidents.tone_of(incident))),
     )
-    what = column("What happened", "code", vocabulary.code_words)
+    what = column("What happened", "code", incidents.code_words)
     text_start = preview("In words", "text_begin")
     text_shown = column("In words", "text")
-    means = column("What it means", vocabulary.meaning_of)
+    means = column("What it means", incidents.meaning_of)
     in_session = IN_SESSION
 
     @admin.display(description="Numbers")
     def numbers(self, incident: Incident) -> str:
         """Return the numbers by name."""
-        found = vocabulary.numbers_of(incident.details)
+        found = incidents.numbers_of(incident.details)
         return "; ".join(f"{name}: {value}" for name, value in found) or "—"
 
     server_said = column(
-        "The server said", lambda incident: html.stored_text(vocabulary.said_in(incident.details))
+        "The server said", lambda incident: html.stored_text(incidents.said_in(incident.details))
     )
     details_json = column("As stored", "details", html.stored_json)
 

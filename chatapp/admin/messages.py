@@ -237,7 +237,7 @@ def all_sent(rows: list[Message]) -> dict[Any, MessageStatus]:
 def _sent(row: Message) -> MessageStatus:
     if row.kind == Message.Kind.PLACEHOLDER:
         return PLACEHOLDER
-    return RULE if row.is_rule else KEPT
+    return RULE if row.is_pinned_system else KEPT
 
 
 def shown_messages() -> QuerySet[Message]:

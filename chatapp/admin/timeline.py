@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from chatapp import formatting, vocabulary
+from chatapp import formatting, incidents
 from chatapp.admin.request_page import RequestPage
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import admin_extensions
@@ -54,13 +54,13 @@ class Incidents:
             links.append(Link.to("Branch", Branch, incident.branch_id))
         return TimelineEntry(
             at=incident.created_at,
-            title=vocabulary.code_words(incident.code),
+            title=incidents.code_words(incident.code),
             label=str(incident.get_kind_display()),
-            tone=vocabulary.tone_of(incident),
+            tone=incidents.tone_of(incident),
             reason=incident.text,
-            said=vocabulary.said_in(incident.details),
-            numbers=vocabulary.numbers_of(incident.details),
-            means=vocabulary.meaning_of(incident),
+            said=incidents.said_in(incident.details),
+            numbers=incidents.numbers_of(incident.details),
+            means=incidents.meaning_of(incident),
             links=links,
         )
 

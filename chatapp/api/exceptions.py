@@ -9,6 +9,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db import IntegrityError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
 from django.views import defaults
 from rest_framework import exceptions, renderers, status
 from rest_framework.response import Response
@@ -145,3 +146,16 @@ def plain_problem(code: int, detail: str) -> JsonResponse:
         "detail": detail,
     }
     return JsonResponse(problem, status=code, content_type=PROBLEM_TYPE)
+
+
+class LengthRequiredMiddleware(MiddlewareMixin):
+    """Refuses bodies of unknown length: the frameworks would read them as empty."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
+        """Return 411 for a body that is sent in chunks."""
+        is_chunked = "HTTP_TRANSFER_ENCODING" in request.META
+        if not is_chunked or request.META.get("CONTENT_LENGTH"):
+            return None
+        return plain_problem(
+            411, "The body came without its length. Send a Content-Length header, not chunks."
+        )

@@ -13,9 +13,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from chatapp import transcript
-from chatapp.api.base import MAX_KEY_CHARS, SessionView, message_of
+from chatapp.api.base import MAX_KEY_CHARS, SessionView, TranscriptPagination, message_of
 from chatapp.api.message_json import stored_rows, written
-from chatapp.api.pagination import TranscriptPagination
 from chatapp.api.serializers import (
     AppendSerializer,
     CompactMessageSerializer,

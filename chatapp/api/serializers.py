@@ -23,7 +23,7 @@ from chatapp.messages.wire import (
     text_size,
 )
 from chatapp.models import Branch, Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 
 # PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
 NUL = "\x00"
@@ -206,7 +206,7 @@ class PinSerializer(serializers.Serializer[Any]):
 class WireMessageField(serializers.Field[Any, Any, Any, Any]):
     """One OpenAI chat message, checked and ready to be stored."""
 
-    def to_internal_value(self, data: Any) -> Draft:
+    def to_internal_value(self, data: Any) -> NewMessage:
         """Return a Draft; refuse what has no place in a transcript, with a reason."""
         if not isinstance(data, dict):
             raise serializers.ValidationError("A message must be an object.")
@@ -220,7 +220,7 @@ class WireMessageField(serializers.Field[Any, Any, Any, Any]):
             _check_user_message(data, fields)
         if fields["role"] == "tool" and not fields["tool_call_id"]:
             raise serializers.ValidationError("tool_call_id: a tool's result must name its call.")
-        return Draft(wire=data)
+        return NewMessage(wire=data)
 
     def to_representation(self, value: Any) -> Any:
         """Return the value: this field is only read from clients."""
@@ -255,7 +255,7 @@ class AppendSerializer(serializers.Serializer[Any]):
             data = {"messages": [data]}
         return super().to_internal_value(data)
 
-    def validate_messages(self, value: list[Draft]) -> list[Draft]:
+    def validate_messages(self, value: list[NewMessage]) -> list[NewMessage]:
         """Keep one request within bounds."""
         limit = chatapp_settings.max_messages_per_request
         if len(value) > limit:

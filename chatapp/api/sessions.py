@@ -15,8 +15,7 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from chatapp import transcript
-from chatapp.api.base import SessionView, message_of, sessions_of
-from chatapp.api.pagination import OldestFirstPagination
+from chatapp.api.base import OldestFirstPagination, SessionView, message_of, sessions_of
 from chatapp.api.serializers import BranchSerializer, ForkSerializer, SessionSerializer
 from chatapp.models import Branch, Session
 
@@ -31,17 +30,22 @@ class SessionFilter(django_filters.FilterSet):
         fields = ["title", "model"]
 
 
-class SessionList(generics.ListCreateAPIView[Session]):
-    """Your sessions, newest first; POST starts one."""
+class OwnSessions(generics.GenericAPIView[Session]):
+    """The caller's own sessions, as a view of one or of all of them."""
 
     serializer_class = SessionSerializer
-    filterset_class = SessionFilter
 
     def get_queryset(self) -> QuerySet[Session]:
-        """Return the caller's own sessions."""
+        """Return the caller's own sessions; none while the schema is drawn, which has no caller."""
         if getattr(self, "swagger_fake_view", False):
             return Session.objects.none()
         return sessions_of(self.request.user)
+
+
+class SessionList(OwnSessions, generics.ListCreateAPIView[Session]):
+    """Your sessions, newest first; POST starts one."""
+
+    filterset_class = SessionFilter
 
     def perform_create(self, serializer: BaseSerializer[Session]) -> None:
         """Create the session with its root branch."""
@@ -50,18 +54,11 @@ class SessionList(generics.ListCreateAPIView[Session]):
 
 
 @extend_schema(tags=["sessions"])
-class SessionDetail(generics.RetrieveUpdateDestroyAPIView[Session]):
+class SessionDetail(OwnSessions, generics.RetrieveUpdateDestroyAPIView[Session]):
     """One session. DELETE removes it with everything that belongs to it."""
 
-    serializer_class = SessionSerializer
     http_method_names = ["get", "patch", "delete", "head", "options"]
     lookup_url_kwarg = "session_id"
-
-    def get_queryset(self) -> QuerySet[Session]:
-        """Return the caller's own sessions."""
-        if getattr(self, "swagger_fake_view", False):
-            return Session.objects.none()
-        return sessions_of(self.request.user)
 
     def perform_destroy(self, instance: Session) -> None:
         """Delete the session whole, also while a turn or a compaction writes to it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from typing import Any
 
 from django.http import HttpResponse
+from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import parsers, status
@@ -20,8 +21,8 @@ from chatapp.api.exceptions import Unprocessable
 from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
 from chatapp.conf import chatapp_settings
-from chatapp.formats import UnknownFormatError
-from chatapp.transfer import export_json, export_jsonl, import_file
+from chatapp.formats import UnknownFormatError, all_exports
+from chatapp.transfer import export_sessions, import_file
 
 
 class RawParser(parsers.BaseParser):
@@ -35,7 +36,7 @@ class RawParser(parsers.BaseParser):
 
 
 class ImportView(APIView):
-    """POST a transcript file (the body, or a form's `file`): OpenAI chat, pi, Claude Code."""
+    """POST a transcript file (the body, or a form's `file`) of any format that is registered."""
 
     parser_classes = [parsers.MultiPartParser, RawParser]
 
@@ -54,17 +55,8 @@ class ImportView(APIView):
         except UnknownFormatError as error:
             raise Unprocessable(str(error), code="unknown_format") from error
         body = {
-            "sessions": [
-                {
-                    "session": str(item.session.pk),
-                    "title": item.session.title,
-                    "format": item.format,
-                    "messages_added": item.messages_added,
-                    "created": item.created,
-                }
-                for item in report.imported
-            ],
-            "problems": [{"line": p.line, "text": p.text} for p in report.problems],
+            "sessions": [item.as_dict() for item in report.imported],
+            "problems": [asdict(problem) for problem in report.problems],
         }
         return Response(body, status=status.HTTP_201_CREATED)
 
@@ -78,30 +70,41 @@ class ImportView(APIView):
         return upload.read(), upload.name or ""
 
 
+class ExportSchema(AutoSchema):
+    """Lists the forms of exports when the schema is asked for: settings add some."""
+
+    def get_override_parameters(self) -> list[Any]:
+        """Return the parameter that chooses a form."""
+        return [OpenApiParameter("as", str, enum=list(all_exports()))]
+
+    def get_response_serializers(self) -> Any:
+        """Return what each form's media type holds."""
+        return {
+            (200, export.media_type): OpenApiTypes.OBJECT
+            if export.media_type == "application/json"
+            else OpenApiTypes.STR
+            for export in all_exports().values()
+        }
+
+
 class ExportView(SessionView):
-    """The active branch as OpenAI chat JSON, or as one line of JSONL."""
+    """The active branch, whole, in one of the forms that formats are written in."""
 
     content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
+    schema = ExportSchema()
 
-    @extend_schema(
-        responses={
-            (200, "application/json"): OpenApiTypes.OBJECT,
-            (200, "application/x-ndjson"): OpenApiTypes.STR,
-        },
-        parameters=[OpenApiParameter("as", str, enum=["json", "jsonl"])],
-    )
     def get(self, request: Request, session_id: str) -> HttpResponse:
-        """Return the whole conversation; it imports back equal."""
+        """Return the whole conversation; as `json` and `jsonl` it imports back equal."""
         session = self.get_session()
-        wanted = request.query_params.get("as", "json")
-        if wanted not in ("json", "jsonl"):
-            raise ValidationError({"as": ["json or jsonl."]})
-        if wanted == "jsonl":
-            text, kind = export_jsonl([session]), "application/x-ndjson"
-        else:
-            text = json.dumps(export_json(session), ensure_ascii=False, indent=2)
-            kind = "application/json"
-        response = HttpResponse(text, content_type=f"{kind}; charset=utf-8")
-        response["Content-Disposition"] = f'attachment; filename="session-{session.pk}.{wanted}"'
+        exports = all_exports()
+        export = exports.get(request.query_params.get("as", "json"))
+        if export is None:
+            raise ValidationError({"as": [f"{' or '.join(exports)}."]})
+        response = HttpResponse(
+            "".join(export_sessions([session], export)),
+            content_type=f"{export.media_type}; charset=utf-8",
+        )
+        filename = f"session-{session.pk}{export.ending}"
+        response["Content-Disposition"] = f'attachment; filename="{filename}"'
         response["X-Content-Type-Options"] = "nosniff"
         return response

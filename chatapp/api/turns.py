@@ -30,15 +30,15 @@ from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
 from chatapp.llm.responses_wire import items_of
 from chatapp.models import Message, Session
-from chatapp.turns.service import BegunTurn, Turn, TurnResult, begin_turn, finish_turn
+from chatapp.turns.service import StartedTurn, Turn, TurnResult, begin_turn, finish_turn
 from chatapp.turns.streaming import Event, EventQueue, start_turn
 
 HEARTBEAT = b": still working\n\n"
 
 
-def stream_turn(begun: BegunTurn, queue: EventQueue) -> StreamingHttpResponse:
+def stream_turn(started: StartedTurn, queue: EventQueue) -> StreamingHttpResponse:
     """Finish the turn in its own thread and return its events as they come."""
-    start_turn(begun, queue)
+    start_turn(started, queue)
     response = StreamingHttpResponse(_events(queue), content_type="text/event-stream")
     response["Cache-Control"] = "no-cache"
     response["X-Accel-Buffering"] = "no"
@@ -105,7 +105,7 @@ class TurnView(SessionView):
             queue.put(Event(name=name, payload=payload))
 
         # Up to here every failure has its own status, also when a stream was asked for.
-        begun = begin_turn(
+        started = begin_turn(
             Turn(
                 session=session,
                 drafts=serializer.validated_data["messages"],
@@ -115,8 +115,8 @@ class TurnView(SessionView):
             )
         )
         if wants_stream:
-            return stream_turn(begun, queue)
-        return Response(turn_json(finish_turn(begun)))
+            return stream_turn(started, queue)
+        return Response(turn_json(finish_turn(started)))
 
 
 class ContextView(SessionView):

@@ -16,7 +16,7 @@ from django.core.signals import setting_changed
 from django.utils.functional import LazyObject, empty
 from django.utils.module_loading import import_string
 
-from chatapp.conf import chatapp_settings
+from chatapp.conf import backend_path, chatapp_settings
 from chatapp.context.assembly import Context, HistoryPart, assemble
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
@@ -75,8 +75,8 @@ class BaseContextBackend:
         return assemble(
             session,
             HistoryPart(
-                system=[row for row in rows if row.is_rule],
-                kept=[row for row in rows if not row.is_rule],
+                system=[row for row in rows if row.is_pinned_system],
+                kept=[row for row in rows if not row.is_pinned_system],
             ),
         )
 
@@ -144,7 +144,8 @@ class FullHistoryBackend(BaseContextBackend):
 class _ContextBackend(LazyObject):  # type: ignore[type-arg]  # generic in the stubs only
     def _setup(self) -> None:
         setting = chatapp_settings.context
-        self._wrapped = import_string(setting["BACKEND"])(**setting.get("OPTIONS", {}))
+        backend = import_string(backend_path(setting["BACKEND"]))
+        self._wrapped = backend(**setting.get("OPTIONS", {}))
 
     def forget(self) -> None:
         """Make the backend anew at the next use."""

@@ -1,22 +1,31 @@
-"""Importers and exporters of conversations: pure Python, one module a format.
+"""Importers and exporters of conversations, one module a format.
 
-`parse` reads any of the formats; `export` writes OpenAI chat JSON and JSON lines.
+`parse` reads a file of any format; `all_exports` names the forms that conversations are written in.
 """
 
-from chatapp.formats.detect import parse
+from chatapp.formats.reading import Document
 from chatapp.formats.records import (
     Conversation,
     ImportedMessage,
     ParsedFile,
     Problem,
     UnknownFormatError,
+    visible_line,
 )
+from chatapp.formats.registry import Export, Format, all_exports, all_formats, file_endings, parse
 
 __all__ = [
     "Conversation",
+    "Document",
+    "Export",
+    "Format",
     "ImportedMessage",
     "ParsedFile",
     "Problem",
     "UnknownFormatError",
+    "all_exports",
+    "all_formats",
+    "file_endings",
     "parse",
+    "visible_line",
 ]

@@ -14,6 +14,7 @@ from chatapp.formats.reading import (
     Document,
     Record,
     Wire,
+    blocks_of,
     content_of,
     count,
     digest,
@@ -31,6 +32,7 @@ from chatapp.formats.records import (
     place_before,
     placeholder,
 )
+from chatapp.formats.registry import Format
 
 
 @dataclass(slots=True)
@@ -168,7 +170,7 @@ class SessionReader:
     def _add_answer(self, record: Record) -> None:
         message = record.value["message"]
         records.answer([message])  # raises when the record is damaged
-        for block in records.blocks_of(message):
+        for block in blocks_of(message.get("content")):
             if is_block(block, "tool_use"):
                 self._tool_names[text_or_empty(block.get("id"))] = block["name"]
         self.model = text_or_empty(message.get("model")) or self.model
@@ -261,7 +263,7 @@ NAME = "claude_code"
 RECORD_KEYS = {"cwd": "cwd", "git_branch": "gitBranch", "version": "version", "slug": "slug"}
 
 
-def looks_like(document: Document) -> bool:
+def recognises(document: Document) -> bool:
     """Whether any record is a Claude Code message: its type, and a message object inside it."""
     return any(holds_message(record.value) for record in _records(document))
 
@@ -365,3 +367,12 @@ def _metadata(session: Sequence[Record]) -> dict[str, Any]:
             if ours not in found and (value := _text(record, theirs)):
                 found[ours] = value
     return found
+
+
+FORMAT = Format(
+    name=NAME,
+    label="Claude Code sessions (JSONL, or its web export)",
+    endings=(".json", ".jsonl"),
+    recognises=recognises,
+    parse=parse,
+)

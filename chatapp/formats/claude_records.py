@@ -8,11 +8,12 @@ from typing import Any
 from chatapp.formats.reading import (
     DamagedError,
     Wire,
+    assistant_wire,
+    blocks_of,
     content_of,
     is_block,
     text_or_empty,
     texts_of,
-    tool_call,
     usage_of,
 )
 
@@ -85,33 +86,12 @@ def user_message(content: Any) -> Wire | None:
 
 def answer(messages: Sequence[Wire]) -> Wire:
     """The assistant message whose blocks are spread over these records of one answer."""
-    blocks = [block for message in messages for block in blocks_of(message)]
-    calls = [
-        tool_call(call_id=block.get("id"), name=block.get("name"), arguments=block.get("input"))
-        for block in blocks
-        if is_block(block, "tool_use")
-    ]
-    text = texts_of(blocks, kind="text", key="text")
-    wire: Wire = {"role": "assistant", "content": text or (None if calls else "")}
-    if calls:
-        wire["tool_calls"] = calls
-    return wire
+    return assistant_wire(_all_blocks(messages), kind="tool_use", arguments="input")
 
 
 def reasoning(messages: Sequence[Wire]) -> str:
     """The thinking of one answer."""
-    blocks = [block for message in messages for block in blocks_of(message)]
-    return texts_of(blocks, kind="thinking", key="thinking")
-
-
-def blocks_of(message: Wire) -> list[Any]:
-    """The content blocks of an assistant message; raises DamagedError when it has none."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    if not isinstance(content, list):
-        raise DamagedError("its content is neither text nor a list of blocks")
-    return content
+    return texts_of(_all_blocks(messages), kind="thinking", key="thinking")
 
 
 def usage(messages: Sequence[Wire]) -> dict[str, Any] | None:
@@ -132,6 +112,10 @@ def finish_reason(messages: Sequence[Wire]) -> str:
     stops = (text_or_empty(message.get("stop_reason")) for message in reversed(messages))
     stop = next((stop for stop in stops if stop), "")
     return FINISH_REASONS.get(stop, stop)
+
+
+def _all_blocks(messages: Sequence[Wire]) -> list[Any]:
+    return [block for message in messages for block in blocks_of(message.get("content"))]
 
 
 def _result(block: Wire, names: Mapping[str, str]) -> tuple[Wire, dict[str, Any]]:

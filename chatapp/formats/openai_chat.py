@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,7 +18,14 @@ from chatapp.formats.reading import (
     moment,
     text_or_empty,
 )
-from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
+from chatapp.formats.records import (
+    Conversation,
+    ImportedMessage,
+    ParsedFile,
+    Problem,
+    visible_line,
+)
+from chatapp.formats.registry import Export, Format
 
 MESSAGE_LISTS = ("messages", "traj")
 TIMES = ("created_at", "timestamp", "created")
@@ -232,7 +240,7 @@ def _is_id(value: Any) -> bool:
 NAME = "openai_chat"
 
 
-def looks_like(document: Document) -> bool:
+def recognises(document: Document) -> bool:
     """Whether the file holds OpenAI chat messages in any of the known containers."""
     return any(_is_readable(record.value) for record in document.records)
 
@@ -310,3 +318,81 @@ def _source(value: Any, line: int, *, numbered: bool) -> Source:
 
 def _holds_none(line: int, subject: str) -> Problem:
     return Problem(line=line, text=f"{subject} was left out: it holds no messages.")
+
+
+def to_openai_chat_json(conversation: Conversation) -> dict[str, Any]:
+    """The line that the conversation's leaf ends, in a form that imports back equal.
+
+    One object with `messages` (the system prompt first) and, where there are any, `tools`, `model`,
+    `created_at` and `metadata`. Placeholders are left out: they stand for summaries, which nobody
+    said. Tree, times of messages and usage have no place in the format and are not written.
+    """
+    messages = [_written(message) for message in visible_line(conversation)]
+    if conversation.system_prompt:
+        messages.insert(0, {"role": "system", "content": conversation.system_prompt})
+    written: dict[str, Any] = {
+        "title": conversation.title,
+        # Tells the prompt, which stands first, from a system message that opened the conversation.
+        "system_prompt": conversation.system_prompt,
+        "messages": messages,
+    }
+    if conversation.tools:
+        written["tools"] = list(conversation.tools)
+    if conversation.model:
+        written["model"] = conversation.model
+    if conversation.created_at:
+        written["created_at"] = conversation.created_at.isoformat()
+    if conversation.metadata:
+        written["metadata"] = conversation.metadata
+    return written
+
+
+def _write_json(conversations: Iterable[Conversation]) -> Iterator[str]:
+    """One object; a list of them for several conversations."""
+    texts = (_json(to_openai_chat_json(found), indent=2) for found in conversations)
+    first, second = next(texts, "[]"), next(texts, None)
+    if second is None:
+        yield f"{first}\n"
+        return
+    yield f"[\n{first},\n{second}"
+    for text in texts:
+        yield f",\n{text}"
+    yield "\n]\n"
+
+
+def to_openai_chat_jsonl(conversations: Iterable[Conversation]) -> Iterator[str]:
+    """One line of JSON for each conversation, with the line feed that ends it."""
+    for conversation in conversations:
+        yield f"{_json(to_openai_chat_json(conversation))}\n"
+
+
+def _written(message: ImportedMessage) -> dict[str, Any]:
+    reasoning = {"reasoning_content": message.reasoning} if message.reasoning else {}
+    return dict(message.wire) | reasoning
+
+
+def _json(value: dict[str, Any], *, indent: int | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate is legal in JSON, but only as an escape
+        return json.dumps(value, indent=indent)
+    return text
+
+
+FORMAT = Format(
+    name=NAME,
+    label="OpenAI chat messages (JSON or JSONL)",
+    endings=(".json", ".jsonl"),
+    recognises=recognises,
+    parse=parse,
+    exports=(
+        Export(name="json", ending=".json", media_type="application/json", write=_write_json),
+        Export(
+            name="jsonl",
+            ending=".jsonl",
+            media_type="application/x-ndjson",
+            write=to_openai_chat_jsonl,
+        ),
+    ),
+)

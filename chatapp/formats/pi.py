@@ -28,6 +28,7 @@ from chatapp.formats.records import (
     place_before,
     placeholder,
 )
+from chatapp.formats.registry import Format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +212,7 @@ HEADER_KEYS = {
 }
 
 
-def looks_like(document: Document) -> bool:
+def recognises(document: Document) -> bool:
     """Whether the file is a pi session: a session header, or entries that hold its messages."""
     return any(
         _is_header(record.value) or _holds_message(record.value) for record in document.records
@@ -281,3 +282,12 @@ def _metadata(header: Wire) -> dict[str, Any]:
         for ours, theirs in HEADER_KEYS.items()
         if isinstance(header.get(theirs), (str, int))
     }
+
+
+FORMAT = Format(
+    name=NAME,
+    label="pi sessions (JSONL)",
+    endings=(".jsonl",),
+    recognises=recognises,
+    parse=parse,
+)

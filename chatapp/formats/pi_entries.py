@@ -8,14 +8,14 @@ from typing import Any
 from chatapp.formats.reading import (
     DamagedError,
     Wire,
+    assistant_wire,
+    blocks_of,
     content_of,
-    is_block,
     joined,
     moment,
     shown,
     text_or_empty,
     texts_of,
-    tool_call,
     usage_of,
 )
 from chatapp.formats.records import ImportedMessage
@@ -68,24 +68,12 @@ def _user(value: Wire, said: Wire) -> ImportedMessage:
 
 
 def _assistant(value: Wire, said: Wire) -> ImportedMessage:
-    content = said.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(blocks, list):
-        raise DamagedError("its content is neither text nor a list of blocks")
-    calls = [
-        tool_call(call_id=block.get("id"), name=block.get("name"), arguments=block.get("arguments"))
-        for block in blocks
-        if is_block(block, "toolCall")
-    ]
-    text = texts_of(blocks, kind="text", key="text")
-    wire: Wire = {"role": "assistant", "content": text or (None if calls else "")}
-    if calls:
-        wire["tool_calls"] = calls
+    blocks = blocks_of(said.get("content"))
     stop = text_or_empty(said.get("stopReason"))
     return _message(
         value,
         said,
-        wire,
+        assistant_wire(blocks, kind="toolCall", arguments="arguments"),
         reasoning=texts_of(blocks, kind="thinking", key="thinking"),
         usage=_usage(said.get("usage")),
         finish_reason=FINISH_REASONS.get(stop, stop),

@@ -1,6 +1,4 @@
-"""Files and values as they are read: JSON, JSON lines, and what every format's reader needs of
-them.
-"""
+"""Files and values as they are read: JSON, JSON lines, and what every format's reader needs."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The values of a file; `is_lines` is False when the whole file is one JSON value."""
+    """The text of a file and its values; `is_lines` is False where it is one JSON value."""
 
+    text: str
     records: tuple[Record, ...]
     is_lines: bool
     problems: tuple[Problem, ...] = ()
@@ -59,7 +58,7 @@ def read_document(text: str) -> Document:
     if _skip_whitespace(text, end) < len(text):
         return _read_lines(text)
     line = text.count("\n", 0, start) + 1
-    return Document(records=(Record(line=line, value=value),), is_lines=False)
+    return Document(text=text, records=(Record(line=line, value=value),), is_lines=False)
 
 
 def compact_json(value: Any) -> str:
@@ -85,7 +84,7 @@ def _read_lines(text: str) -> Document:
                 break
             records.append(Record(line=number, value=value))
             position = _skip_whitespace(line, position)
-    return Document(records=tuple(records), is_lines=True, problems=tuple(problems))
+    return Document(text=text, records=tuple(records), is_lines=True, problems=tuple(problems))
 
 
 def _broken(number: int, position: int, error: _UnreadableError) -> Problem:
@@ -229,6 +228,32 @@ def usage_of(*, fresh: Any, read: Any, written: Any, output: Any) -> dict[str, A
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": count(read)},
     }
+
+
+def blocks_of(content: Any) -> list[Any]:
+    """The blocks of an assistant's content; raises DamagedError where there are none."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise DamagedError("its content is neither text nor a list of blocks")
+    return content
+
+
+def assistant_wire(blocks: Sequence[Any], *, kind: str, arguments: str) -> Wire:
+    """The assistant message of content blocks.
+
+    Calls are the blocks of that `kind`; their arguments stand under the key `arguments`.
+    """
+    calls = [
+        tool_call(call_id=block.get("id"), name=block.get("name"), arguments=block.get(arguments))
+        for block in blocks
+        if is_block(block, kind)
+    ]
+    text = texts_of(blocks, kind="text", key="text")
+    wire: Wire = {"role": "assistant", "content": text or (None if calls else "")}
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
 
 
 def moment(value: Any) -> datetime | None:

@@ -1,4 +1,4 @@
-"""What every importer returns: conversations, their messages, and what was wrong."""
+"""What every importer returns: conversations, their messages and places, and what was wrong."""
 
 from __future__ import annotations
 
@@ -105,3 +105,17 @@ class ParsedFile:
 
 class UnknownFormatError(ValueError):
     """The content is none of the formats that can be imported."""
+
+
+def visible_line(conversation: Conversation) -> list[ImportedMessage]:
+    """The messages from the first one to the leaf, without placeholders."""
+    by_key = {message.key: message for message in conversation.messages}
+    last = conversation.messages[-1].key if conversation.messages else None
+    key = conversation.leaf if conversation.leaf is not None else last
+    line: list[ImportedMessage] = []
+    while key is not None:
+        message = by_key.pop(key)  # popped, so that a loop of parents ends with a KeyError
+        if message.kind != "placeholder":
+            line.append(message)
+        key = message.parent
+    return line[::-1]

@@ -1,8 +1,8 @@
 """What an error of a model server means for the turn: one classifier for every path.
 
 Errors with a status, errors under status 200, errors inside a stream and answers that hide one all
-become a ModelError here. Bodies are read in error_bodies.py, judged in classifier.py, their numbers
-found in error_numbers.py; wordings.py has the servers' words.
+become a ModelError here. error_parsing.py reads bodies and the numbers in them; error_classifier.py
+judges them, and has the servers' words.
 """
 
 from __future__ import annotations

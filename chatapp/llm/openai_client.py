@@ -1,6 +1,4 @@
-"""Calls of an OpenAI-compatible server: retries, streams, and a watchdog for servers that fall
-silent.
-"""
+"""Calls of an OpenAI-compatible server: retries, streams, a watchdog for silent servers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from chatapp.conf import chatapp_settings
+from chatapp.conf import backend_path, chatapp_settings
 from chatapp.llm.tokens import TokenCounter, counter_for, encoding_for_model
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ModelConfig:
     summaries are merged into one. `keeps_responses`: the server keeps its answers, and a session
     over the Responses API may go on from the last one instead of sending everything again.
     `tokens_per_count`: how many of its tokens one of ours is, as far as it taught (see
-    chatapp.llm.learned_limits).
+    learned_limits.py).
     """
 
     alias: str
@@ -104,6 +104,8 @@ def all_models() -> Mapping[str, ModelConfig]:
 def _read(alias: str, entry: Mapping[str, Any]) -> ModelConfig:
     arguments = {key.lower(): value for key, value in entry.items()}
     prices = {key.lower(): value for key, value in arguments.pop("prices", {}).items()}
+    if "backend" in arguments:
+        arguments["backend"] = backend_path(arguments["backend"])
     return ModelConfig(alias=alias, prices=Prices(**prices), **arguments)
 
 

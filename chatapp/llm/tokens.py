@@ -1,6 +1,4 @@
-"""Token counts: exact where tiktoken's file is on the machine, else estimated; and what a server
-reports.
-"""
+"""Token counts: exact with tiktoken's file, else estimated; and what a server reports."""
 
 from __future__ import annotations
 

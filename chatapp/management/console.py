@@ -50,11 +50,6 @@ def has_colour(stream: OutputWrapper, options: Mapping[str, Any]) -> bool:
 # --- text -----------------------------------------------------------------------------------------
 
 
-def counted(number: int, noun: str) -> str:
-    """Return “1 file” or “2,000 files”."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def shortened(text: str, cells: int) -> str:
     """Return a text on one line that takes at most `cells`, with “…” where something is missing."""
     text = " ".join(text.split())

@@ -42,20 +42,16 @@ def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return (message.get("tool_calls") or ()) if message["role"] == "assistant" else ()
 
 
-def strict(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def strict_with_sources(
+    messages: Sequence[Mapping[str, Any]],
+) -> list[tuple[dict[str, Any], int | None]]:
     """Return the messages as a strict OpenAI-compatible server takes them.
 
     Results stand right behind their calls, in the calls' order; a missing one is stated; one
     without a call becomes a user's text, so that its facts stay; ids that repeat are told apart;
-    empty messages are left out; system messages after the front become notes.
+    empty messages are left out; system messages after the front become notes. Each comes with the
+    index it came from; None where it was made up.
     """
-    return [message for message, _ in strict_with_sources(messages)]
-
-
-def strict_with_sources(
-    messages: Sequence[Mapping[str, Any]],
-) -> list[tuple[dict[str, Any], int | None]]:
-    """Return what `strict` returns, each with the index it came from; None where it was made up."""
     placed = {place: index for index, place in answers(messages).items()}
     answering = set(placed.values())
     used: dict[str, int] = {}

@@ -38,7 +38,7 @@ class SessionDeletedError(TranscriptError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class NewMessage:
     """A message to be stored: its OpenAI chat form and what the form has no place for."""
 
     wire: Mapping[str, Any]
@@ -96,7 +96,7 @@ MAX_RESPONSE_ID_CHARS = 200
 
 
 def append(
-    branch: Branch, drafts: Sequence[Draft], *, client_key: str | None = None
+    branch: Branch, drafts: Sequence[NewMessage], *, client_key: str | None = None
 ) -> list[Message]:
     """Store messages at the branch's end and return the rows, in order.
 
@@ -127,7 +127,7 @@ def append(
     return rows
 
 
-def row_of(branch: Branch, draft: Draft, counter: TokenCounter) -> Message:
+def row_of(branch: Branch, draft: NewMessage, counter: TokenCounter) -> Message:
     """Return the unsaved row of a draft: cleaned, with its tokens, still without a place."""
     guarded = _guarded(draft)
     columns = fields_of(guarded)
@@ -161,7 +161,7 @@ def _fitting(response_id: str) -> str:
     return response_id if len(response_id) <= MAX_RESPONSE_ID_CHARS else ""
 
 
-def _guarded(draft: Draft) -> Mapping[str, Any]:
+def _guarded(draft: NewMessage) -> Mapping[str, Any]:
     """Return the draft's message, cut by the backend where it is an enormous tool result."""
     if draft.wire.get("role") not in ("tool", "function"):
         return draft.wire
@@ -169,7 +169,7 @@ def _guarded(draft: Draft) -> Mapping[str, Any]:
     return draft.wire if guarded == draft.wire else guarded
 
 
-def _keep_whole(row: Message, draft: Draft) -> None:
+def _keep_whole(row: Message, draft: NewMessage) -> None:
     """Keep the whole of a result beside its row; `store_originals` writes it."""
     whole = fields_of(draft.wire)
     row.metadata[CUT_FROM] = len(whole["content"] or "")
@@ -278,7 +278,7 @@ positions_changed = Signal()
 message_inserted = Signal()
 
 
-def insert_between(branch: Branch, *, after: int, draft: Draft) -> Message:
+def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
     """Store one message right behind position `after` of the branch's path and return it.
 
     It takes the middle position. When no integer is left there, the positions of the session are
@@ -430,7 +430,7 @@ def delete_session(session: Session) -> None:
     raise TranscriptError("The session is being worked on. Wait for its turn to end, then delete.")
 
 
-def digest_of(drafts: Sequence[Draft]) -> str:
+def digest_of(drafts: Sequence[NewMessage]) -> str:
     """Return what tells one body from another."""
     text = json.dumps([dict(draft.wire) for draft in drafts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

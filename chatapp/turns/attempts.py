@@ -1,6 +1,6 @@
 """Getting a turn's answer: ask, and after a refusal change the request until something works.
 
-Everything here is bounded: the changes of adjustments.py, the backend's ladder, and the time of the
+Everything here is bounded: the changes of adaptations.py, the backend's ladder, and the time of the
 turn. The same request is never sent twice; waiting for a busy server is the client's matter.
 """
 
@@ -23,7 +23,15 @@ from chatapp.llm.wires import message_at
 from chatapp.messages.wire import REASONING_ITEMS
 from chatapp.models import Session
 from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, changed
-from chatapp.turns.request import SENT, digest_of, goes_on, model_of, request_of, sent_by, take_in
+from chatapp.turns.request import (
+    SENT,
+    digest_of,
+    model_of,
+    request_of,
+    sent_by,
+    supports_continuation,
+    take_in,
+)
 
 # More rungs than any ladder has; what asks for more has lost its way.
 MAX_RECOVERIES = 20
@@ -45,7 +53,7 @@ class NoAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AttemptOptions:
     """What is asked for: a session's next answer. `keep_lease` is called before every request."""
 
     session: Session
@@ -66,10 +74,10 @@ class Answered:
 
 
 @dataclass(kw_only=True)
-class Asking:
+class TurnAttempts:
     """One turn's attempts; what was tried is never forgotten before the turn ends."""
 
-    question: Question
+    question: AttemptOptions
     context: Context
     done: Adjustments = field(default_factory=Adjustments)
     recovery: Recovery | None = None
@@ -223,7 +231,7 @@ class Asking:
     def _answered(self, reply: Reply, model: ModelConfig, request: ModelRequest) -> Answered:
         take_in(self.session, reply, model=model, request=request, account=self.context.account)
         metadata: dict[str, Any] = {}
-        if goes_on(self.session, model):
+        if supports_continuation(self.session, model):
             metadata[SENT] = sent_by(request, model)
         if reply.reasoning_items:
             metadata[REASONING_ITEMS] = list(reply.reasoning_items)

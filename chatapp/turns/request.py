@@ -59,7 +59,7 @@ def body_of(session: Session, context: Context) -> dict[str, Any]:
 SENT = "sent"
 
 
-def goes_on(session: Session, model: ModelConfig) -> bool:
+def supports_continuation(session: Session, model: ModelConfig) -> bool:
     """Whether the session's server keeps answers and may be asked to go on from one."""
     return session.api == Session.Api.RESPONSES and model.keeps_responses and not session.stateless
 
@@ -68,7 +68,7 @@ def continued(
     request: ModelRequest, session: Session, model: ModelConfig, context: Context
 ) -> ModelRequest:
     """Return the request as a continuation of the last answer, where that sends the same."""
-    if not goes_on(session, model):
+    if not supports_continuation(session, model):
         return request
     kept = replace(request, stores=True)
     answer = _last_answer(session)

@@ -31,8 +31,8 @@ from chatapp.llm.requests import Reply
 from chatapp.models import Message, Session
 from chatapp.selectors import active_branch, copies_of
 from chatapp.transcript import append
-from chatapp.transcript.writing import Draft, SessionDeletedError
-from chatapp.turns.attempts import Asking, NoAnswerError, Question
+from chatapp.transcript.writing import NewMessage, SessionDeletedError
+from chatapp.turns.attempts import AttemptOptions, NoAnswerError, TurnAttempts
 
 # The finish reason of an answer that broke off; what had come of it is stored.
 INTERRUPTED = "interrupted"
@@ -51,7 +51,7 @@ class Turn:
     """What a turn is asked to do; `cancelled` may be set from another thread."""
 
     session: Session
-    drafts: Sequence[Draft] = ()
+    drafts: Sequence[NewMessage] = ()
     client_key: str | None = None
     stream: bool = False
     emit: Emit = silent
@@ -68,7 +68,7 @@ class TurnResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BegunTurn:
+class StartedTurn:
     """A turn whose messages are stored and whose lease is held; finish_turn answers it."""
 
     turn: Turn
@@ -84,7 +84,7 @@ def run_turn(turn: Turn) -> TurnResult:
     return finish_turn(begin_turn(turn))
 
 
-def begin_turn(turn: Turn) -> BegunTurn:
+def begin_turn(turn: Turn) -> StartedTurn:
     """Take the session's lease and store what came in.
 
     Raises TurnInProgressError, chatapp.llm.registry.UnknownModelError for a model that is gone,
@@ -99,7 +99,7 @@ def begin_turn(turn: Turn) -> BegunTurn:
     except BaseException:
         lease.give_back()
         raise
-    return BegunTurn(turn=turn, lease=lease, stored=stored)
+    return StartedTurn(turn=turn, lease=lease, stored=stored)
 
 
 def _store_drafts(turn: Turn) -> list[Message]:
@@ -113,14 +113,14 @@ def _store_drafts(turn: Turn) -> list[Message]:
     return stored
 
 
-def finish_turn(begun: BegunTurn) -> TurnResult:
+def finish_turn(started: StartedTurn) -> TurnResult:
     """Get the answer and store it; give the lease back.
 
     Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question,
     chatapp.transcript.writing.SessionDeletedError when the session is gone;
     what the user sent is stored in any case, and an empty turn tries again.
     """
-    turn, stored = begun.turn, begun.stored
+    turn, stored = started.turn, started.stored
     try:
         for message in stored:
             turn.emit("message", {"message": message})
@@ -128,13 +128,13 @@ def finish_turn(begun: BegunTurn) -> TurnResult:
         if earlier is not None:
             context = context_backend.preview(turn.session)
             return TurnResult(stored=stored, answer=earlier, context=context)
-        return _answer(begun)
+        return _answer(started)
     except (ObjectDoesNotExist, IntegrityError, OperationalError) as error:
         if Session.objects.filter(pk=turn.session.pk).exists():
             raise
         raise SessionDeletedError from error
     finally:
-        begun.lease.give_back()
+        started.lease.give_back()
 
 
 def _answer_after(message: Message) -> Message | None:
@@ -153,20 +153,20 @@ def _answer_after(message: Message) -> Message | None:
     return None
 
 
-def _answer(begun: BegunTurn) -> TurnResult:
+def _answer(started: StartedTurn) -> TurnResult:
     deadline = time.monotonic() + chatapp_settings.turn_seconds
-    turn, stored, session = begun.turn, begun.stored, begun.turn.session
+    turn, stored, session = started.turn, started.stored, started.turn.session
     context = context_backend.prepare(session, emit=turn.emit)
-    question = Question(
+    question = AttemptOptions(
         session=session,
         stream=turn.stream,
         emit=turn.emit,
         cancelled=turn.cancelled,
         deadline=deadline,
-        keep_lease=begun.lease.keep,
+        keep_lease=started.lease.keep,
     )
     try:
-        answered = Asking(question=question, context=context).answer()
+        answered = TurnAttempts(question=question, context=context).answer()
     except NoAnswerError as failure:
         raise _failed(turn, failure, context) from failure
     answer = _store(session, answered.reply, metadata=answered.metadata)
@@ -194,7 +194,7 @@ def _store(
     if reply.refusal:
         wire["refusal"] = reply.refusal
         wire["content"] = reply.text or reply.refusal
-    draft = Draft(
+    draft = NewMessage(
         wire=wire,
         reasoning=reply.reasoning,
         usage=reply.usage,

@@ -22,7 +22,7 @@ from django.db import connections
 from chatapp.conf import chatapp_settings
 from chatapp.transcript.writing import TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
-from chatapp.turns.service import BegunTurn, TurnFailedError, TurnInProgressError, finish_turn
+from chatapp.turns.service import StartedTurn, TurnFailedError, TurnInProgressError, finish_turn
 
 logger = logging.getLogger(__name__)
 
@@ -98,27 +98,27 @@ def _pool() -> ThreadPoolExecutor:
     )
 
 
-def start_turn(begun: BegunTurn, queue: EventQueue) -> None:
+def start_turn(started: StartedTurn, queue: EventQueue) -> None:
     """Finish the turn in the pool; its end is put into the queue as `done` or `error`, always."""
     try:
-        _pool().submit(_run, begun, queue)
+        _pool().submit(_run, started, queue)
     except BaseException:
-        begun.lease.give_back()
+        started.lease.give_back()
         raise
 
 
-def _run(begun: BegunTurn, queue: EventQueue) -> None:
+def _run(started: StartedTurn, queue: EventQueue) -> None:
     try:
-        queue.put(_end(begun))
+        queue.put(_end(started))
     finally:
         connections.close_all()
 
 
-def _end(begun: BegunTurn) -> Event:
+def _end(started: StartedTurn) -> Event:
     try:
         # It may have waited for a free thread longer than its lease lasts.
-        begun.lease.renew()
-        return Event(name="done", payload={"result": finish_turn(begun)}, last=True)
+        started.lease.renew()
+        return Event(name="done", payload={"result": finish_turn(started)}, last=True)
     except TurnFailedError as failure:
         return _error(failure.error.kind.value, str(failure))
     except NothingToAnswerError as failure:
@@ -128,7 +128,7 @@ def _end(begun: BegunTurn) -> Event:
     except TranscriptError as failure:
         return _error("conflict", str(failure))
     except BaseException:  # the tokenizer's panics are no Exception, and the client waits
-        logger.exception("A streamed turn of session %s failed.", begun.turn.session.pk)
+        logger.exception("A streamed turn of session %s failed.", started.turn.session.pk)
         return _error(
             "internal_error",
             "The server failed while answering. What you sent is stored; "

@@ -162,12 +162,12 @@ class BranchView:
     @cached_property
     def rule_tokens(self) -> int:
         """Tokens of the system messages that are always sent first."""
-        return sum(row.tokens for row in self.pinned if row.is_rule)
+        return sum(row.tokens for row in self.pinned if row.is_pinned_system)
 
     @cached_property
     def again_tokens(self) -> int:
         """Tokens of what is sent verbatim although it is covered: pinned, and the open question."""
-        rows = {row.pk: row for row in self.pinned if not row.is_rule}
+        rows = {row.pk: row for row in self.pinned if not row.is_pinned_system}
         if self.question is not None:
             rows[self.question.pk] = self.question
         return sum(row.tokens for row in rows.values() if row.position <= self.cursor)
@@ -184,7 +184,7 @@ class BranchView:
 
     @property
     def _open_rules(self) -> list[Message]:
-        return [row for row in self.pinned if row.is_rule and row.position > self.cursor]
+        return [row for row in self.pinned if row.is_pinned_system and row.position > self.cursor]
 
     @property
     def kept_tokens(self) -> int:
@@ -288,7 +288,7 @@ def _of_placeholder(
 
 
 def _of_message(view: BranchView, row: Message, summary: SessionSummary | None) -> MessageStatus:
-    if row.is_rule:
+    if row.is_pinned_system:
         return RULE
     if row.position > view.cursor:
         if row.position >= view.sent_from:

@@ -20,8 +20,7 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.lists import days_value
-from chatapp.days import days_between, utc_day
-from chatapp.formatting import span_words
+from chatapp.formatting import days_between, span_words, utc_day
 from chatapp.models import Message, Session
 from compaction.admin.actions import may_run, may_view
 from compaction.admin.breakers import OPEN

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from chatapp import formatting
+from chatapp.incidents import code_words
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.models import Session
-from chatapp.vocabulary import code_words
 from compaction import vocabulary
 from compaction.models import RecoveryStep
 

@@ -140,7 +140,7 @@ def _summary(row: SessionSummary, *, even: bool, is_sent: bool) -> BarSegment:
 
 def _without_summary(view: BranchView, start: int, end: int) -> BarSegment:
     """Return a segment before the cursor that no summary covers: rules, or an import's past."""
-    rules = sum(row.is_rule and start <= row.position <= end for row in view.pinned)
+    rules = sum(row.is_pinned_system and start <= row.position <= end for row in view.pinned)
     if rules >= _steps(start, end):
         said = f"Rules of the conversation, always sent first: {_places(start, end)}"
         return BarSegment(kind="rules", start=start, end=end, label="rules", said=said)
@@ -271,7 +271,7 @@ def _apart(rows: list[Message], scale: _PositionScale) -> list[Message]:
 
 def _pin(view: BranchView, row: Message, scale: _PositionScale) -> SafeString:
     x = scale.x(row.position - POSITION_STEP // 2)
-    kind = "Rule" if row.is_rule else "Pinned message"
+    kind = "Rule" if row.is_pinned_system else "Pinned message"
     said = f"{kind} at position {formatting.place(row.position)}, {row.tokens:,} tokens"
     shape = element("path", title(said), d=f"M{x:.1f} {PIN_TOP}l5 5-5 5-5-5z", cls="strip-pin")
     return anchor(place_on(view.page, row.position), shape, label=said, is_stop=False)

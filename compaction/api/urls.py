@@ -10,6 +10,12 @@ urlpatterns = [
         "sessions/<uuid:session_id>/compaction/", views.CompactionView.as_view(), name="compaction"
     ),
     path("sessions/<uuid:session_id>/summaries/", views.SummaryList.as_view(), name="summary-list"),
+    path(
+        "sessions/<uuid:session_id>/recoveries/",
+        views.RecoveryList.as_view(),
+        name="recovery-list",
+    ),
+    # The older name, for one version.
     path("sessions/<uuid:session_id>/rungs/", views.RungList.as_view(), name="rung-list"),
     path("runs/", views.RunList.as_view(), name="run-list"),
     path("runs/<uuid:run_id>/", views.RunDetail.as_view(), name="run-detail"),

@@ -13,9 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chatapp.api.base import SessionView
+from chatapp.api.base import NewestFirstPagination, SessionView, TranscriptPagination
 from chatapp.api.exceptions import Conflict
-from chatapp.api.pagination import NewestFirstPagination, TranscriptPagination
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
 from compaction.api import serializers as shapes

@@ -66,13 +66,13 @@ def limits_of(profile: Profile) -> ResultLimits:
 def kept_of(
     snapshot: BranchSnapshot, *, groups: int | None = None
 ) -> tuple[list[Message], list[Message]]:
-    """Return what is sent verbatim: (rules at the front, pinned + question + the rest)."""
+    """Return what is sent verbatim: the system messages at the front, then all the rest."""
     cursor, behind = snapshot.state.cursor, behind_cursor(snapshot)
     rows = behind.rows
     question = question_in(rows) if groups is not None else None
     if groups is not None:
         rows = newest_groups(rows, groups)
-    earlier = [row for row in snapshot.pinned if not row.is_rule]
+    earlier = [row for row in snapshot.pinned if not row.is_pinned_system]
     # A limit of the history is meant to hide; the window's is not.
     if snapshot.profile.context_size:
         earlier += behind.pins
@@ -80,7 +80,7 @@ def kept_of(
         question = anchor_before(snapshot.branch, cursor, last=behind.last_covered)
     if question is not None and question not in [*earlier, *rows]:
         earlier = sorted([*earlier, question], key=lambda row: row.position)
-    rules = [*(row for row in snapshot.pinned if row.is_rule), *behind.rules]
+    rules = [*(row for row in snapshot.pinned if row.is_pinned_system), *behind.system]
     return rules, [*earlier, *rows]
 
 

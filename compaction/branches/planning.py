@@ -162,7 +162,7 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
     """
     profile, facts = snapshot.profile, snapshot.facts
     if only_what_falls_out:
-        least = max(profile.minimum_batch, facts.spoken - profile.context_size)
+        least = max(profile.minimum_batch, facts.countable - profile.context_size)
         return digest_limit(profile, least)
     waiting = cut_of(snapshot).messages
     return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)

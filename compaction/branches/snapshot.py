@@ -19,7 +19,7 @@ from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_messages, pinned_messages, without_rules
+from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.leases import state_of
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
@@ -185,12 +185,12 @@ class BranchSnapshot:
     @property
     def waiting(self) -> int:
         """How many messages have left the tail and are not summarised yet."""
-        return waiting_messages(self.profile, self.facts.spoken)
+        return waiting_messages(self.profile, self.facts.countable)
 
     @property
     def hides_messages(self) -> bool:
         """Whether the next request would leave out messages that no summary has read."""
-        return falls_out(self.profile, self.facts.spoken)
+        return falls_out(self.profile, self.facts.countable)
 
     @property
     def reserve(self) -> int:
@@ -253,7 +253,7 @@ def whole_facts_of(snapshot: BranchSnapshot) -> Facts:
     """Return the same with the whole request's tokens and the age, whatever the rules need."""
     facts = snapshot.facts
     tokens = math.ceil(snapshot.model.scale * (snapshot.fixed_tokens + facts.tokens))
-    waits = ages(snapshot.profile, facts.spoken)
+    waits = ages(snapshot.profile, facts.countable)
     since = snapshot.waiting_since if waits else None
     return replace(facts, request_tokens=tokens, waiting_seconds=_seconds_since(since))
 
@@ -317,8 +317,8 @@ def waiting_since(snapshot: BranchSnapshot) -> datetime | None:
     Not before the last compaction: what a restored summary gave back waits anew.
     """
     tail = snapshot.profile.tail
-    spoken = without_rules(path_messages(snapshot.branch, after=snapshot.state.cursor))
-    rows = spoken[tail : tail + 1]
+    countable = without_pinned_system(path_messages(snapshot.branch, after=snapshot.state.cursor))
+    rows = countable[tail : tail + 1]
     pushed = next(iter(rows.values_list("created_at", flat=True)), None)
     if pushed is None:
         return None

@@ -16,7 +16,7 @@ from typing import TypeVar
 from django.db.models import Count, QuerySet, Sum
 
 from chatapp.models import POSITION_STEP, Message
-from chatapp.selectors import path_messages, pinned_messages, without_rules
+from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import read_items
 from compaction.engine.types import Item
@@ -62,11 +62,11 @@ class Tail:
 
     @cached_property
     def _sums(self) -> tuple[int, int]:
-        """How many items there are, and their tokens: stored sums without the pinned rules."""
+        """How many items there are, and their tokens: stored sums without pinned system messages."""
         state, branch = self.snapshot.state, self.snapshot.branch
         pinned = pinned_messages(branch).filter(position__gt=state.cursor)
-        rules = pinned.filter(role=Message.Role.SYSTEM).order_by()
-        found = rules.aggregate(count=Count("pk"), tokens=Sum("tokens"))
+        system = pinned.filter(role=Message.Role.SYSTEM).order_by()
+        found = system.aggregate(count=Count("pk"), tokens=Sum("tokens"))
         return (
             branch.message_count - state.covered_messages - found["count"],
             branch.token_total - state.covered_tokens - (found["tokens"] or 0),
@@ -97,11 +97,11 @@ def oldest_items(snapshot: BranchSnapshot, *, through: int, most: int | None = N
 class BehindCursor:
     """What a request may send of the messages behind the cursor, each part in order.
 
-    `rows` are the messages that the profile's limit lets through, without `rules`; `pins` are the
+    `rows` are the messages that the profile's limit lets through, without `system`; `pins` are the
     pinned ones before them. `last_covered` is the message at the cursor where it was read, too.
     """
 
-    rules: list[Message]
+    system: list[Message]
     pins: list[Message]
     rows: list[Message]
     last_covered: Message | None = None
@@ -125,9 +125,9 @@ def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:
 def _whole(snapshot: BranchSnapshot) -> BehindCursor:
     rows = snapshot.rows
     return BehindCursor(
-        rules=[row for row in rows if row.is_rule],
+        system=[row for row in rows if row.is_pinned_system],
         pins=[],
-        rows=[row for row in rows if not row.is_rule],
+        rows=[row for row in rows if not row.is_pinned_system],
         last_covered=snapshot.last_covered,
     )
 
@@ -137,8 +137,8 @@ def _limited(snapshot: BranchSnapshot, limit: int) -> BehindCursor:
     start = rows[0].position if rows else 0
     marked = list(pinned_messages(snapshot.branch).filter(position__gt=snapshot.state.cursor))
     return BehindCursor(
-        rules=[row for row in marked if row.is_rule],
-        pins=[row for row in marked if not row.is_rule and row.position < start],
+        system=[row for row in marked if row.is_pinned_system],
+        pins=[row for row in marked if not row.is_pinned_system and row.position < start],
         rows=rows,
     )
 
@@ -203,6 +203,6 @@ def _ranges(
 def _countable(
     snapshot: BranchSnapshot, *, after: int | None = None, through: int | None = None
 ) -> QuerySet[Message]:
-    """Return the messages behind the cursor that are no rules, or those of them in a range."""
+    """Return the messages behind the cursor but pinned system ones, or those in a range."""
     start = snapshot.state.cursor if after is None else after
-    return without_rules(path_messages(snapshot.branch, after=start, through=through))
+    return without_pinned_system(path_messages(snapshot.branch, after=start, through=through))

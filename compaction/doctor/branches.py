@@ -10,11 +10,11 @@ from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from chatapp.management.console import counted
+from chatapp.formatting import plural
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 from compaction.conf import compaction_settings
-from compaction.doctor.findings import NOTHING, Finding, Line, Severity
+from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import (
     MOST_PINNED,
     end_run,
@@ -33,7 +33,7 @@ from compaction.selectors import hidden_messages
 _BACK = "The cursor is put to where the branch's summaries reach; what is behind it is sent."
 
 
-def check_cursor(line: Line) -> Iterator[Finding]:
+def check_cursor(line: BranchPath) -> Iterator[Finding]:
     """Yield what is wrong with how far a branch says that it is summarised."""
     if line.state is None:
         return
@@ -74,7 +74,7 @@ def _hidden(branch: Branch, state: CompactionState) -> Finding | None:
         return None
     return Finding(
         code="messages_hidden",
-        text=f"Before the cursor, from {first.place} on, {counted(hidden.count(), 'message')} in "
+        text=f"Before the cursor, from {first.place} on, {plural(hidden.count(), 'message')} in "
         "no summary that is sent: the model never sees what is said there.",
         remedy="The cursor is put back before them; summaries that were built behind a gap are "
         f"taken back; at most {MOST_PINNED} that came in late are pinned.",
@@ -94,8 +94,8 @@ def _covered_sums(branch: Branch, state: CompactionState) -> Finding | None:
         return None
     return Finding(
         code="covered_sums_off",
-        text=f"The state says that {counted(state.covered_messages, 'message')} with "
-        f"{counted(state.covered_tokens, 'token')} stand before the cursor; there are {count:,} "
+        text=f"The state says that {plural(state.covered_messages, 'message')} with "
+        f"{plural(state.covered_tokens, 'token')} stand before the cursor; there are {count:,} "
         f"with {tokens:,}. Triggers fire too early or too late.",
         remedy="They are counted again.",
         repair=partial(put_covered_sums_right, branch),
@@ -104,7 +104,7 @@ def _covered_sums(branch: Branch, state: CompactionState) -> Finding | None:
     )
 
 
-def _behind(line: Line, state: CompactionState) -> Iterator[Finding]:
+def _behind(line: BranchPath, state: CompactionState) -> Iterator[Finding]:
     """Yield a branch whose own newest summary ends behind the cursor, so that it is not sent.
 
     A summary of a parent may: the fork has not taken it over.
@@ -131,7 +131,7 @@ def _behind(line: Line, state: CompactionState) -> Iterator[Finding]:
     )
 
 
-def check_leases(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
+def check_leases(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
     """Yield the leases whose time is over. Nobody waits for them, but their holders are gone.
 
     Leases count by the database's clock.

@@ -12,7 +12,7 @@ from chatapp.models import Session
 from chatapp.transcript import lock_branches
 from chatapp.transcript.writing import TranscriptError
 from compaction.doctor.branches import check_cursor, check_leases, check_runs
-from compaction.doctor.findings import Finding, lines_of
+from compaction.doctor.findings import Finding, branch_paths
 from compaction.doctor.summaries import check_placeholders, check_summaries
 from compaction.doctor.transcript import (
     check_active_branch,
@@ -52,7 +52,7 @@ def _look(session_id: UUID) -> Iterator[Finding]:
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
         return
-    lines = lines_of(session)
+    lines = branch_paths(session)
     yield from check_runs(session)
     yield from check_leases(session, lines)
     yield from check_active_branch(session, lines)
@@ -70,12 +70,12 @@ def _look(session_id: UUID) -> Iterator[Finding]:
 
 def _count(session_id: UUID) -> Iterator[Finding]:
     session = Session.objects.filter(pk=session_id).first()
-    for line in lines_of(session) if session else ():
+    for line in branch_paths(session) if session else ():
         yield from check_tokens(line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class Repaired:
     """What came of one finding: `done`, or the `problem` in a sentence; a note may have neither."""
 
     finding: Finding
@@ -88,7 +88,9 @@ class Mended:
         return self.finding.is_error and not self.done
 
 
-def mend(session_id: UUID, findings: Sequence[Finding], *, recount: bool = False) -> list[Mended]:
+def repair_findings(
+    session_id: UUID, findings: Sequence[Finding], *, recount: bool = False
+) -> list[Repaired]:
     """Repair the findings of a session, and what comes to light by it; return what came of each.
 
     A branch that somebody works on is left alone, and its finding says so.
@@ -127,12 +129,12 @@ def _problem_of(finding: Finding) -> str:
     return ""
 
 
-def _outcome(finding: Finding, problem: str, is_left: bool) -> Mended:
+def _outcome(finding: Finding, problem: str, is_left: bool) -> Repaired:
     if finding.is_error and not is_left:
         # Perhaps by another repair, or by the worker that held the branch.
-        return Mended(finding=finding, done=True)
+        return Repaired(finding=finding, done=True)
     if finding.repair is None:
-        return Mended(finding=finding, problem=finding.remedy if finding.is_error else "")
+        return Repaired(finding=finding, problem=finding.remedy if finding.is_error else "")
     if finding.is_error and not problem:
         problem = STILL_THERE
-    return Mended(finding=finding, done=not problem, problem=problem)
+    return Repaired(finding=finding, done=not problem, problem=problem)

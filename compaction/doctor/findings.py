@@ -72,7 +72,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BranchPath:
     """One branch; `state` is None where none was stored."""
 
     branch: Branch
@@ -89,7 +89,7 @@ class Line:
         return (self.branch.fork_position or 0) if has_ancestors(self.branch) else 0
 
 
-def lines_of(session: Session) -> list[Line]:
+def branch_paths(session: Session) -> list[BranchPath]:
     """Return the session's branches, the oldest first; two queries, however deep they fork."""
     branches = list(Branch.objects.filter(session=session).order_by("created_at", "pk"))
     known = {branch.pk: branch for branch in branches}
@@ -98,4 +98,4 @@ def lines_of(session: Session) -> list[Line]:
         if branch.parent_id in known:
             branch.parent = known[branch.parent_id]
     states = CompactionState.objects.in_bulk(list(known))
-    return [Line(branch=branch, state=states.get(branch.pk)) for branch in branches]
+    return [BranchPath(branch=branch, state=states.get(branch.pk)) for branch in branches]

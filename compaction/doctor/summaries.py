@@ -9,15 +9,15 @@ from uuid import UUID
 
 from django.db.models import Count, Max, Min
 
-from chatapp.management.console import counted
+from chatapp.formatting import plural
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import on_path_q
-from compaction.doctor.findings import NOTHING, Finding, Line, Severity
+from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import part_overlapping, take_back
 from compaction.models import SessionSummary
 
 
-def check_placeholders(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
+def check_placeholders(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
     """Yield, a branch each, placeholders whose summary is gone and those that never had one."""
     known = {
         str(pk)
@@ -31,36 +31,35 @@ def check_placeholders(session: Session, lines: Sequence[Line]) -> Iterator[Find
                 bare.append(pk)
             elif str(named) not in known:
                 alone.append(pk)
-        yield from _alone(line, alone)
-        yield from _bare(line, bare)
+        yield from _placeholders(
+            line,
+            alone,
+            code="placeholder_alone",
+            what="for a summary that does not exist. None is ever sent; what was summarised there "
+            "is sent verbatim.",
+        )
+        yield from _placeholders(
+            line,
+            bare,
+            code="placeholder_bare",
+            what="without a summary row, from an import or old data. The text in the placeholder "
+            "is sent until the branch is summarised.",
+        )
 
 
-def _marks(line: Line) -> Iterator[tuple[UUID, object]]:
+def _marks(line: BranchPath) -> Iterator[tuple[UUID, object]]:
     rows = Message.objects.filter(branch=line.branch, kind=Message.Kind.PLACEHOLDER)
     pairs = rows.order_by("position").values_list("pk", "metadata__summary_id")
     yield from pairs.iterator(chunk_size=2000)
 
 
-def _alone(line: Line, marks: Sequence[UUID]) -> Iterator[Finding]:
+def _placeholders(
+    line: BranchPath, marks: Sequence[UUID], *, code: str, what: str
+) -> Iterator[Finding]:
     if marks:
         yield Finding(
-            code="placeholder_alone",
-            text=f"{counted(len(marks), 'placeholder')} for a summary that does not exist. None is "
-            "ever sent; what was summarised there is sent verbatim.",
-            severity=Severity.NOTE,
-            remedy=NOTHING,
-            session=line.branch.session_id,
-            branch=line.branch.pk,
-            message=marks[0],
-        )
-
-
-def _bare(line: Line, marks: Sequence[UUID]) -> Iterator[Finding]:
-    if marks:
-        yield Finding(
-            code="placeholder_bare",
-            text=f"{counted(len(marks), 'placeholder')} without a summary row, from an import or "
-            "old data. The text in the placeholder is sent until the branch is summarised.",
+            code=code,
+            text=f"{plural(len(marks), 'placeholder')} {what}",
             severity=Severity.NOTE,
             remedy=NOTHING,
             session=line.branch.session_id,
@@ -98,7 +97,7 @@ class _Row:
         return self.on_path != self.linked or (self.low, self.high) != ends
 
 
-def check_summaries(line: Line) -> Iterator[Finding]:
+def check_summaries(line: BranchPath) -> Iterator[Finding]:
     """Yield what is wrong with the active summaries of a branch, the earliest first.
 
     Other branches of the path may have summarised what they share with this one: of those the
@@ -113,7 +112,7 @@ def check_summaries(line: Line) -> Iterator[Finding]:
     yield from _overlaps(line.branch, [row for row in rows if not row.links_lost])
 
 
-def _active(line: Line) -> list[_Row]:
+def _active(line: BranchPath) -> list[_Row]:
     rows = SessionSummary.objects.filter(
         branch=line.branch,
         status=SessionSummary.Status.ACTIVE,
@@ -132,7 +131,7 @@ def _active(line: Line) -> list[_Row]:
 def _lost(branch: Branch, row: _Row) -> Finding:
     return Finding(
         code="links_missing",
-        text=f"The summary was made from {counted(row.message_count, 'message')} and is linked to "
+        text=f"The summary was made from {plural(row.message_count, 'message')} and is linked to "
         f"{row.linked:,}: nobody can tell what it covers.",
         remedy=_BACK,
         session=branch.session_id,

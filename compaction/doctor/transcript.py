@@ -23,13 +23,13 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 
+from chatapp.formatting import plural
 from chatapp.llm.tokens import count_message
-from chatapp.management.console import counted
 from chatapp.messages.pairing import answers
 from chatapp.models import Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of, path_messages
 from chatapp.transcript import activate_main_line, recount_tokens
-from compaction.doctor.findings import NOTHING, Finding, Line, Severity
+from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import put_branch_sums_right, while_nobody_works
 
 POSITIONS_BATCH = 1000
@@ -37,7 +37,7 @@ _COLUMNS = ("pk", "branch", "position", "role", "tool_calls", "tool_call_id")
 _Row = dict[str, Any]
 
 
-def check_pairs(line: Line) -> Iterator[Finding]:
+def check_pairs(line: BranchPath) -> Iterator[Finding]:
     """Yield how many calls and results of a branch's own messages have no partner.
 
     Calls of the last message are open, not unanswered: their results may still come.
@@ -54,8 +54,8 @@ def check_pairs(line: Line) -> Iterator[Finding]:
     if unanswered or orphans:
         yield Finding(
             code="calls_unpaired",
-            text=f"{counted(unanswered, 'tool call')} without a result, "
-            f"{counted(len(orphans), 'result')} without a call. Every request is mended before it "
+            text=f"{plural(unanswered, 'tool call')} without a result, "
+            f"{plural(len(orphans), 'result')} without a call. Every request is mended before it "
             "is sent.",
             severity=Severity.NOTE,
             remedy=NOTHING,
@@ -86,7 +86,7 @@ def _pair(rows: list[_Row]) -> tuple[list[_Row], list[Any]]:
     return waiting, orphans
 
 
-def _batches(line: Line) -> Iterator[list[_Row]]:
+def _batches(line: BranchPath) -> Iterator[list[_Row]]:
     """Return the rows that call or answer, some at a time.
 
     For a fork first those that stand before it, as far back as a group reaches: an open call of the
@@ -109,7 +109,7 @@ def _without_strays(rows: list[_Row]) -> Iterator[list[_Row]]:
         yield waiting
 
 
-def check_active_branch(session: Session, lines: Sequence[Line]) -> Iterator[Finding]:
+def check_active_branch(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
     """Yield a session that no turn can go on with: without an active branch of its own."""
     if session.active_branch_id in {line.branch.pk for line in lines}:
         return
@@ -123,7 +123,7 @@ def check_active_branch(session: Session, lines: Sequence[Line]) -> Iterator[Fin
     )
 
 
-def check_places(line: Line) -> Iterator[Finding]:
+def check_places(line: BranchPath) -> Iterator[Finding]:
     """Yield a fork that starts nowhere, and messages that stand where no reader expects them."""
     yield from _fork(line)
     branch, fork = line.branch, line.fork
@@ -143,7 +143,7 @@ def check_places(line: Line) -> Iterator[Finding]:
     )
 
 
-def _fork(line: Line) -> Iterator[Finding]:
+def _fork(line: BranchPath) -> Iterator[Finding]:
     branch = line.branch
     if (branch.parent_id is None) != (branch.fork_position is None):
         why = "names a parent without a place, or a place without a parent"
@@ -164,12 +164,14 @@ def _stands_there(shared: Q, position: int) -> bool:
     return there.filter(kind=Message.Kind.MESSAGE).exists()
 
 
-def _misplaced(line: Line, rows: QuerySet[Message], *, code: str, where: str) -> Iterator[Finding]:
+def _misplaced(
+    line: BranchPath, rows: QuerySet[Message], *, code: str, where: str
+) -> Iterator[Finding]:
     first = rows.order_by("position").values_list("pk", flat=True).first()
     if first is not None:
         yield Finding(
             code=code,
-            text=f"{counted(rows.count(), 'message')} of the branch {where}.",
+            text=f"{plural(rows.count(), 'message')} of the branch {where}.",
             session=line.branch.session_id,
             branch=line.branch.pk,
             message=first,
@@ -181,7 +183,7 @@ _MESSAGE = Message.Kind.MESSAGE
 _TOKENS = Case(When(kind=_MESSAGE, then=F("tokens")), default=0, output_field=IntegerField())
 
 
-def check_sums(line: Line) -> Iterator[Finding]:
+def check_sums(line: BranchPath) -> Iterator[Finding]:
     """Yield what is wrong with a branch's sums; the stored tokens of its messages are believed."""
     wrong = _wrong_sums(line)
     if wrong:
@@ -195,7 +197,7 @@ def check_sums(line: Line) -> Iterator[Finding]:
         )
 
 
-def _wrong_sums(line: Line) -> str:
+def _wrong_sums(line: BranchPath) -> str:
     """Return what is off in words; nothing where all sums are right."""
     branch, own = line.branch, Message.objects.filter(branch=line.branch)
     shared = _shared(line).aggregate(count=Count("pk"), tokens=Sum("tokens"))
@@ -204,8 +206,8 @@ def _wrong_sums(line: Line) -> str:
     count, total = shared["count"] + sums["count"], base + (sums["tokens"] or 0)
     if (count, total) != (branch.message_count, branch.token_total):
         return (
-            f"The branch says {counted(branch.message_count, 'message')} with "
-            f"{counted(branch.token_total, 'token')}; there are {count:,} with {total:,}."
+            f"The branch says {plural(branch.message_count, 'message')} with "
+            f"{plural(branch.token_total, 'token')}; there are {count:,} with {total:,}."
         )
     if _wrong_running(line, base).exists() or _wrong_marks(line).exists():
         return "A running token sum along the branch is off."
@@ -215,7 +217,7 @@ def _wrong_sums(line: Line) -> str:
     return ""
 
 
-def _shared(line: Line) -> QuerySet[Message]:
+def _shared(line: BranchPath) -> QuerySet[Message]:
     """Return the messages of the path that belong to other branches."""
     shared = line.shared
     if shared is None:
@@ -223,14 +225,14 @@ def _shared(line: Line) -> QuerySet[Message]:
     return Message.objects.filter(shared, kind=_MESSAGE)
 
 
-def _wrong_running(line: Line, base: int) -> QuerySet[Message]:
+def _wrong_running(line: BranchPath, base: int) -> QuerySet[Message]:
     """Return the rows behind the fork whose sum is not that of everything up to them."""
     running = Window(Sum(_TOKENS), order_by=["position"])
     rows = Message.objects.filter(branch=line.branch, position__gt=line.fork)
     return rows.annotate(running=running).exclude(tokens_through=F("running") + base)
 
 
-def _wrong_marks(line: Line) -> QuerySet[Message]:
+def _wrong_marks(line: BranchPath) -> QuerySet[Message]:
     """Return the placeholders before the fork whose sum is not that of the message before them."""
     marks = Message.objects.filter(branch=line.branch, position__lte=line.fork)
     before = _shared(line).filter(position__lte=OuterRef("position")).order_by("-position")
@@ -239,7 +241,7 @@ def _wrong_marks(line: Line) -> QuerySet[Message]:
     return marks.exclude(tokens_through=F("through"))
 
 
-def check_tokens(line: Line) -> Iterator[Finding]:
+def check_tokens(line: BranchPath) -> Iterator[Finding]:
     """Yield how many of a branch's own messages have other tokens than are counted now.
 
     This reads every text. A difference is no damage where the session's model was changed, or the
@@ -253,7 +255,7 @@ def check_tokens(line: Line) -> Iterator[Finding]:
     if off:
         yield Finding(
             code="tokens_off",
-            text=f"{counted(off, 'message')} of the branch with {stored:,} tokens stored and "
+            text=f"{plural(off, 'message')} of the branch with {stored:,} tokens stored and "
             f"{found:,} counted now: counted in another way before, or changed since.",
             remedy="They are counted again, and all sums with them.",
             session=line.branch.session_id,
@@ -263,7 +265,7 @@ def check_tokens(line: Line) -> Iterator[Finding]:
         )
 
 
-def _counted_again(line: Line) -> Iterator[tuple[Message, int]]:
+def _counted_again(line: BranchPath) -> Iterator[tuple[Message, int]]:
     counter = counter_of(line.branch.session)
     rows = Message.objects.filter(branch=line.branch, kind=_MESSAGE).order_by("position")
     rows = rows.defer("usage", "summary", "response_id")

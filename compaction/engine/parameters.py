@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compaction.engine.parameter import parameter
-from compaction.engine.window_parameters import WindowParameters
+from compaction.engine.window_parameters import WindowParameters, parameter
 
 # What the groups of the parameters are about, in the order in which they are shown.
 GROUPS = {

@@ -12,7 +12,7 @@ import enum
 import re
 from dataclasses import dataclass, replace
 
-# How many groups of the history are sent, step after step (document 002, 1.4).
+# How many groups of the history are sent, step after step.
 HALVINGS = (20, 10, 5, 2, 1)
 
 _FAILED_COMPACTION = re.compile(

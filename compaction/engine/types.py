@@ -1,5 +1,4 @@
-"""The engine's vocabulary: what goes in, what is decided, what came out, and what is asked for
-help.
+"""The engine's vocabulary: what goes in, what is decided, what came out, what is asked.
 
 All of it is frozen and knows neither Django nor the network, so the rules can be tested alone.
 Token figures are tokens of whatever TokenCounter was passed in; durations are milliseconds.
@@ -80,7 +79,7 @@ class Facts:
     rules: int = 0
 
     @property
-    def spoken(self) -> int:
+    def countable(self) -> int:
         """The messages that the sliding window counts."""
         return self.messages - self.rules
 
@@ -105,7 +104,7 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryAnswer:
-    """What a summariser said, before anybody judged it (see validation.py)."""
+    """What a summariser said, before anybody judged it (see strategies/acceptance.py)."""
 
     text: str
     finish_reason: str = "stop"

@@ -1,13 +1,32 @@
-"""The parameters of work in the background: ahead of need, by a window of messages, after failures.
+"""How a parameter is declared; and those of work in the background.
 
-Names of the window's are the established ones.
+That is work ahead of need, by a window of messages, and after failures. Names of the window's are
+the established ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from compaction.engine.parameter import parameter
+
+def parameter(
+    default: Any,
+    text: str,
+    *,
+    unit: str = "",
+    group: str = "",
+    variable: str = "",
+    preset: str = "bisect",
+    **limits: Any,
+) -> Any:
+    """Return a dataclass field that says all about a parameter of a profile.
+
+    `limits` are minimum and maximum, choices, or the registry whose names are the choices.
+    `variable` names the environment variable that overrides the parameter in `preset`.
+    """
+    facts = {"help": text, "unit": unit, "group": group, "variable": variable, "preset": preset}
+    return field(default=default, metadata=facts | limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

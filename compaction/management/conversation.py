@@ -15,14 +15,8 @@ from uuid import UUID
 import click
 import wcwidth
 
-from chatapp.formatting import percent, short_id
-from chatapp.management.console import (
-    counted,
-    one_line,
-    printable,
-    shortened,
-    wrapped,
-)
+from chatapp.formatting import percent, plural, short_id
+from chatapp.management.console import one_line, printable, shortened, wrapped
 from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import rows_from
@@ -112,7 +106,7 @@ class ConversationText:
             yield from (" " * LABEL_CELLS + line for line in lines[1:])
 
     def _message(self, row: Message, covering: UUID | None) -> Iterator[str]:
-        facts = [row.place, row.role, _utc(row.created_at), counted(row.tokens, "token")]
+        facts = [row.place, row.role, _utc(row.created_at), plural(row.tokens, "token")]
         if row.pinned:
             facts.append("pinned")
         if covering is not None:
@@ -159,7 +153,7 @@ def _cursor(state: CompactionState) -> str:
     if not state.cursor:
         return "at the start: nothing is summarised"
     place = Message(position=state.cursor).place
-    return f"{place}: {counted(state.covered_messages, 'message')} up to there"
+    return f"{place}: {plural(state.covered_messages, 'message')} up to there"
 
 
 def _summary_facts(summary: SessionSummary | None) -> list[str]:
@@ -169,7 +163,7 @@ def _summary_facts(summary: SessionSummary | None) -> list[str]:
         f"summary {short_id(summary.pk)}",
         summary.get_status_display().lower(),
         percent(summary.compression_ratio),
-        f"of {counted(summary.message_count, 'message')}",
+        f"of {plural(summary.message_count, 'message')}",
         one_line(reason_label(summary.reason)),
     ]
 

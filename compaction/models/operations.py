@@ -7,7 +7,7 @@ from django.utils import timezone
 
 
 class ModelBreaker(models.Model):
-    """One row a model alias whose calls have failed (services/breaker.py).
+    """One row a model alias whose calls have failed (limits/circuit_breaker.py).
 
     Closed while `opened_at` is empty. Open, runs wait until `retry_at`; then one of them, `probe`,
     makes a call, and its outcome closes the breaker or opens it for longer.
@@ -39,7 +39,7 @@ class ModelBreaker(models.Model):
 
 
 class WorkerHeartbeat(models.Model):
-    """One process that compacts. It writes `beat_at` while it works (services/heartbeats.py).
+    """One process that compacts. It writes `beat_at` while it works (runs/heartbeat.py).
 
     A lease says who may write; a heartbeat says who lives, so that an operator sees which machine
     fell silent, and `/readyz` whether a queue cluster runs at all.
@@ -82,7 +82,7 @@ class WorkerHeartbeat(models.Model):
 class RunTotals(models.Model):
     """How many runs ended in one way for one reason, with their seconds and saved tokens.
 
-    Added to when a run ends (services/ending.py), so that a scrape reads a few rows however many
+    Added to when a run ends (statistics/totals.py), so that a scrape reads a few rows however many
     runs there are. The runs themselves stay the truth.
     """
 
@@ -106,7 +106,7 @@ class RunTotals(models.Model):
 
 
 class DailyFigures(models.Model):
-    """One day of UTC, rolled up by services/figures.py; a row can always be worked out again.
+    """One day of UTC, rolled up by statistics/daily.py; a row can always be worked out again.
 
     Runs count on the day they were requested, under the status they have now; `unfinished` are
     queued or running, so a day with such runs is rolled up again. `ratios` counts the day's

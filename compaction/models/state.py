@@ -20,7 +20,7 @@ class CompactionState(models.Model):
 
     `covered_messages` and `covered_tokens` are the sums along the path up to the cursor, so that
     "since the last summary" is a subtraction. The lease is taken and renewed by conditional
-    UPDATEs (services/leases.py) and expires, so a killed worker blocks nobody.
+    UPDATEs (branches/leases.py) and expires, so a killed worker blocks nobody.
     """
 
     branch = models.OneToOneField(

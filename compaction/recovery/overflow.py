@@ -126,7 +126,7 @@ class _Climb:
                 return Recovery(context=step.context, memory=self.memory)
 
     def _recovery_input(self, snapshot: BranchSnapshot) -> RecoveryInput:
-        rows = [row for row in snapshot.rows if not row.is_rule]
+        rows = [row for row in snapshot.rows if not row.is_pinned_system]
         return RecoveryInput(
             # Shorter results are not fewer messages.
             oversized=self.error.kind is not ErrorKind.TOO_MANY_MESSAGES

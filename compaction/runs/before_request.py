@@ -157,7 +157,7 @@ class Preparation:
                 branch=snapshot.branch,
                 reason=Reason.HARD_LIMIT,
                 level=logging.WARNING,
-                messages=snapshot.facts.spoken - snapshot.profile.context_size,
+                messages=snapshot.facts.countable - snapshot.profile.context_size,
             )
 
     def _do(self, reason: str) -> CompactionRun:

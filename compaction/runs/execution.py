@@ -16,7 +16,7 @@ from django.utils import timezone
 from chatapp.database import again_if_cut
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
-from chatapp.selectors import pinned_messages, without_rules
+from chatapp.selectors import pinned_messages, without_pinned_system
 from compaction.branches.context_builder import limits_of
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import batch_of, decision_of, input_of
@@ -41,7 +41,7 @@ from compaction.events import event
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
-from compaction.runs.lifecycle import hold_off, note_failure
+from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.steps import AskingFirst, StepWriter, Work
 from compaction.selectors import continued_by, running_row
 from compaction.summaries.drafts import publish_draft, store_draft
@@ -135,7 +135,7 @@ def _wait(run: CompactionRun, wait: MustWaitError) -> None:
         lock_state(run.branch_id)
         skipped = lifecycle.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))
         if skipped and run.trigger == Trigger.PROACTIVE:
-            hold_off(run, until)
+            apply_backoff(run, until)
 
 
 def _extend(work: Work, snapshot: BranchSnapshot) -> None:
@@ -355,7 +355,7 @@ def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
         staying += [beside] if beside is not None and beside not in snapshot.continued else []
     last = outcome.items[-1].position
     # A pinned message is sent verbatim although it was summarised too.
-    again = without_rules(pinned_messages(snapshot.branch, through=last))
+    again = without_pinned_system(pinned_messages(snapshot.branch, through=last))
     again = again.filter(position__gt=snapshot.state.cursor)
     pinned = sum(again.values_list("tokens", flat=True))
     after = sum(row.summary_tokens for row in staying) + tokens + kept + pinned

@@ -258,7 +258,9 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
             raise CompactionError(f"The run has ended already ({status}).")
         if run.trigger == CompactionRun.Trigger.PROACTIVE:
             # The next message would start it again at once.
-            hold_off(run, timezone.now() + timedelta(seconds=compaction_settings.backoff_seconds))
+            apply_backoff(
+                run, timezone.now() + timedelta(seconds=compaction_settings.backoff_seconds)
+            )
         ended(run)
     return run
 
@@ -329,10 +331,10 @@ def note_failure(run: CompactionRun) -> None:
     seconds = min(
         LONGEST_BACKOFF_SECONDS, compaction_settings.backoff_seconds * 2 ** min(failures - 1, 12)
     )
-    hold_off(run, timezone.now() + timedelta(seconds=seconds), failures=failures)
+    apply_backoff(run, timezone.now() + timedelta(seconds=seconds), failures=failures)
 
 
-def hold_off(run: CompactionRun, until: datetime, *, failures: int | None = None) -> None:
+def apply_backoff(run: CompactionRun, until: datetime, *, failures: int | None = None) -> None:
     """Make automatic runs of the branch wait; the sweep looks again then, if nobody else does.
 
     A longer pause is not made shorter.

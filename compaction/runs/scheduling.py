@@ -119,7 +119,7 @@ def _next_check(snapshot: BranchSnapshot) -> datetime | None:
         return None
     if snapshot.backs_off:
         return state.backoff_until
-    since = snapshot.waiting_since if ages(profile, snapshot.facts.spoken) else None
+    since = snapshot.waiting_since if ages(profile, snapshot.facts.countable) else None
     if since is None:
         return None
     due = since + timedelta(seconds=profile.compression_cooldown_sec)

@@ -27,7 +27,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Greatest, RowNumber
 from django.utils import timezone
 
-from chatapp.days import day_range, days_between, utc_day
+from chatapp.formatting import day_range, days_between, utc_day
 from chatapp.models import Message, Session
 from compaction.models import (
     CompactionProfile,

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from chatapp.models import Message
-from chatapp.selectors import path_messages, without_rules
+from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import lock_branches
 from compaction.branches.leases import Lease, after_lease, held
 from compaction.branches.snapshot import BranchSnapshot
@@ -66,7 +66,7 @@ def store_draft(
             outcome,
             sizes,
             ends=ends,
-            sources=without_rules(passed),
+            sources=without_pinned_system(passed),
             previous=previous_of(snapshot, outcome),
             is_draft=True,
         )
@@ -150,7 +150,7 @@ def _last_if_it_fits(
     if known.filter(created_at__gt=draft.created_at).exists():
         return None
     rows = path_messages(snapshot.branch, after=state.cursor, through=draft.covers_through)
-    passed = list(without_rules(rows).values_list("pk", flat=True))
+    passed = list(without_pinned_system(rows).values_list("pk", flat=True))
     read = SessionSummaryMessage.objects.filter(summary=draft).values_list("message", flat=True)
     if not passed or set(passed) != set(read):
         return None

@@ -16,9 +16,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.models import Branch, Message
-from chatapp.selectors import path_messages, without_rules
+from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import insert_between, lock_branches
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease, after_lease
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
@@ -157,7 +157,7 @@ def store_summary(
             outcome,
             sizes,
             ends=ends,
-            sources=without_rules(passed),
+            sources=without_pinned_system(passed),
             previous=previous_of(snapshot, outcome),
         )
         end_run(outcome, sizes)
@@ -347,7 +347,7 @@ def write_placeholder(branch: Branch, summary: SessionSummary) -> None:
     insert_between(
         branch,
         after=summary.covers_through,
-        draft=Draft(
+        draft=NewMessage(
             wire={"role": "assistant", "content": PLACEHOLDER_NOTICE},
             kind=Message.Kind.PLACEHOLDER,
             summary=summary.summary_text,

@@ -12,7 +12,7 @@ from chatapp import transcript
 from chatapp.llm.tokens import TokenCounter
 from chatapp.models import Message, Session
 from chatapp.selectors import counter_of, path_messages
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.runs.scheduling import assign_profile
 from tests.bench.texts import Phrases, turn_columns
@@ -53,7 +53,7 @@ def stored(count: int, *, seed: int = 3) -> Session:
     session = transcript.create_session(owner=owner(), title=f"{count} messages")
     made = wires(count, counter_of(session), seed=seed)
     for start in range(0, count, CHUNK):
-        drafts = [Draft(wire=wire) for wire in made[start : start + CHUNK]]
+        drafts = [NewMessage(wire=wire) for wire in made[start : start + CHUNK]]
         transcript.append(session.branch, drafts)
     return session
 

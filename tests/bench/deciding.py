@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import ensure_state
 from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import snapshot_of
@@ -42,7 +42,7 @@ def _row(name: str, count: int, session: Session, work: object, sizes: Sizes) ->
 
 
 def _append(session: Session) -> None:
-    transcript.append(session.branch, [Draft(wire={"role": "user", "content": ANSWER})])
+    transcript.append(session.branch, [NewMessage(wire={"role": "user", "content": ANSWER})])
 
 
 def _prepare(session: Session) -> None:

@@ -133,7 +133,7 @@ class _Path:
         chosen = [ends[(n + 1) * len(ends) // stretches - 1] for n in range(stretches)]
         start, first = 0, 0
         for number, end in enumerate(chosen):
-            stretch = [row for row in self.own[start:end] if not row.is_rule]
+            stretch = [row for row in self.own[start:end] if not row.is_pinned_system]
             last = number == stretches - 1
             older = (count - stretches) * (number + 1) // stretches - first
             taken_back = last and stretches > 1 and not older and chance.random() < 0.1

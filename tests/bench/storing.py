@@ -19,7 +19,7 @@ from chatapp import transcript
 from chatapp.context.backend import context_backend, notify
 from chatapp.models import Session
 from chatapp.selectors import active_branch
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionRun
 from tests.bench.conversations import fresh, summarise_next, windowed
 from tests.bench.instant import ANSWER
@@ -78,6 +78,6 @@ def _processor(session: Session) -> float:
 def _store(session: Session) -> None:
     """Do what the API's view does: read the session, append, tell the context backend."""
     current = fresh(session)
-    drafts = [Draft(wire={"role": "user", "content": ANSWER})]
+    drafts = [NewMessage(wire={"role": "user", "content": ANSWER})]
     rows = transcript.append(active_branch(current), drafts)
     notify(context_backend.message_stored, current, rows[-1])

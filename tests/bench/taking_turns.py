@@ -8,7 +8,7 @@ from functools import partial
 from django.db import connection
 
 from chatapp.models import Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, run_turn
 from tests.bench.conversations import fresh, stored, summarise_all_but
 from tests.bench.measure import Row, Spent, cpu, repeat, wall
@@ -36,7 +36,9 @@ def measure(sizes: Sizes) -> Iterator[Row]:
 def _turn(session: Session) -> None:
     """Read the session as a view does, and take the turn."""
     run_turn(
-        Turn(session=fresh(session), drafts=[Draft(wire={"role": "user", "content": QUESTION})])
+        Turn(
+            session=fresh(session), drafts=[NewMessage(wire={"role": "user", "content": QUESTION})]
+        )
     )
 
 

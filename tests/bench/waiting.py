@@ -17,7 +17,7 @@ from typing import Any
 from django.utils import timezone
 
 from chatapp.models import Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, run_turn
 from compaction.models import CompactionRun
 from tests.bench.compacting import SCRIPT
@@ -124,7 +124,7 @@ def _while_compacting(sizes: Sizes) -> tuple[list[Taken], list[CompactionRun]]:
 
 def _take(session: Session) -> Taken:
     taken, started = Taken(began=timezone.now()), time.perf_counter()
-    drafts = [Draft(wire={"role": "user", "content": QUESTION})]
+    drafts = [NewMessage(wire={"role": "user", "content": QUESTION})]
     run_turn(Turn(session=fresh(session), drafts=drafts, emit=taken.emit))
     taken.milliseconds = 1000 * (time.perf_counter() - started)
     taken.ended = timezone.now()

@@ -99,14 +99,14 @@ def _in_process(job: dict[str, Any]) -> Callable[[str], None]:
     from chatapp.context.backend import context_backend, notify
     from chatapp.models import Session
     from chatapp.selectors import active_branch
-    from chatapp.transcript.writing import Draft
+    from chatapp.transcript.writing import NewMessage
     from tests.bench.conversations import fresh
 
     known = Session(pk=UUID(job["session"]))
 
     def store(role: str) -> None:
         session = fresh(known)
-        drafts = [Draft(wire={"role": role, "content": job["text"]})]
+        drafts = [NewMessage(wire={"role": role, "content": job["text"]})]
         rows = transcript.append(active_branch(session), drafts)
         notify(context_backend.message_stored, session, rows[-1])
 

@@ -23,7 +23,7 @@ from chatapp.context.backend import context_backend
 from chatapp.llm.registry import get_model
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, TurnResult, run_turn
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
@@ -121,7 +121,7 @@ def add(session: Session, wires: Sequence[dict[str, Any]]) -> list[Message]:
         meta = wire.get("meta", {})
         created = meta.get("created_at")
         drafts.append(
-            Draft(
+            NewMessage(
                 wire={key: value for key, value in wire.items() if key != "meta"},
                 usage=meta.get("usage"),
                 created_at=datetime.fromisoformat(created) if created else None,
@@ -143,7 +143,7 @@ def compact(session: Session, **arguments: Any) -> CompactionRun:
 
 def ask(session: Session, text: str | None, **arguments: Any) -> TurnResult:
     """One turn with a user's message, or an empty one for None."""
-    drafts = [] if text is None else [Draft(wire={"role": "user", "content": text})]
+    drafts = [] if text is None else [NewMessage(wire={"role": "user", "content": text})]
     return run_turn(Turn(session=fresh(session), drafts=drafts, **arguments))
 
 

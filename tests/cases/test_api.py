@@ -20,7 +20,7 @@ from rest_framework.test import APIClient
 
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionRun, SessionSummary
 from tests.cases.support import (
     add,
@@ -606,7 +606,7 @@ def test_b55_arguments_names_parts_and_metadata_are_cleaned_too(cases, play, api
     transcript.append(
         session.branch,
         [
-            Draft(
+            NewMessage(
                 wire={"role": "assistant", "content": "done" + broken},
                 metadata={"deep": [{"x" + broken: broken}]},
                 usage={"note": broken},

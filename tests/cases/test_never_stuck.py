@@ -9,7 +9,7 @@ import pytest
 from chatapp.context.backend import context_backend
 from chatapp.models import Branch, Incident, Message
 from chatapp.transcript import append
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import TurnFailedError
 from compaction.models import CompactionRun, RecoveryStep, SessionSummary
 from tests.cases.support import (
@@ -52,7 +52,7 @@ def broken_session(case, owner):
         meta = wire.get("meta", {})
         plain = {key: value for key, value in wire.items() if key != "meta"}
         if meta.get("kind") == "compaction":
-            draft = Draft(
+            draft = NewMessage(
                 wire={"role": "assistant", "content": None},
                 kind=Message.Kind.PLACEHOLDER,
                 summary=wire["content"],
@@ -79,8 +79,8 @@ def test_b03_an_orphan_heals_on_load_and_after_a_second_compaction(cases, play, 
     check(case, server, session)
     request = next_request(server)
     assert not [m for m in request.messages if m.get("tool_call_id") == "c2"]
-    spoken = [text_of(m) for m in request.messages if m["role"] == "assistant"]
-    assert not any("SUMMARY" in text for text in spoken)
+    countable = [text_of(m) for m in request.messages if m["role"] == "assistant"]
+    assert not any("SUMMARY" in text for text in countable)
 
 
 # --- a kept part that is over the limit alone; a stale usage report ------------------------------

@@ -396,14 +396,14 @@ def test_b40_kept_messages_are_sent_in_every_later_turn(cases, play, api, owner)
         (second, ["one", "ok", "two"]),
         (third, ["one", "ok", "two", "ok", "three"]),
     ):
-        spoken = [m for m in request if m["role"] != "system"]
-        assert spoken[:4] == four
-        assert [m["content"] for m in spoken[4:]] == texts
+        countable = [m for m in request if m["role"] != "system"]
+        assert countable[:4] == four
+        assert [m["content"] for m in countable[4:]] == texts
 
     rows = all_messages(api, session)
-    spoken = [row for row in rows if row["kind"] == "message"]
-    assert [row["content"] for row in spoken[:20]] == [m["content"] for m in case.transcript]
-    assert [row["content"] for row in spoken[20:]] == ["one", "ok", "two", "ok", "three", "ok"]
+    countable = [row for row in rows if row["kind"] == "message"]
+    assert [row["content"] for row in countable[:20]] == [m["content"] for m in case.transcript]
+    assert [row["content"] for row in countable[20:]] == ["one", "ok", "two", "ok", "three", "ok"]
     # The summary's mark stands between the last summarised and the first kept message.
     mark = next(index for index, row in enumerate(rows) if row["kind"] == "placeholder")
     assert mark == 16

@@ -8,7 +8,7 @@ import pytest
 
 from chatapp import transcript
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, call, result, store, talk
 
@@ -194,7 +194,7 @@ def test_placeholders_are_shown_where_they_stand(api, session):
     transcript.insert_between(
         session.branch,
         after=first.position,
-        draft=Draft(
+        draft=NewMessage(
             wire={"role": "assistant", "content": None},
             kind=Message.Kind.PLACEHOLDER,
             summary="MK-0001",

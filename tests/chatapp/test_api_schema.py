@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
 
@@ -22,6 +23,12 @@ def answer(schema: dict[str, Any], path: str) -> dict[str, Any]:
 
 def test_the_schema_is_openapi(schema):
     validate_schema(schema)
+
+
+def test_nothing_in_it_is_guessed_and_the_names_of_its_enums_stay(tmp_path):
+    file = tmp_path / "schema.yml"
+    call_command("spectacular", file=str(file), fail_on_warn=True)
+    assert {"WireEnum:", "RoleEnum:"} <= set(file.read_text().split())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ import pytest
 from django.core.checks import run_checks
 
 from chatapp import checks
+from chatapp.context.backend import FullHistoryBackend, context_backend
+from chatapp.llm.openai_client import OpenAIModel
+from chatapp.llm.registry import get_model
 
 
 def ids(*functions) -> list[str]:
@@ -134,6 +137,30 @@ def test_e008_a_model_without_room(chatapp, name):
 def test_w001_an_answer_may_not_take_more_than_half_of_the_window(chatapp):
     chatapp(MODELS={"default": entry(CONTEXT_WINDOW=2000, MAX_OUTPUT=1500)})
     assert ids(checks.check_models) == ["chatapp.W001"]
+
+
+def test_w002_backends_by_their_older_paths_work_and_are_pointed_out(chatapp):
+    chatapp(
+        MODELS={"default": entry(BACKEND="chatapp.llm.client.OpenAIModel"), "other": entry()},
+        CONTEXT={"BACKEND": "chatapp.context.FullHistoryBackend"},
+    )
+    assert isinstance(get_model("default").connect(), OpenAIModel)
+    assert type(context_backend.check.__self__) is FullHistoryBackend
+    assert ids(checks.check_models, checks.check_context) == []
+    assert [(found.id, found.msg, found.hint) for found in checks.check_moved_backends()] == [
+        (
+            "chatapp.W002",
+            "CHATAPP['MODELS']['default']['BACKEND'] is 'chatapp.llm.client.OpenAIModel', which "
+            "the next version will not find.",
+            "Write chatapp.llm.openai_client.OpenAIModel.",
+        ),
+        (
+            "chatapp.W002",
+            "CHATAPP['CONTEXT']['BACKEND'] is 'chatapp.context.FullHistoryBackend', which the "
+            "next version will not find.",
+            "Write chatapp.context.backend.FullHistoryBackend.",
+        ),
+    ]
 
 
 @pytest.mark.parametrize("mode", ["auto", "tiktoken:no_such_encoding"])

@@ -11,7 +11,7 @@ from django.db import connections, transaction
 
 from chatapp import transcript
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft, SessionDeletedError
+from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from chatapp.transfer import import_file
 from chatapp.turns.service import Turn, TurnInProgressError, run_turn
 from tests.chatapp.test_transcript import PLACEHOLDER, check_all_sums
@@ -25,8 +25,8 @@ def session(owner, queued) -> Session:
     return SessionFactory(owner=owner)
 
 
-def user(text: str) -> Draft:
-    return Draft(wire={"role": "user", "content": text})
+def user(text: str) -> NewMessage:
+    return NewMessage(wire={"role": "user", "content": text})
 
 
 def side_by_side(*works: Callable[[], object]) -> list[object]:

@@ -84,9 +84,9 @@ def fork_back(session: Session) -> None:
 def pin_nothing_but_insert(session: Session) -> None:
     branch = Session.objects.get(pk=session.pk).branch
     first = path_messages(branch)[0]
-    from chatapp.transcript.writing import Draft
+    from chatapp.transcript.writing import NewMessage
 
-    transcript.insert_between(branch, after=first.position, draft=Draft(wire=user("between")))
+    transcript.insert_between(branch, after=first.position, draft=NewMessage(wire=user("between")))
 
 
 @pytest.mark.parametrize("change", [change_prompt, fork_back, pin_nothing_but_insert])
@@ -212,9 +212,9 @@ def test_an_answer_of_another_server_is_not_gone_on_from(session, server, use_mo
 def test_an_id_that_is_too_long_to_be_stored_is_not_sent_back_cut(session, server):
     Message.objects.all().delete()
     answer = say(session, user("one"))
-    from chatapp.transcript.writing import Draft
+    from chatapp.transcript.writing import NewMessage
 
-    draft = Draft(wire={"role": "assistant", "content": "x"}, response_id="r" * 201)
+    draft = NewMessage(wire={"role": "assistant", "content": "x"}, response_id="r" * 201)
     (row,) = transcript.append(session.branch, [draft])
     assert row.response_id == ""
     assert answer.response_id

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from chatapp.context.backend import FullHistoryBackend, context_backend
+from chatapp.formats import all_exports
+from chatapp.formats.openai_chat import to_openai_chat_json
 from chatapp.models import Message, Session
 from chatapp.selectors import path_messages
-from chatapp.transfer import export_json, export_jsonl, import_file
+from chatapp.transfer import conversation_of, export_sessions, import_file
 from tests.chatapp.test_transcript import check_all_sums
 from tests.conftest import SHARED
 from tests.fakes.strict_checker import faults
@@ -37,6 +39,10 @@ def real(owner, shared):
         return import_file(owner=owner, content=path.read_bytes(), name=path.name)
 
     return read
+
+
+def whole(session: Session) -> dict:
+    return to_openai_chat_json(conversation_of(session))
 
 
 def case_checker():
@@ -77,11 +83,11 @@ def test_its_sums_are_right_on_every_branch(real, path):
 def test_what_is_exported_imports_back_equal(real, path, owner):
     real(path)
     originals = list(Session.objects.select_related("active_branch").order_by("created_at")[:4])
-    text = export_jsonl(originals).encode()
+    text = "".join(export_sessions(originals, all_exports()["jsonl"])).encode()
     report = import_file(owner=owner, content=text, name="export.jsonl")
     copies = [item.session for item in report.imported]
     assert len(copies) == len(originals)
     for original, copy in zip(originals, copies, strict=True):
         copy.refresh_from_db()
-        assert export_json(copy) == export_json(original)
+        assert whole(copy) == whole(original)
         assert len(path_messages(copy.branch)) == len(path_messages(original.branch))

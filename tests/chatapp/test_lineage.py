@@ -25,7 +25,7 @@ from chatapp.selectors import (
     rows_from,
     segments,
 )
-from chatapp.transcript.writing import Draft, TranscriptError
+from chatapp.transcript.writing import NewMessage, TranscriptError
 from tests.deep_forks import deep_session, fill_lineage
 from tests.factories import SessionFactory, store, talk
 
@@ -73,7 +73,7 @@ def grow_tree(session: Session, chance: random.Random, moves: list[str]) -> None
             branches = list(Branch.objects.filter(session=session).order_by("created_at", "pk"))
             transcript.activate(session, chance.choice(branches))
         elif move == "mark":
-            draft = Draft(wire={"role": "assistant", "content": "mark"}, kind="placeholder")
+            draft = NewMessage(wire={"role": "assistant", "content": "mark"}, kind="placeholder")
             transcript.insert_between(branch, after=at.position, draft=draft)
         elif move == "pin":
             transcript.set_pinned(at, True)

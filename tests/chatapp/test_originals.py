@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
+from chatapp.formats.openai_chat import to_openai_chat_json
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, MessageOriginal
 from chatapp.selectors import counter_of, whole_content
-from chatapp.transfer import export_json
+from chatapp.transfer import conversation_of
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, result, store, user
 
@@ -79,7 +80,7 @@ def test_by_default_400_000_characters_are_stored(owner):
 
 def test_an_export_and_the_api_give_the_whole_text(session, api):
     (row,) = store(session, [result("c1", LONG)])
-    assert export_json(session)["messages"][-1]["content"] == LONG
+    assert to_openai_chat_json(conversation_of(session))["messages"][-1]["content"] == LONG
     page = api.get(f"/api/v1/messages/{row.pk}/")
     assert page.data["content"] == row.content
     assert api.get(f"/api/v1/messages/{row.pk}/?whole=true").data["content"] == LONG
@@ -93,7 +94,7 @@ def test_a_replayed_result_leads_back_to_the_whole(session, api):
     assert whole_content(copy) == LONG
     old, new = api.get(f"/api/v1/sessions/{session.pk}/branches/").data["results"]
     assert (new["kind"], new["replaces"], new["is_active"]) == ("replay", old["id"], True)
-    assert export_json(session)["messages"][-1]["content"] == LONG
+    assert to_openai_chat_json(conversation_of(session))["messages"][-1]["content"] == LONG
 
 
 def test_a_result_that_was_never_cut_costs_no_query(session, django_assert_num_queries):

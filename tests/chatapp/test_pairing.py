@@ -8,9 +8,14 @@ from copy import deepcopy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatapp.messages.pairing import MISSING_RESULT, answers, strict
+from chatapp.messages.pairing import MISSING_RESULT, answers, strict_with_sources
 from tests.factories import call, result
 from tests.fakes.strict_checker import faults
+
+
+def strict(messages: list[dict]) -> list[dict]:
+    """Return the messages as they are sent, without where they came from."""
+    return [message for message, _ in strict_with_sources(messages)]
 
 
 def calls(*ids: str) -> dict:

@@ -10,7 +10,7 @@ from django.db import connections
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import active_branch, path_messages
-from chatapp.transcript.writing import Draft, TranscriptError
+from chatapp.transcript.writing import NewMessage, TranscriptError
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, result, store, talk, user
 
@@ -98,7 +98,7 @@ def test_pins_images_and_times_are_repeated_and_keys_are_not(session):
     store(session, [call("look", "c2")])
     transcript.append(
         session.branch,
-        [Draft(wire=result("c2", "seen") | {"content": parts})],
+        [NewMessage(wire=result("c2", "seen") | {"content": parts})],
         client_key="sent once",
     )
     new = replay(session).new
@@ -112,7 +112,9 @@ def test_pins_images_and_times_are_repeated_and_keys_are_not(session):
 
 def test_placeholders_are_repeated_at_their_places(session):
     at = long_row(session).position
-    draft = Draft(wire={"role": "assistant", "content": "earlier"}, kind="placeholder", summary="s")
+    draft = NewMessage(
+        wire={"role": "assistant", "content": "earlier"}, kind="placeholder", summary="s"
+    )
     mark = transcript.insert_between(session.branch, after=at, draft=draft)
     new = replay(session).new
     assert Message.objects.get(branch=new, kind="placeholder").position == mark.position
@@ -139,7 +141,7 @@ def test_a_message_of_another_branch_is_refused_and_nothing_is_written(session):
 def test_what_is_appended_to_the_replaced_branch_goes_on_in_the_new_one(session):
     stale = Session.objects.select_related("active_branch").get(pk=session.pk)
     new = replay(session).new
-    (row,) = transcript.append(active_branch(stale), [Draft(wire=user("meanwhile"))])
+    (row,) = transcript.append(active_branch(stale), [NewMessage(wire=user("meanwhile"))])
     assert row.branch == new
     assert texts(new)[-1] == "meanwhile"
     check_all_sums(session)
@@ -149,7 +151,7 @@ def test_the_old_branch_can_be_gone_on_with_on_purpose(session):
     old = session.branch
     replay(session)
     transcript.activate(session, old)
-    (row,) = transcript.append(session.branch, [Draft(wire=user("here"))])
+    (row,) = transcript.append(session.branch, [NewMessage(wire=user("here"))])
     assert row.branch == old
 
 
@@ -162,7 +164,7 @@ def test_writers_and_a_replay_at_once_lose_nothing(session):
         number = 0
         while not stop.is_set() or number < 5:
             mine = Session.objects.select_related("active_branch").get(pk=session.pk)
-            transcript.append(mine.branch, [Draft(wire=user(f"message {number}"))])
+            transcript.append(mine.branch, [NewMessage(wire=user(f"message {number}"))])
             stored.append(f"message {number}")
             number += 1
         connections.close_all()

@@ -14,7 +14,7 @@ from rest_framework.authtoken.models import Token
 
 from chatapp.models import Message, Session
 from chatapp.transcript import append
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns import streaming
 from chatapp.turns.service import Turn, TurnLease, begin_turn
 from tests.factories import SessionFactory, call
@@ -169,11 +169,11 @@ def test_a_turn_that_cannot_be_started_gives_its_lease_back(owner, settings):
     settings.CHATAPP = settings.CHATAPP | {"STREAM_THREADS": 0}
     streaming._pool.cache_clear()
     session = SessionFactory(owner=owner)
-    begun = begin_turn(
-        Turn(session=session, drafts=[Draft(wire={"role": "user", "content": "hello"})])
+    started = begin_turn(
+        Turn(session=session, drafts=[NewMessage(wire={"role": "user", "content": "hello"})])
     )
     with pytest.raises(ValueError, match="max_workers"):
-        streaming.start_turn(begun, streaming.EventQueue())
+        streaming.start_turn(started, streaming.EventQueue())
     TurnLease(session).take()
 
 
@@ -238,7 +238,7 @@ def test_a_second_turn_is_409_before_any_event(chat):
 
 
 def test_a_key_with_another_body_is_422_before_any_event(chat):
-    append(chat.session.branch, [Draft(wire={"role": "user", "content": "x"})], client_key="k")
+    append(chat.session.branch, [NewMessage(wire={"role": "user", "content": "x"})], client_key="k")
     assert refused(chat, **{"Idempotency-Key": "k"}).status_code == 422
     assert chat.turn()[-1][0] == "done"
 

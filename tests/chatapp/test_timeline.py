@@ -16,10 +16,9 @@ from django.urls import reverse
 
 from chatapp.admin.timeline import Incidents
 from chatapp.admin.toolkit.timeline import Replays, TimelinePlace, place_of, read_timeline
-from chatapp.incidents import Kind, note
+from chatapp.incidents import CHANGE_WORDS, ERROR_WORDS, WARNING_WORDS, Kind, note
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import Branch, Incident, Session
-from chatapp.vocabulary import CHANGE_WORDS, ERROR_WORDS, WARNING_WORDS
 from tests.alone import assert_works_alone
 from tests.factories import SessionFactory, UserFactory
 

@@ -13,10 +13,10 @@ from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import group_of, path_q
 from chatapp.transcript import positions_changed
-from chatapp.transcript.writing import Draft, KeyReusedError, TranscriptError
+from chatapp.transcript.writing import KeyReusedError, NewMessage, TranscriptError
 from tests.factories import SessionFactory, UserFactory, call, result, store, talk
 
-PLACEHOLDER = Draft(
+PLACEHOLDER = NewMessage(
     wire={"role": "assistant", "content": None},
     kind=Message.Kind.PLACEHOLDER,
     summary="earlier",
@@ -24,8 +24,8 @@ PLACEHOLDER = Draft(
 )
 
 
-def user(text: str) -> Draft:
-    return Draft(wire={"role": "user", "content": text})
+def user(text: str) -> NewMessage:
+    return NewMessage(wire={"role": "user", "content": text})
 
 
 def path(branch: Branch) -> list[Message]:
@@ -254,7 +254,7 @@ def test_a_row_can_be_put_before_the_first(session):
 
 def test_what_cannot_be_stored_stores_nothing_of_its_batch(session):
     with pytest.raises(InvalidMessageError):
-        transcript.append(session.branch, [user("ok"), Draft(wire={"role": "nobody"})])
+        transcript.append(session.branch, [user("ok"), NewMessage(wire={"role": "nobody"})])
     assert not Message.objects.exists()
 
 
@@ -264,14 +264,14 @@ def test_tokens_are_those_of_the_text_that_is_stored(session):
 
 
 def test_characters_replaced_in_reasoning_are_noted_too(session):
-    draft = Draft(wire={"role": "assistant", "content": "a\x00"}, reasoning="b\x00")
+    draft = NewMessage(wire={"role": "assistant", "content": "a\x00"}, reasoning="b\x00")
     (row,) = transcript.append(session.branch, [draft])
     assert row.reasoning == "b\ufffd"
     assert row.metadata["replaced_characters"] == 2
 
 
 def test_a_servers_ids_and_reasons_are_cleaned_and_cut(session):
-    draft = Draft(
+    draft = NewMessage(
         wire={"role": "assistant", "content": "a"},
         finish_reason="s\x00" + "x" * 100,
         response_id="r\ud800" + "x" * 198,

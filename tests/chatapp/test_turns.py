@@ -15,7 +15,7 @@ from chatapp.llm.errors import ErrorKind
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.service import (
     Turn,
@@ -34,8 +34,8 @@ OVERFLOW = {
 }
 
 
-def user(text: str) -> Draft:
-    return Draft(wire={"role": "user", "content": text})
+def user(text: str) -> NewMessage:
+    return NewMessage(wire={"role": "user", "content": text})
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def session(owner, model_server) -> Session:
     return SessionFactory(owner=owner, system_prompt="Be brief.")
 
 
-def turn(session: Session, *drafts: Draft, **arguments):
+def turn(session: Session, *drafts: NewMessage, **arguments):
     return run_turn(Turn(session=session, drafts=drafts, **arguments))
 
 
@@ -233,7 +233,7 @@ def test_giving_back_an_expired_lease_does_not_free_the_next_ones(session):
 
 def test_what_cannot_be_stored_frees_the_session(session):
     with pytest.raises(InvalidMessageError):
-        turn(session, Draft(wire={"role": "nobody"}))
+        turn(session, NewMessage(wire={"role": "nobody"}))
     TurnLease(session).take()
 
 
@@ -369,11 +369,11 @@ def test_messages_are_told_of_before_the_answer(session):
 
 
 def test_a_begun_turn_has_its_messages_stored_and_its_session_taken(session):
-    begun = begin_turn(Turn(session=session, drafts=[user("hello")]))
+    started = begin_turn(Turn(session=session, drafts=[user("hello")]))
     assert stored(session) == [("user", "hello")]
     with pytest.raises(TurnInProgressError):
         turn(session)
-    begun.lease.give_back()
+    started.lease.give_back()
 
 
 ALONE = """

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
@@ -32,7 +32,9 @@ class Conversation:
         """Store one message and look for a trigger, as the API does; return the finished run."""
         role = role or ("user" if self.total % 2 == 0 else "assistant")
         content = text or f"MK-{self.total:04d} {TEXT}"
-        transcript.append(self.session.branch, [Draft(wire={"role": role, "content": content})])
+        transcript.append(
+            self.session.branch, [NewMessage(wire={"role": role, "content": content})]
+        )
         self.total += 1
         return self.look()
 

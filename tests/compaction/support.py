@@ -12,7 +12,7 @@ from django.db import connections
 
 from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, TurnResult, run_turn
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs.worker import compact_branch, execute_run
@@ -62,7 +62,7 @@ def held_worker(run: CompactionRun) -> Iterator[threading.Event]:
 
 def say(session: Session, text: str = "hello", **changes: Any) -> TurnResult:
     """Take a turn."""
-    draft = Draft(wire={"role": "user", "content": text})
+    draft = NewMessage(wire={"role": "user", "content": text})
     return run_turn(Turn(session=session, drafts=[draft], **changes))
 
 

@@ -7,7 +7,7 @@ import pytest
 from chatapp import transcript
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.scheduling import check_branch
@@ -204,7 +204,7 @@ def test_a_draft_that_was_made_from_something_else_is_discarded(session, change)
         set_pinned(first, True)
     elif change == "insertion":
         wire = user("MK-9000 put in between")
-        transcript.insert_between(session.branch, after=5_000_000, draft=Draft(wire=wire))
+        transcript.insert_between(session.branch, after=5_000_000, draft=NewMessage(wire=wire))
     else:
         restore_summary(SessionSummary.objects.get(status="active"))
     ahead(publish_when_needed=True, message_limit=40)

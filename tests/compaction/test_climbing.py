@@ -1,4 +1,4 @@
-"""The recovery in real turns: what is sent, stored and told, step after step (document 004)."""
+"""The recovery in real turns: what is sent, stored and told, step after step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chatapp import transcript
 from chatapp.models import Branch, Incident, Message, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript import set_pinned
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.branches.context_builder import context_of
 from compaction.branches.snapshot import snapshot_of
@@ -206,7 +206,7 @@ def test_a_repeated_request_is_answered_once_although_somebody_wrote_in_between(
     assert append_first.status_code == 201
     asked = api.post(f"{url}turns/", first, format="json", HTTP_IDEMPOTENCY_KEY="k")
     row = Message.objects.get(content="hello")
-    draft = Draft(wire=user("in between"))
+    draft = NewMessage(wire=user("in between"))
     transcript.insert_between(session.branch, after=row.position, draft=draft)
     calls = len(server.calls)
     again = api.post(f"{url}turns/", first, format="json", HTTP_IDEMPOTENCY_KEY="k")

@@ -13,7 +13,7 @@ from django.conf import settings as django_settings
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease, ensure_state
 from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, CompactionState, ModelBreaker
@@ -173,7 +173,7 @@ def test_a_draft(owner, model_server, use_models, queued, told, name):
     ahead()
     run = execute_run(check_branch(session).pk)
     if name == "draft_discarded":
-        draft = Draft(wire=user("put in between"))
+        draft = NewMessage(wire=user("put in between"))
         transcript.insert_between(session.branch, after=5_000_000, draft=draft)
     ahead(message_limit=40)
     say(session, "a question")

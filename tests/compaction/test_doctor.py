@@ -15,7 +15,7 @@ from django.utils import timezone
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.context_builder import context_of
 from compaction.branches.leases import Lease, ensure_state
 from compaction.branches.snapshot import snapshot_of
@@ -94,7 +94,7 @@ def test_pins_restores_replays_and_forks_of_them_are_healthy(session):
 
 def test_an_imported_placeholder_is_a_note_because_it_has_no_summary_on_purpose(owner, queued):
     session = SessionFactory(owner=owner, wires=talk(3))
-    mark = Draft(
+    mark = NewMessage(
         wire={"role": "assistant", "content": None},
         kind="placeholder",
         summary="earlier",

@@ -13,10 +13,10 @@ from django.utils import timezone
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, rebuild_sums
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease
 from compaction.branches.snapshot import snapshot_of
-from compaction.doctor.examine import examine, mend
+from compaction.doctor.examine import examine, repair_findings
 from compaction.doctor.findings import Finding
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.runs.lifecycle import claim, request_run
@@ -40,7 +40,7 @@ def everything() -> dict[str, list[dict]]:
     return {model.__name__: list(model.objects.order_by("pk").values()) for model in models}
 
 
-def spoken() -> dict:
+def countable() -> dict:
     """What every message says; no repair may change it."""
     columns = ("pk", "position", "role", "content", "parts", "tool_calls", "summary")
     return {row["pk"]: row for row in Message.objects.values(*columns)}
@@ -48,9 +48,9 @@ def spoken() -> dict:
 
 def fixed(session: Session, *, recount: bool = False) -> list[str]:
     """Repair, and return the codes of what was repaired; nothing may be left after it."""
-    before = spoken()
-    outcomes = mend(session.pk, examine(session.pk, recount=recount), recount=recount)
-    assert spoken() == before
+    before = countable()
+    outcomes = repair_findings(session.pk, examine(session.pk, recount=recount), recount=recount)
+    assert countable() == before
     assert [one for one in outcomes if one.is_left] == []
     assert [one for one in examine(session.pk, recount=recount) if one.is_error] == []
     return [one.finding.code for one in outcomes if one.done]
@@ -75,7 +75,7 @@ def session(owner, model_server, queued) -> Session:
     compact(session)
     store(session, talk(3, marker=40))
     fork = transcript.fork(session, at=path_messages(session.branch)[29])
-    transcript.append(fork, [Draft(wire=wire) for wire in talk(2, marker=60)])
+    transcript.append(fork, [NewMessage(wire=wire) for wire in talk(2, marker=60)])
     assert codes(session) == []
     return session
 
@@ -170,7 +170,7 @@ def test_a_message_before_its_forks_beginning_is_nothing_for_a_program(session, 
     (finding,) = [one for one in examine(session.pk) if one.code == "place_before_fork"]
     assert finding.is_error
     assert finding.repair is None
-    (outcome,) = [one for one in mend(session.pk, [finding]) if one.finding == finding]
+    (outcome,) = [one for one in repair_findings(session.pk, [finding]) if one.finding == finding]
     assert outcome.is_left
 
 
@@ -292,7 +292,7 @@ def test_a_message_that_came_in_late_and_lost_its_pin_is_pinned_again(session):
     late = transcript.insert_between(
         session.branch,
         after=message(session, 3).position,
-        draft=Draft(wire={"role": "user", "content": "the forgotten question"}),
+        draft=NewMessage(wire={"role": "user", "content": "the forgotten question"}),
     )
     assert codes(session) == []
     transcript.set_pinned(late, False)
@@ -481,7 +481,7 @@ def test_a_branch_that_is_worked_on_is_left_alone_and_said_so(session, code, col
     running(session)
     change(state(session), **columns)
     before = everything()
-    outcomes = mend(session.pk, examine(session.pk))
+    outcomes = repair_findings(session.pk, examine(session.pk))
     assert everything() == before
     (outcome,) = [one for one in outcomes if one.finding.code == code]
     assert outcome.is_left
@@ -491,7 +491,9 @@ def test_a_branch_that_is_worked_on_is_left_alone_and_said_so(session, code, col
 def test_sums_of_a_branch_that_is_worked_on_are_left_alone(session):
     running(session)
     change(session.branch, message_count=99)
-    (outcome,) = [one for one in mend(session.pk, examine(session.pk)) if one.finding.is_error]
+    (outcome,) = [
+        one for one in repair_findings(session.pk, examine(session.pk)) if one.finding.is_error
+    ]
     assert outcome.is_left
     assert Branch.objects.get(pk=session.branch.pk).message_count == 99
 
@@ -514,11 +516,11 @@ def test_one_repair_that_cannot_be_made_keeps_no_other_from_being_made(session, 
     other = SessionFactory(owner=owner)
     change(message(session, 31), session=other)
     change(session.branch, message_count=99)
-    outcomes = {one.finding.code: one for one in mend(session.pk, examine(session.pk))}
+    outcomes = {one.finding.code: one for one in repair_findings(session.pk, examine(session.pk))}
     assert outcomes["sums_off"].done
     assert outcomes["message_of_other_session"].is_left
 
 
 def test_a_session_that_was_deleted_meanwhile_has_no_findings():
     assert examine(uuid.uuid4(), recount=True) == []
-    assert mend(uuid.uuid4(), []) == []
+    assert repair_findings(uuid.uuid4(), []) == []

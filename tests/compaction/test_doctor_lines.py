@@ -7,7 +7,7 @@ import pytest
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import ensure_state
 from compaction.doctor.examine import examine
 from compaction.models import CompactionState, SessionSummary
@@ -146,7 +146,7 @@ def test_a_call_of_the_parent_that_its_fork_answers_is_paired_there(session):
 def test_a_message_that_was_put_before_the_cursor_is_well(session):
     compact(session)
     first = path_messages(session.branch)[3]
-    draft = Draft(wire={"role": "user", "content": "forgotten"})
+    draft = NewMessage(wire={"role": "user", "content": "forgotten"})
     transcript.insert_between(session.branch, after=first.position, draft=draft)
     assert codes(session) == []
 

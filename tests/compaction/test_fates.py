@@ -7,7 +7,7 @@ import pytest
 from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import Message
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import SessionSummary
 from compaction.summaries.restore import restore_summary
 from tests.compaction.session_page import fates_on, page_of, places_on
@@ -189,7 +189,7 @@ def test_an_imported_placeholder_covers_without_a_summary_row(talked, fates):
     transcript.append(
         talked.branch,
         [
-            Draft(
+            NewMessage(
                 wire={"role": "assistant", "content": "Context was compressed."},
                 kind="placeholder",
                 summary="OLD FACTS",

@@ -275,15 +275,15 @@ def test_a_broker_that_is_gone_stops_nobody(monkeypatch):
 @pytest.fixture
 def later(monkeypatch):
     """What is to happen later: a real timer would end the process of the tests."""
-    begun = []
+    started = []
 
     def timer(*what):
-        return SimpleNamespace(start=lambda: begun.append(what))
+        return SimpleNamespace(start=lambda: started.append(what))
 
     monkeypatch.setattr(queue.threading, "Timer", timer)
     monkeypatch.setattr(queue._Worker, "is_busy", False)
     monkeypatch.setattr(queue._Worker, "is_told_to_stop", False)
-    return begun
+    return started
 
 
 def test_an_idle_worker_that_hears_sigterm_ends(later):

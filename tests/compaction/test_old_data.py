@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import SessionSummary
 from tests.compaction.support import NEVER, compact, sent, texts
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 def placeholder(session, text: str, *, keep: int | None = None) -> None:
     """Append a placeholder as other programs do: behind the messages that it kept."""
     metadata = {"type": "session_summary"} | ({} if keep is None else {"keepLastN": keep})
-    draft = Draft(
+    draft = NewMessage(
         wire={"role": "assistant", "content": "Context was compressed."},
         kind="placeholder",
         summary=text,

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from chatapp.models import Message
 from chatapp.transcript import insert_between
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease, ensure_state
 from compaction.branches.snapshot import snapshot_of
 from compaction.errors import BranchBusyError
@@ -88,7 +88,7 @@ def test_a_message_put_before_the_cursor_during_a_run_stays_counted(
     real = ModelSummarizer.summarize
 
     def meanwhile(self, request):
-        insert_between(session.branch, after=2_000_000, draft=Draft(wire=user("put between")))
+        insert_between(session.branch, after=2_000_000, draft=NewMessage(wire=user("put between")))
         return real(self, request)
 
     monkeypatch.setattr(ModelSummarizer, "summarize", meanwhile)
@@ -154,7 +154,7 @@ def test_messages_of_nearly_nothing_are_archived_in_the_end(session, model_serve
     for number in range(turns):
         say(session, f"question {number}")
     # The answer came on top.
-    assert snapshot_of(session).facts.spoken <= 75 + 1
+    assert snapshot_of(session).facts.countable <= 75 + 1
     assert SessionSummary.objects.filter(is_digest=True).exists()
     assert CompactionRun.objects.count() < 40
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.transfer import import_file
 from compaction.branches.context_builder import kept_of
 from compaction.branches.snapshot import snapshot_of
@@ -132,7 +132,7 @@ def test_an_imported_session_goes_on_after_its_compaction(shared, caselib, model
     import_file(owner=owner, content=path.read_bytes(), name=path.name)
     (session,) = long_sessions(owner)
     for text in ("Go on.", "And then?", "Stop."):
-        draft = Draft(wire={"role": "user", "content": text})
+        draft = NewMessage(wire={"role": "user", "content": text})
         assert run_turn(Turn(session=session, drafts=[draft])).answer.content == "ok"
     for call in model_server.of("chat"):
         assert caselib.strict(call.messages) == []

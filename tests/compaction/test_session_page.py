@@ -15,7 +15,7 @@ from django.utils import timezone
 from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import POSITION_STEP, Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from tests.compaction.session_page import (
     ATTACK,
@@ -264,8 +264,8 @@ def test_the_page_costs_the_same_queries_for_50_and_for_2000_messages(session, a
     assert max(counts) <= 28
 
 
-def mark(number: int) -> Draft:
-    return Draft(
+def mark(number: int) -> NewMessage:
+    return NewMessage(
         wire={"role": "assistant", "content": f"Placeholder {number}"},
         kind="placeholder",
         summary="A summary.",

@@ -18,7 +18,7 @@ from django.core.management.base import CommandError
 from chatapp import transcript
 from chatapp.management.console import one_line, printable, wrapped
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.management import conversation
 from compaction.models import SessionSummary
 from compaction.summaries.restore import restore_summary
@@ -187,7 +187,7 @@ def test_a_restored_summary_is_shown_and_covers_nothing(session):
 
 def test_an_old_placeholder_without_a_summary_row_shows_its_own_text(db):
     session = SessionFactory(wires=talk(1))
-    old = Draft(
+    old = NewMessage(
         wire={"role": "assistant", "content": "notice"}, kind="placeholder", summary="OLD TEXT"
     )
     transcript.append(session.branch, [old])
@@ -317,7 +317,7 @@ def test_stored_text_cannot_drive_the_terminal(db):
     )
     transcript.append(
         session.branch,
-        [Draft(wire={"role": "assistant", "content": ""}, kind="placeholder", summary=evil)],
+        [NewMessage(wire={"role": "assistant", "content": ""}, kind="placeholder", summary=evil)],
     )
     text = show(session, "--width", "200")
     assert not set(text) & set("\x1b\x07\u202e\r\x9b")

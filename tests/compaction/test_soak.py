@@ -16,7 +16,7 @@ import pytest
 from chatapp.context.backend import context_backend
 from chatapp.llm import openai_client
 from chatapp.models import Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.transfer import import_file
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.doctor.examine import examine
@@ -126,14 +126,14 @@ def sessions(shared, queued, moody) -> list[Session]:
     return found
 
 
-def next_drafts(session: Session, number: int, chance: random.Random) -> list[Draft]:
+def next_drafts(session: Session, number: int, chance: random.Random) -> list[NewMessage]:
     """What a client sends next: results for open calls, or a question; both with a marker."""
     last = Message.objects.filter(branch=session.branch, kind="message").order_by("position").last()
     mark = f"MK-{number:04d}"
     if last is not None and last.role == "assistant" and last.tool_calls:
         size = chance.choice([20, 2_000, 9_000])
         return [
-            Draft(
+            NewMessage(
                 wire={
                     "role": "tool",
                     "tool_call_id": called["id"],
@@ -143,7 +143,7 @@ def next_drafts(session: Session, number: int, chance: random.Random) -> list[Dr
             for called in last.tool_calls
         ]
     words = "please look at it " * chance.choice([1, 10, 400])
-    return [Draft(wire={"role": "user", "content": f"{mark} question {number}: {words}"})]
+    return [NewMessage(wire={"role": "user", "content": f"{mark} question {number}: {words}"})]
 
 
 def test_no_turn_gets_stuck_and_nothing_is_lost(sessions, moody):
@@ -183,7 +183,7 @@ def readable(sentence: str) -> bool:
     return len(sentence) > 20 and "Traceback" not in sentence and "Error(" not in sentence
 
 
-def check_stored_once(session: Session, drafts: list[Draft]) -> None:
+def check_stored_once(session: Session, drafts: list[NewMessage]) -> None:
     """What the user sent stands once on the branch that goes on."""
     session.refresh_from_db()
     for draft in drafts:

@@ -11,7 +11,7 @@ from django.db.models.query import QuerySet
 
 from chatapp import transcript
 from chatapp.models import Branch, Message
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -147,7 +147,7 @@ def test_a_message_put_between_meanwhile_writes_nothing_for_nobody_has_read_it(
     session, monkeypatch
 ):
     first = stored(session)[0].position
-    draft = Draft(wire={"role": "user", "content": "MK-0777 put between"})
+    draft = NewMessage(wire={"role": "user", "content": "MK-0777 put between"})
     meanwhile(
         monkeypatch, lambda: transcript.insert_between(session.branch, after=first, draft=draft)
     )
@@ -325,7 +325,7 @@ def test_a_renumbering_by_the_placeholder_itself_moves_the_new_cursor(owner, mod
 def test_a_message_put_before_the_cursor_is_sent_all_the_same(session):
     compact(session)
     before = state(session)
-    draft = Draft(wire={"role": "user", "content": "MK-0777 put between"})
+    draft = NewMessage(wire={"role": "user", "content": "MK-0777 put between"})
     transcript.insert_between(session.branch, after=stored(session)[0].position, draft=draft)
     assert any("MK-0777" in text for text in texts(sent(session), "user"))
     after = state(session)

@@ -185,7 +185,7 @@ def test_the_request_holds_everything_behind_the_cursor(conversation):
 def test_no_request_holds_more_than_the_context_size_and_none_hides_a_message(
     conversation, model_server
 ):
-    """What would fall out is stored as a digest when no summariser answers (2.3, trap 3; rule 6)."""
+    """What would fall out is stored as a digest when no summariser answers."""
     failing(model_server)
     for number in range(60):
         say(conversation.session, f"MK-{number:04d} a question with some words in it")
@@ -450,9 +450,9 @@ def test_a_message_put_before_the_cursor_shifts_no_arithmetic(conversation):
 
 
 def transcript_draft(text: str):
-    from chatapp.transcript.writing import Draft
+    from chatapp.transcript.writing import NewMessage
 
-    return Draft(wire=user(text))
+    return NewMessage(wire=user(text))
 
 
 def test_a_second_compactor_finds_the_lease_whatever_session_object_it_holds(

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.models import POSITION_STEP, Message, Session
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from compaction.admin.profile_values import inherited_values, label_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
@@ -35,7 +35,7 @@ def grow(session: Session, count: int) -> None:
     transcript.append(
         session.branch,
         [
-            Draft(wire={"role": ("user", "assistant")[n % 2], "content": f"text {n}"})
+            NewMessage(wire={"role": ("user", "assistant")[n % 2], "content": f"text {n}"})
             for n in range(count)
         ],
     )

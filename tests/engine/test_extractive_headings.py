@@ -13,9 +13,9 @@ from compaction.engine.extractive.headings import (
 )
 
 LINES = [
-    Line(text="Fix the tax.", heading=Heading.REQUESTS, carried=True),
+    Line(text="Fix the tax.", heading=Heading.REQUESTS, from_previous=True),
     Line(text="All tests pass.", heading=Heading.RESULTS, label="assistant"),
-    Line(text="make test", heading=Heading.FILES, label="run", carried=True),
+    Line(text="make test", heading=Heading.FILES, label="run", from_previous=True),
 ]
 WRITTEN = """Newer lines win over (earlier) ones.
 ## Requests
@@ -33,11 +33,11 @@ def test_lines_stand_under_their_headings():
 @pytest.mark.parametrize("chinese", [False, True])
 def test_what_was_written_is_read_back(chinese):
     read = parse_summary(render_summary(LINES, chinese=chinese))
-    assert list(read) == [(one.text, one.label, one.heading, one.carried) for one in LINES]
+    assert list(read) == [(one.text, one.label, one.heading, one.from_previous) for one in LINES]
 
 
 def test_carried_lines_come_first_under_a_heading():
-    old = Line(text="Paris", heading=Heading.RESULTS, carried=True)
+    old = Line(text="Paris", heading=Heading.RESULTS, from_previous=True)
     new = Line(text="Rome", heading=Heading.RESULTS)
     assert render_summary([new, old]).endswith("- (earlier) Paris\n- Rome")
 

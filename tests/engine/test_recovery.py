@@ -1,4 +1,4 @@
-"""The recovery (document 004, section 1; spec/pi_openclaw.md B3, with D24's right values)."""
+"""The recovery."""
 
 from __future__ import annotations
 

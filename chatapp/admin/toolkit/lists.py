@@ -18,7 +18,7 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chatapp.days import day_range
+from chatapp.formatting import day_range
 from chatapp.llm.registry import all_models
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,29 +10,46 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.formats import Export, all_exports
+from chatapp.formatting import plural
 from chatapp.models import Session
-from chatapp.transfer import export_json, export_jsonl
+from chatapp.transfer import export_sessions
 
 
 class Command(BaseCommand):
     """Exports the active branch of each session; nothing is written when one of them is missing."""
 
     help = (
-        "Exports sessions in the form of OpenAI chat messages: one JSON object (a list of them for "
-        "several sessions), or JSONL with one session a line. import_transcript reads both."
+        "Exports sessions, whole: as json (OpenAI chat messages in one object, a list of them for "
+        "several sessions), jsonl (one session a line), or another form that is installed. "
+        "import_transcript reads json and jsonl."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("sessions", nargs="+", metavar="SESSION_ID")
-        parser.add_argument("--jsonl", action="store_true", help="one session a line")
+        parser.add_argument(
+            "--as",
+            dest="form",
+            default="json",
+            metavar="FORM",
+            help=f"{', '.join(all_exports())} (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--jsonl",
+            dest="form",
+            action="store_const",
+            const="jsonl",
+            help="the same as --as jsonl",
+        )
         parser.add_argument(
             "--output", type=Path, metavar="FILE", help="write to this file (default: stdout)"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        export = _export_called(options["form"])
         ids = list(dict.fromkeys(map(_session_id, options["sessions"])))
         _check_all_exist(ids)
-        parts = _as_jsonl(ids) if options["jsonl"] else _as_json(ids)
+        parts = export_sessions(_sessions(ids), export)
         path: Path | None = options["output"]
         if path is None:
             for part in parts:
@@ -44,8 +60,14 @@ class Command(BaseCommand):
                 file.writelines(parts)
         except OSError as error:
             raise CommandError(f"{path} cannot be written: {error.strerror}.") from error
-        noun = "session" if len(ids) == 1 else "sessions"
-        self.stderr.write(f"{len(ids)} {noun} written to {path}", style_func=str)
+        self.stderr.write(f"{plural(len(ids), 'session')} written to {path}", style_func=str)
+
+
+def _export_called(form: str) -> Export:
+    exports = all_exports()
+    if form not in exports:
+        raise CommandError(f"“{form}” is no form to export. There are: {', '.join(exports)}.")
+    return exports[form]
 
 
 def _session_id(text: str) -> UUID:
@@ -69,20 +91,3 @@ def _sessions(ids: Sequence[UUID]) -> Iterator[Session]:
     # One at a time: a session may be large, and all of them together need not fit in memory.
     for session_id in ids:
         yield Session.objects.select_related("active_branch").get(pk=session_id)
-
-
-def _as_jsonl(ids: Sequence[UUID]) -> Iterator[str]:
-    for session in _sessions(ids):
-        yield export_jsonl([session])
-
-
-def _as_json(ids: Sequence[UUID]) -> Iterator[str]:
-    texts = (
-        json.dumps(export_json(session), ensure_ascii=False, indent=2) for session in _sessions(ids)
-    )
-    if len(ids) == 1:
-        yield f"{next(texts)}\n"
-        return
-    for number, text in enumerate(texts):
-        yield f"{',' if number else '['}\n{text}"
-    yield "\n]\n"

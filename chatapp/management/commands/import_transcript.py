@@ -6,22 +6,22 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.formats.records import Problem, UnknownFormatError
+from chatapp.formats import Problem, UnknownFormatError, all_formats, file_endings
+from chatapp.formatting import plural
 from chatapp.llm.registry import UnknownModelError, get_model
-from chatapp.management.console import ProgressBar, counted
+from chatapp.management.console import ProgressBar
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.transcript.writing import TranscriptError
 from chatapp.transfer import Imported, import_file
 
 STDIN = "-"
-SUFFIXES = frozenset({".json", ".jsonl"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +47,10 @@ class FileResult:
         """Return the result as a JSON line shows it."""
         return {
             "file": self.file,
-            "sessions": [
-                {
-                    "session": str(item.session.pk),
-                    "title": item.session.title,
-                    "format": item.format,
-                    "messages_added": item.messages_added,
-                    "created": item.created,
-                }
-                for item in self.imported
-            ],
+            "sessions": [item.as_dict() for item in self.imported],
             "messages_added": self.added,
             "already_there": self.known,
-            "problems": [{"line": item.line, "text": item.text} for item in self.problems],
+            "problems": [asdict(problem) for problem in self.problems],
             "error": self.error,
         }
 
@@ -68,17 +59,19 @@ class Command(BaseCommand):
     """Imports each file in turn; a file that cannot be read stops none of the others."""
 
     help = (
-        "Imports transcripts (OpenAI chat JSON or JSONL, pi sessions, Claude Code sessions). "
-        "Importing a file twice adds nothing; one that has grown adds what is new. "
+        "Imports transcripts of the formats below. Importing a file twice adds nothing; one that "
+        "has grown adds what is new. "
         "The exit status is 1 when a file could not be imported."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.epilog = f"Formats: {'; '.join(found.label for found in all_formats())}."
         parser.add_argument(
             "files",
             nargs="+",
             metavar="FILE",
-            help="a transcript, a folder (its *.json and *.jsonl, subfolders too), or - for stdin",
+            help=f"a transcript, a folder (its {' and '.join(_patterns())}, subfolders too), "
+            "or - for stdin",
         )
         parser.add_argument(
             "--owner",
@@ -107,9 +100,7 @@ class Command(BaseCommand):
                 results.append(result)
         failed = sum(bool(result.error) for result in results)
         if failed:
-            raise CommandError(
-                f"{failed} of {counted(len(results), 'file')} could not be imported."
-            )
+            raise CommandError(f"{failed} of {plural(len(results), 'file')} could not be imported.")
 
     def import_one(self, name: str, *, owner: Any, model: str) -> FileResult:
         """Import one file and return what became of it."""
@@ -136,8 +127,8 @@ class Command(BaseCommand):
             self.stderr.write(f"{result.file}: {result.error}")
             return
         self.stdout.write(
-            f"{result.file}: {counted(len(result.imported), 'session')}, "
-            f"{counted(result.added, 'message')} added, {result.known} already there"
+            f"{result.file}: {plural(len(result.imported), 'session')}, "
+            f"{plural(result.added, 'message')} added, {result.known} already there"
         )
 
 
@@ -147,10 +138,15 @@ def found_files(names: Sequence[str]) -> Iterator[str]:
         if name == STDIN or not Path(name).is_dir():
             yield name
             continue
-        files = sorted(path for path in Path(name).rglob("*") if path.suffix in SUFFIXES)
+        endings = file_endings()
+        files = sorted(path for path in Path(name).rglob("*") if path.suffix in endings)
         if not files:
-            raise CommandError(f"The folder {name} holds no *.json or *.jsonl file.")
+            raise CommandError(f"The folder {name} holds no {' or '.join(_patterns())} file.")
         yield from (str(path) for path in files if path.is_file())
+
+
+def _patterns() -> list[str]:
+    return [f"*{ending}" for ending in file_endings()]
 
 
 def find_owner(username: str | None) -> Any:

@@ -72,11 +72,11 @@ class Candidate:
 
     line: Line
     order: int = 0
-    worth: float = 1.0
+    score: float = 1.0
     group: Group = Group.NONE
     terms: Terms = field(default_factory=lambda: Terms(weights={}))
 
-    spoken: bool = True
+    countable: bool = True
     """Said by somebody, not printed by a tool."""
 
     @property
@@ -127,11 +127,11 @@ def _weigh(candidates: Iterable[Candidate]) -> None:
         text = candidate.line.text
         candidate.order = order
         candidate.terms = extract_terms(text, small=small)
-        if candidate.spoken or candidate.group is not Group.NONE:
+        if candidate.countable or candidate.group is not Group.NONE:
             continue
         shape = _DIGITS.sub("0", text)
         alike[shape] = alike.get(shape, 0) + 1
-        candidate.worth /= alike[shape]
+        candidate.score /= alike[shape]
 
 
 def _latest_actions(actions: Iterable[Line]) -> tuple[Line, ...]:
@@ -140,43 +140,45 @@ def _latest_actions(actions: Iterable[Line]) -> tuple[Line, ...]:
     for line in actions:
         known = latest.pop(line.text, None)
         if known is not None and known.label == "modified" and line.label == "read":
-            line = replace(known, carried=line.carried)
+            line = replace(known, from_previous=line.from_previous)
         latest[line.text] = line
     return tuple(latest.values())
 
 
 def _all_candidates(request: SummaryRequest) -> Iterator[Candidate]:
-    yield from _from_summary(request.previous, carried=True)
+    yield from _from_summary(request.previous, from_previous=True)
     for index, text in enumerate(request.texts):
         last = index == len(request.texts) - 1
-        yield from _from_summary(text, carried=not last, factor=1.0 if last else MERGED_WORTH)
+        yield from _from_summary(text, from_previous=not last, factor=1.0 if last else MERGED_WORTH)
     yield from _from_items(request.items, continued=bool(request.previous.strip()))
 
 
-def _from_summary(summary: str, *, carried: bool, factor: float = 1.0) -> Iterator[Candidate]:
+def _from_summary(summary: str, *, from_previous: bool, factor: float = 1.0) -> Iterator[Candidate]:
     for text, label, heading, was_carried in parse_summary(summary):
         printed = label not in SPEAKERS
         group = Group.NONE
         if heading is None:
             heading = classify(text, role="user", last=False)
-        elif heading is Heading.REQUESTS and (carried or was_carried):
+        elif heading is Heading.REQUESTS and (from_previous or was_carried):
             group = Group.FIRST
-        elif heading is Heading.STATE and carried:
+        elif heading is Heading.STATE and from_previous:
             # It was the last state then.
             heading = classify(text, role=label or "user", last=False)
         elif heading is Heading.STATE:
             group = Group.SAID if label else Group.ASKED
-        line = Line(text=text, heading=heading, label=label, carried=carried or was_carried)
-        worth = factor * CARRIED_WORTH.get(heading, CARRIED_FACT_WORTH) * form_worth(text)
+        line = Line(
+            text=text, heading=heading, label=label, from_previous=from_previous or was_carried
+        )
+        score = factor * CARRIED_WORTH.get(heading, CARRIED_FACT_WORTH) * form_worth(text)
         if heading is Heading.REQUESTS and is_question(text):
-            worth *= ASIDE_WORTH  # it has had its answer
+            score *= ASIDE_WORTH  # it has had its answer
         elif heading is Heading.QUESTIONS and was_carried:
-            worth *= ASIDE_WORTH  # it has probably had one, too
+            score *= ASIDE_WORTH  # it has probably had one, too
         yield Candidate(
             line=line,
-            worth=worth * CARRIED_OUTPUT_WORTH if printed else worth,
+            score=score * CARRIED_OUTPUT_WORTH if printed else score,
             group=group,
-            spoken=not printed,
+            countable=not printed,
         )
 
 
@@ -214,18 +216,18 @@ def _groups(items: tuple[Item, ...], *, continued: bool) -> dict[int, Group]:
 
 
 def _from_message(item: Item, *, group: Group) -> Iterator[Candidate]:
-    worth = ROLE_WORTH.get(item.role, 0.8)
+    score = ROLE_WORTH.get(item.role, 0.8)
     if group is Group.FIRST:
-        worth *= FIRST_MESSAGE_WORTH
+        score *= FIRST_MESSAGE_WORTH
     elif group is not Group.NONE:
-        worth *= LAST_MESSAGE_WORTH
+        score *= LAST_MESSAGE_WORTH
     last = group in (Group.SAID, Group.ASKED)
     label = "" if item.role == "user" or not _TOOL_NAME.fullmatch(item.role) else item.role
     for sentence in split_sentences(item.text):
         heading = classify(sentence, role=item.role, last=last)
         yield Candidate(
             line=Line(text=sentence, heading=heading, label=label),
-            worth=worth * cue_worth(sentence, role=item.role, last=last) * form_worth(sentence),
+            score=score * cue_worth(sentence, role=item.role, last=last) * form_worth(sentence),
             group=group,
         )
 
@@ -233,9 +235,9 @@ def _from_message(item: Item, *, group: Group) -> Iterator[Candidate]:
 def _from_output(item: Item, *, said_last: bool) -> Iterator[Candidate]:
     """The lines of a tool's output: its errors and its end say most of what came of a call."""
     label = item.tool_name if item.tool_name and _TOOL_NAME.fullmatch(item.tool_name) else "tool"
-    worth = ROLE_WORTH["tool"]
+    score = ROLE_WORTH["tool"]
     if item.tool_name.strip().casefold() in ACTION_TOOLS - COMMAND_TOOLS:
-        worth *= FILE_WORTH
+        score *= FILE_WORTH
     printed = is_json(item.text)
     sentences = list(split_fields(item.text) if printed else split_sentences(item.text))
     for index, sentence in enumerate(sentences):
@@ -245,12 +247,12 @@ def _from_output(item: Item, *, said_last: bool) -> Iterator[Candidate]:
             group = Group.SAID if said_last else Group.END
         yield Candidate(
             line=Line(text=sentence, heading=Heading.RESULTS, label=label),
-            worth=worth
+            score=score
             * cue_worth(sentence, role="tool", last=False)
             * form_worth(sentence)
             * (LOG_END_WORTH if near_end else 1.0),
             group=group,
-            spoken=False,
+            countable=False,
         )
 
 
@@ -261,7 +263,7 @@ def _from_calls(item: Item) -> Iterator[Candidate]:
         label = call.name if _TOOL_NAME.fullmatch(call.name) else "call"
         for sentence in split_sentences(call.arguments):
             line = Line(text=sentence, heading=Heading.RESULTS, label=label)
-            yield Candidate(line=line, worth=CALL_WORTH * form_worth(sentence), spoken=False)
+            yield Candidate(line=line, score=CALL_WORTH * form_worth(sentence), countable=False)
 
 
 def _action_lines(items: Iterable[Item]) -> Iterator[Line]:

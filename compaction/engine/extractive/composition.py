@@ -16,7 +16,7 @@ from compaction.engine.extractive.headings import (
     render_summary,
     title,
 )
-from compaction.engine.extractive.selection import Basket, Choice, Rank, fill, new_worth
+from compaction.engine.extractive.selection import Choice, Rank, Selection, fill, new_worth
 from compaction.engine.extractive.terms import extract_terms, is_reference_number
 
 SHARES = {
@@ -72,22 +72,24 @@ def compose(
         )
         return count(line + "\n")
 
-    basket = Basket(budget=budget, count=count_part)
+    selection = Selection(budget=budget, count=count_part)
     candidates = material.candidates
-    if any(one.line.carried for one in (*candidates, *material.identifiers)):
-        basket.spent = count((NOTE_CHINESE if chinese else NOTE) + "\n")
+    if any(one.line.from_previous for one in (*candidates, *material.identifiers)):
+        selection.spent = count((NOTE_CHINESE if chinese else NOTE) + "\n")
     _prefer(candidates, instructions)
-    _add_essentials(basket, candidates)
-    _add_actions(basket, material.actions)
-    basket.budget = budget - _identifier_reserve(basket, material)
-    _add_shares(basket, candidates)
-    fill(basket, candidates, carried_limit=int(CARRIED_SHARE * budget))
-    basket.budget = budget
-    basket.budget -= _identifier_reserve(basket, material)  # the sentences now say some of them
-    fill(basket, candidates, carried_limit=budget)
-    basket.budget = budget
-    _add_identifiers(basket, material)
-    return trimmed(basket, count=count, chinese=chinese)
+    _add_essentials(selection, candidates)
+    _add_actions(selection, material.actions)
+    selection.budget = budget - _identifier_reserve(selection, material)
+    _add_shares(selection, candidates)
+    fill(selection, candidates, carried_limit=int(CARRIED_SHARE * budget))
+    selection.budget = budget
+    selection.budget -= _identifier_reserve(
+        selection, material
+    )  # the sentences now say some of them
+    fill(selection, candidates, carried_limit=budget)
+    selection.budget = budget
+    _add_identifiers(selection, material)
+    return trimmed(selection, count=count, chinese=chinese)
 
 
 def _prefer(candidates: Iterable[Candidate], instructions: str) -> None:
@@ -96,31 +98,31 @@ def _prefer(candidates: Iterable[Candidate], instructions: str) -> None:
     if wanted:
         for candidate in candidates:
             if not wanted.isdisjoint(candidate.terms.weights):
-                candidate.worth *= INSTRUCTED_WORTH
+                candidate.score *= INSTRUCTED_WORTH
 
 
-def _add_essentials(basket: Basket, candidates: Iterable[Candidate]) -> None:
+def _add_essentials(selection: Selection, candidates: Iterable[Candidate]) -> None:
     """The first request and the last exchange: they tell a reader where they are."""
     groups: dict[Group, list[Candidate]] = {group: [] for group in GROUP_LINES}
     for candidate in candidates:
         if candidate.group in groups:
             groups[candidate.group].append(candidate)
     for group in (Group.ASKED, Group.SAID, Group.REPLIED, Group.FIRST):
-        _add_group(basket, group, groups[group])
+        _add_group(selection, group, groups[group])
 
 
-def _add_group(basket: Basket, group: Group, members: list[Candidate]) -> None:
-    taken, spent = 0, basket.spent
+def _add_group(selection: Selection, group: Group, members: list[Candidate]) -> None:
+    taken, spent = 0, selection.spent
     towards = 1 if group is Group.FIRST else -1  # of equals the first request, but the last state
     for candidate in sorted(members, key=lambda one: (-_importance(one), towards * one.order)):
         line = candidate.line
         if group in (Group.ASKED, Group.SAID):
             line = replace(line, heading=Heading.STATE)
-        share = GROUP_SHARE * basket.budget - (basket.spent - spent)
-        limit = share if taken else ESSENTIAL_SHARE * basket.budget
+        share = GROUP_SHARE * selection.budget - (selection.spent - spent)
+        limit = share if taken else ESSENTIAL_SHARE * selection.budget
         if group is Group.SAID and candidate.line.heading is Heading.QUESTIONS:
             continue  # it is listed as an open one
-        if new_worth(candidate, basket.covered) and basket.add(
+        if new_worth(candidate, selection.covered) and selection.add(
             candidate, line=line, limit=int(limit), rank=Rank.ESSENTIAL
         ):
             taken += 1
@@ -129,84 +131,84 @@ def _add_group(basket: Basket, group: Group, members: list[Candidate]) -> None:
 
 
 def _importance(candidate: Candidate) -> float:
-    return candidate.worth * min(MOST_WORTH, sum(candidate.terms.weights.values()))
+    return candidate.score * min(MOST_WORTH, sum(candidate.terms.weights.values()))
 
 
-def _add_actions(basket: Basket, actions: tuple[Line, ...]) -> None:
-    limit = basket.spent + int(ACTIONS_SHARE * basket.budget)
+def _add_actions(selection: Selection, actions: tuple[Line, ...]) -> None:
+    limit = selection.spent + int(ACTIONS_SHARE * selection.budget)
     commands = 0
     # The latest matter most when not all fit.
     for order, line in reversed(tuple(enumerate(actions))):
         commands += line.label == "run"
         if line.label == "run" and commands > MAX_COMMANDS_LISTED:
             continue
-        if basket.spent + basket.price(line) > min(limit, basket.budget):
+        if selection.spent + selection.price(line) > min(limit, selection.budget):
             break
-        basket.add_line(line, order=order, rank=Rank.ACTION)
+        selection.add_line(line, order=order, rank=Rank.ACTION)
 
 
-def _add_shares(basket: Basket, candidates: Iterable[Candidate]) -> None:
+def _add_shares(selection: Selection, candidates: Iterable[Candidate]) -> None:
     """Fill each heading up to its share, so that none is left out for another's sake."""
-    whole = basket.budget
+    whole = selection.budget
     by_heading: dict[Heading, list[Candidate]] = {heading: [] for heading in SHARES}
     for candidate in candidates:
-        if candidate.line.heading in by_heading and candidate.worth >= SHARED_WORTH:
+        if candidate.line.heading in by_heading and candidate.score >= SHARED_WORTH:
             by_heading[candidate.line.heading].append(candidate)
     for heading, members in by_heading.items():
-        room = int(SHARES[heading] * whole) - basket.spent_on.get(heading, 0)
-        basket.budget = min(whole, basket.spent + room)
-        fill(basket, members, carried_limit=basket.carried_spent + int(CARRIED_SHARE * room))
-    basket.budget = whole
+        room = int(SHARES[heading] * whole) - selection.spent_on.get(heading, 0)
+        selection.budget = min(whole, selection.spent + room)
+        fill(selection, members, carried_limit=selection.carried_spent + int(CARRIED_SHARE * room))
+    selection.budget = whole
 
 
-def _identifier_reserve(basket: Basket, material: Material) -> int:
-    packed = _packed_identifiers(basket, material, last_tier=LAST_NEEDED_TIER)
-    return sum(basket.price(line) for line in packed)
+def _identifier_reserve(selection: Selection, material: Material) -> int:
+    packed = _packed_identifiers(selection, material, last_tier=LAST_NEEDED_TIER)
+    return sum(selection.price(line) for line in packed)
 
 
-def _add_identifiers(basket: Basket, material: Material) -> None:
+def _add_identifiers(selection: Selection, material: Material) -> None:
     """List the identifiers that no chosen line has: the carried ones and the new on a line each."""
-    packed = _packed_identifiers(basket, material, last_tier=LAST_TIER)
+    packed = _packed_identifiers(selection, material, last_tier=LAST_TIER)
     for order, line in enumerate(packed):
-        basket.add_line(line, order=order, rank=Rank.IDENTIFIER)
+        selection.add_line(line, order=order, rank=Rank.IDENTIFIER)
 
 
-def _packed_identifiers(basket: Basket, material: Material, *, last_tier: int) -> list[Line]:
+def _packed_identifiers(selection: Selection, material: Material, *, last_tier: int) -> list[Line]:
     """At most two lines, carried and new, with as many identifiers as their share has room for."""
-    share = max(int(IDENTIFIERS_SHARE * basket.budget), SMALLEST_RESERVE_TOKENS)
-    room = min(share, basket.left) - basket.cost(Heading.IDENTIFIERS)
-    others = int(OTHER_CODES_SHARE * basket.budget)
+    share = max(int(IDENTIFIERS_SHARE * selection.budget), SMALLEST_RESERVE_TOKENS)
+    room = min(share, selection.left) - selection.cost(Heading.IDENTIFIERS)
+    others = int(OTHER_CODES_SHARE * selection.budget)
     packed: dict[bool, list[str]] = {}
-    for tier, line in _identifier_lines(basket, material)[: max(1, basket.budget // 6)]:
-        cost = basket.cost(replace(line, carried=False))  # the mark stands once a line
-        room -= cost if line.carried in packed else basket.cost(line)
+    for tier, line in _identifier_lines(selection, material)[: max(1, selection.budget // 6)]:
+        cost = selection.cost(replace(line, from_previous=False))  # the mark stands once a line
+        room -= cost if line.from_previous in packed else selection.cost(line)
         others -= cost
         if tier > last_tier or room < 0 or (tier > REFERENCE_TIER and others < 0):
             break
-        packed.setdefault(line.carried, []).append(line.text)
+        packed.setdefault(line.from_previous, []).append(line.text)
     return [
-        Line(text=SEPARATOR.join(texts), heading=Heading.IDENTIFIERS, carried=carried)
-        for carried, texts in packed.items()
+        Line(text=SEPARATOR.join(texts), heading=Heading.IDENTIFIERS, from_previous=from_previous)
+        for from_previous, texts in packed.items()
     ]
 
 
-def _identifier_lines(basket: Basket, material: Material) -> list[tuple[int, Line]]:
+def _identifier_lines(selection: Selection, material: Material) -> list[tuple[int, Line]]:
     """(tier, line) of each identifier that no chosen line has, those to be kept first first.
 
     Old and new ones take turns, so that neither can push the other out.
     """
     newest: dict[str, Line] = {}
     tiers: dict[str, int] = {}
-    for tier, identifier, carried in _identifiers(material):
+    for tier, identifier, from_previous in _identifiers(material):
         key = identifier.casefold()
-        if key not in basket.covered:
-            line = Line(text=identifier, heading=Heading.IDENTIFIERS, carried=carried)
-            if key not in newest or not carried:
+        if key not in selection.covered:
+            line = Line(text=identifier, heading=Heading.IDENTIFIERS, from_previous=from_previous)
+            if key not in newest or not from_previous:
                 newest[key] = line
             tiers[key] = min(tier, tiers.get(key, tier))
     ranked: dict[tuple[int, bool], list[Line]] = {}
     for key, line in newest.items():
-        ranked.setdefault((tiers[key], line.carried), []).append(line)
+        ranked.setdefault((tiers[key], line.from_previous), []).append(line)
     lines: list[tuple[int, Line]] = []
     for tier in range(LAST_TIER + 1):
         turns = zip_longest(ranked.get((tier, False), ()), ranked.get((tier, True), ()))
@@ -217,28 +219,28 @@ def _identifier_lines(basket: Basket, material: Material) -> list[tuple[int, Lin
 def _identifiers(material: Material) -> Iterator[tuple[int, str, bool]]:
     """(tier, identifier, is it carried): those listed before in their order, then the newest."""
     for candidate in (*material.identifiers, *reversed(material.candidates)):
-        spoken, line = candidate.spoken, candidate.line
+        countable, line = candidate.countable, candidate.line
         for code in candidate.terms.codes:
             if is_reference_number(code):
-                yield 0 if not line.label else 1 if spoken else 2, code, line.carried
+                yield 0 if not line.label else 1 if countable else 2, code, line.from_previous
             else:
-                yield 3 if spoken else 5, code, line.carried
-        for identifier in candidate.terms.identifiers if spoken else ():
+                yield 3 if countable else 5, code, line.from_previous
+        for identifier in candidate.terms.identifiers if countable else ():
             if not identifier.isdigit() or len(identifier) >= SHORTEST_DIGITS:
-                yield 4, identifier, line.carried
+                yield 4, identifier, line.from_previous
 
 
-def trimmed(basket: Basket, *, count: Callable[[str], int], chinese: bool) -> str:
+def trimmed(selection: Selection, *, count: Callable[[str], int], chinese: bool) -> str:
     """The text of the basket, less its last choices where the sum of parts fell short."""
-    choices = sorted(basket.choices, key=lambda one: one.rank)
+    choices = sorted(selection.choices, key=lambda one: one.rank)
     while choices:
         in_order = sorted(choices, key=lambda one: one.order)
         text = render_summary((one.line for one in in_order), chinese=chinese)
-        excess = count(text) - basket.budget
+        excess = count(text) - selection.budget
         if excess <= 0:
             return text
         while choices and excess > 0:
-            excess -= basket.cost(choices.pop(_least(choices)).line)
+            excess -= selection.cost(choices.pop(_least(choices)).line)
     return ""
 
 

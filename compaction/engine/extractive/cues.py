@@ -149,17 +149,17 @@ def classify(sentence: str, *, role: str, last: bool) -> Heading:
 
 def cue_worth(sentence: str, *, role: str, last: bool) -> float:
     """The factor that the words of a sentence earn it."""
-    worth = BOILERPLATE_WORTH if _BOILERPLATE.search(sentence) else 1.0
+    score = BOILERPLATE_WORTH if _BOILERPLATE.search(sentence) else 1.0
     failed = bool(_ERROR.search(sentence)) and not _NO_ERROR.search(sentence)
     if role == "tool":
         if failed and not is_code_line(sentence):
-            worth *= TOOL_ERROR_WORTH
-        return worth * STATUS_WORTH if _STATUS.search(sentence) else worth
+            score *= TOOL_ERROR_WORTH
+        return score * STATUS_WORTH if _STATUS.search(sentence) else score
     if is_code_line(sentence):
-        return worth
+        return score
     user = role == "user"
     if not user and not last and is_question(sentence):
-        return worth * ASIDE_WORTH
+        return score * ASIDE_WORTH
     for earned, factor in (
         (failed, ERROR_WORTH),
         (user and _REQUEST.search(sentence), REQUEST_WORTH),
@@ -169,8 +169,8 @@ def cue_worth(sentence: str, *, role: str, last: bool) -> float:
         (_OUTCOME.search(sentence), OUTCOME_WORTH),
     ):
         if earned:
-            worth *= factor
-    return worth
+            score *= factor
+    return score
 
 
 def _decides(sentence: str, *, user: bool) -> bool:
@@ -195,15 +195,15 @@ def form_worth(sentence: str) -> float:
         return ANNOUNCEMENT_WORTH
     if _FIELD.search(sentence):
         return FIELDS_WORTH
-    worth = 1.0
+    score = 1.0
     if is_code_line(sentence):
-        worth = CODE_WORTH
+        score = CODE_WORTH
     elif _CUT_END.search(sentence):
-        worth = CUT_WORTH
+        score = CUT_WORTH
     if _LEANING.match(sentence):
-        worth *= LEANING_WORTH
+        score *= LEANING_WORTH
     words = count_words(sentence)
-    return worth * next((factor for limit, factor in FEW_WORDS_WORTH if words < limit), 1.0)
+    return score * next((factor for limit, factor in FEW_WORDS_WORTH if words < limit), 1.0)
 
 
 def is_question(sentence: str) -> bool:

@@ -98,11 +98,11 @@ class Line:
     text: str
     heading: Heading
     label: str = ""
-    carried: bool = False
+    from_previous: bool = False
 
     def render(self, *, chinese: bool = False) -> str:
         """The line as it stands in the summary: a bullet, its marks, the text."""
-        mark = f"{EARLIER_CHINESE if chinese else EARLIER} " if self.carried else ""
+        mark = f"{EARLIER_CHINESE if chinese else EARLIER} " if self.from_previous else ""
         label = f"[{self.label}] " if self.label else ""
         return f"- {mark}{label}{self.text}"
 
@@ -115,15 +115,15 @@ def title(heading: Heading, *, chinese: bool = False) -> str:
 def render_summary(lines: Iterable[Line], *, chinese: bool = False) -> str:
     """The lines under their headings, carried ones first in each section, so that later wins."""
     sections: dict[Heading, list[Line]] = {heading: [] for heading in Heading}
-    carried = False
+    from_previous = False
     for line in lines:
         sections[line.heading].append(line)
-        carried = carried or line.carried
-    rendered = [NOTE_CHINESE if chinese else NOTE] if carried else []
+        from_previous = from_previous or line.from_previous
+    rendered = [NOTE_CHINESE if chinese else NOTE] if from_previous else []
     for heading, section in sections.items():
         if section:
             rendered.append(title(heading, chinese=chinese))
-            ordered = sorted(section, key=lambda line: not line.carried)
+            ordered = sorted(section, key=lambda line: not line.from_previous)
             rendered.extend(line.render(chinese=chinese) for line in ordered)
     return "\n".join(rendered)
 
@@ -154,25 +154,25 @@ def parse_summary(summary: str) -> Iterator[tuple[str, str, Heading | None, bool
 def _parsed_line(
     text: str, heading: Heading | None
 ) -> Iterator[tuple[str, str, Heading | None, bool]]:
-    carried = False
+    from_previous = False
     for mark in (EARLIER, EARLIER_CHINESE):
         if text.startswith(mark + " "):
-            text, carried = text[len(mark) + 1 :], True
+            text, from_previous = text[len(mark) + 1 :], True
             break
     label = ""
     if match := _LABEL.match(text):
         text, label = text[match.end() :], match[1]
     if heading is Heading.FILES:
-        yield text[:MAX_ACTION_CHARACTERS].rstrip(), label, heading, carried
+        yield text[:MAX_ACTION_CHARACTERS].rstrip(), label, heading, from_previous
         return
     if heading is Heading.IDENTIFIERS and not label:
         parts = text.split(SEPARATOR)
         if all(map(is_bare_identifier, parts)):
             for part in parts:
-                yield part, label, heading, carried
+                yield part, label, heading, from_previous
             return
     for piece in split_long(text):
-        yield piece, label, heading, carried
+        yield piece, label, heading, from_previous
 
 
 def _title_of(line: str) -> str:

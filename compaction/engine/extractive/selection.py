@@ -49,7 +49,7 @@ class Choice:
 
 
 @dataclass(slots=True, kw_only=True)
-class Basket:
+class Selection:
     """The lines chosen so far, with their cost, and the terms they cover."""
 
     budget: int
@@ -98,7 +98,7 @@ class Basket:
     def _pay(self, line: Line, cost: int) -> None:
         self.spent += cost
         self.spent_on[line.heading] = self.spent_on.get(line.heading, 0) + cost
-        if line.carried:
+        if line.from_previous:
             self.carried_spent += cost
 
     def price(self, line: Line) -> int:
@@ -123,7 +123,7 @@ def estimated_tokens(text: str) -> float:
 def gain(candidate: Candidate, covered: set[str]) -> float:
     """What choosing the candidate now would add, per token; 0 when it would repeat."""
     size = estimated_tokens(candidate.line.text) + LINE_OVERHEAD_TOKENS
-    return candidate.worth * new_worth(candidate, covered) / size
+    return candidate.score * new_worth(candidate, covered) / size
 
 
 def new_worth(candidate: Candidate, covered: set[str]) -> float:
@@ -139,30 +139,32 @@ def new_worth(candidate: Candidate, covered: set[str]) -> float:
     return new
 
 
-def fill(basket: Basket, candidates: Iterable[Candidate], *, carried_limit: int) -> None:
+def fill(selection: Selection, candidates: Iterable[Candidate], *, carried_limit: int) -> None:
     """Add candidates while they fit; carried ones take more than their limit only of leftovers."""
-    deferred = _fill(basket, candidates, carried_limit)
+    deferred = _fill(selection, candidates, carried_limit)
     if deferred:
-        _fill(basket, deferred, basket.budget)
+        _fill(selection, deferred, selection.budget)
 
 
-def _fill(basket: Basket, candidates: Iterable[Candidate], carried_limit: int) -> list[Candidate]:
-    heap = [(-gain(one, basket.covered), one.order, 0, one) for one in candidates]
+def _fill(
+    selection: Selection, candidates: Iterable[Candidate], carried_limit: int
+) -> list[Candidate]:
+    heap = [(-gain(one, selection.covered), one.order, 0, one) for one in candidates]
     heapq.heapify(heap)
     deferred: list[Candidate] = []
     misses = 0
-    while heap and basket.left >= MIN_LINE_TOKENS and misses < MAX_MISSES:
+    while heap and selection.left >= MIN_LINE_TOKENS and misses < MAX_MISSES:
         _, order, updates, candidate = heapq.heappop(heap)
-        current = gain(candidate, basket.covered)
+        current = gain(candidate, selection.covered)
         if current < SMALLEST_GAIN:
             continue
         if updates < MAX_UPDATES and heap and current < -heap[0][0]:
             heapq.heappush(heap, (-current, order, updates + 1, candidate))
             continue
-        if estimated_tokens(candidate.line.text) > 3 * basket.left:
+        if estimated_tokens(candidate.line.text) > 3 * selection.left:
             continue
-        limit = carried_limit - basket.carried_spent if candidate.line.carried else None
-        if basket.add(candidate, limit=limit):
+        limit = carried_limit - selection.carried_spent if candidate.line.from_previous else None
+        if selection.add(candidate, limit=limit):
             misses = 0
         elif limit is not None:
             deferred.append(candidate)

@@ -145,11 +145,7 @@ def _item_text(item: Item) -> str:
     return "\n".join([item.text, *(f"{call.name} {call.arguments}" for call in item.tool_calls)])
 
 
-def _source_texts(request: SummaryRequest) -> list[str]:
-    return [request.previous, *request.texts, *(_item_text(item) for item in request.items)]
-
-
 def _spoken_texts(request: SummaryRequest) -> list[str]:
     """What people and models wrote: the output of tools has no say in the language."""
-    spoken = (item.text for item in request.items if item.role != "tool")
-    return [request.previous, *request.texts, *spoken]
+    countable = (item.text for item in request.items if item.role != "tool")
+    return [request.previous, *request.texts, *countable]

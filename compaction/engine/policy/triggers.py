@@ -53,12 +53,12 @@ class HardLimit:
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
         """Whether the next request has to wait until something is summarised."""
-        return is_at_hard_limit(profile, facts.spoken)
+        return is_at_hard_limit(profile, facts.countable)
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
         """Return the most messages that may wait, and how many do."""
         limit = profile.compression_hard_limit
-        return (limit, waiting_messages(profile, facts.spoken)) if limit > 0 else None
+        return (limit, waiting_messages(profile, facts.countable)) if limit > 0 else None
 
 
 class WindowNearlyFull:
@@ -120,12 +120,12 @@ class MessageWindow:
     def is_due(self, profile: Profile, facts: Facts) -> bool:
         """Whether as many messages wait as make a window."""
         window = profile.compression_window_size
-        return 0 < window <= waiting_messages(profile, facts.spoken)
+        return 0 < window <= waiting_messages(profile, facts.countable)
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
         """Return the window's size and how many messages wait."""
         window = profile.compression_window_size
-        return (window, waiting_messages(profile, facts.spoken)) if window > 0 else None
+        return (window, waiting_messages(profile, facts.countable)) if window > 0 else None
 
 
 class MaximumAge:
@@ -136,13 +136,13 @@ class MaximumAge:
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
         """Whether its age is reached, and enough messages wait to be worth a run."""
-        if facts.waiting_seconds is None or not ages(profile, facts.spoken):
+        if facts.waiting_seconds is None or not ages(profile, facts.countable):
             return False
         return facts.waiting_seconds >= profile.compression_cooldown_sec
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
         """Return the age and how old the oldest is, in seconds."""
-        if facts.waiting_seconds is None or not ages(profile, facts.spoken):
+        if facts.waiting_seconds is None or not ages(profile, facts.countable):
             return None
         return profile.compression_cooldown_sec, math.floor(facts.waiting_seconds)
 

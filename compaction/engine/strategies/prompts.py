@@ -129,8 +129,8 @@ def spoken_text(request: SummaryRequest) -> str:
     """
     said = (item.text for item in request.items if item.role != "tool")
     texts = chain(request.texts, [request.previous], said)
-    spoken = _start(text for text in texts if text.strip())
-    return spoken or _start(item.text for item in request.items)
+    countable = _start(text for text in texts if text.strip())
+    return countable or _start(item.text for item in request.items)
 
 
 def _start(texts: Iterable[str]) -> str:

@@ -14,11 +14,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from chatapp.formatting import percent, short_id
+from chatapp.formatting import percent, plural, short_id
 from chatapp.management.console import (
     DEFAULT_COLUMNS,
     TableColumn,
-    counted,
     one_line,
     table_lines,
     wrapped,
@@ -59,7 +58,7 @@ SLOWEST_COLUMNS = (
 
 
 class Command(BaseCommand):
-    """Reads and writes out; every figure comes from compaction/reporting.py."""
+    """Reads and writes out; every figure comes from compaction/statistics/report.py."""
 
     help = (
         "Reports what compaction did: sessions, runs by outcome and reason, tokens saved, "
@@ -210,7 +209,7 @@ def _failures(failures: list[Failure]) -> Iterator[str]:
     for failure in failures:
         newest = failure.newest
         yield ""
-        yield f"{one_line(failure.code) or 'without a code'}: {counted(failure.count, 'run')}"
+        yield f"{one_line(failure.code) or 'without a code'}: {plural(failure.count, 'run')}"
         sentence = one_line(newest.error) or "No sentence was stored."
         yield from (f"  {line}" for line in wrapped(sentence, DEFAULT_COLUMNS - 2))
         yield f"  Newest: run {newest.pk}, {_utc(newest.created_at)}"

@@ -16,19 +16,18 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 
-from chatapp.formatting import short_id
+from chatapp.formatting import plural, short_id
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
     columns_of,
-    counted,
     find_by_id,
     quiet_logs,
     stop_signals_interrupt,
     wrapped,
 )
 from chatapp.models import Session
-from compaction.doctor.examine import Mended, examine, mend
+from compaction.doctor.examine import Repaired, examine, repair_findings
 from compaction.doctor.findings import Finding
 from compaction.management.redo import ids_of
 
@@ -96,17 +95,17 @@ class Command(BaseCommand):
             except KeyboardInterrupt:
                 self.bar.clear()
                 raise CommandError(
-                    f"Stopped after {counted(self.totals.sessions, 'session')}.",
+                    f"Stopped after {plural(self.totals.sessions, 'session')}.",
                     returncode=INTERRUPTED_STATUS,
                 ) from None
 
-    def take_step(self, session_id: UUID) -> list[Mended]:
+    def take_step(self, session_id: UUID) -> list[Repaired]:
         """Examine one session, repair it when told to, show and return what came of it."""
         findings = examine(session_id, recount=self.recount)
         if self.fix:
-            outcomes = mend(session_id, findings, recount=self.recount)
+            outcomes = repair_findings(session_id, findings, recount=self.recount)
         else:
-            outcomes = [Mended(finding=finding) for finding in findings]
+            outcomes = [Repaired(finding=finding) for finding in findings]
         self.totals.add(outcomes)
         shown = [one for one in outcomes if one.finding.is_error or not self.quiet]
         if shown:
@@ -116,7 +115,7 @@ class Command(BaseCommand):
         self.bar.advance()
         return outcomes
 
-    def _lines(self, outcome: Mended) -> Iterator[str]:
+    def _lines(self, outcome: Repaired) -> Iterator[str]:
         finding = outcome.finding
         if self.as_json:
             tried = self.fix and (outcome.done or bool(outcome.problem))
@@ -131,7 +130,7 @@ class Command(BaseCommand):
             width = columns_of(self.stdout) - len(INDENT)
             yield from (f"{INDENT}{line}" for line in wrapped(text, width))
 
-    def _end(self, outcome: Mended) -> str:
+    def _end(self, outcome: Repaired) -> str:
         """Return what was done about a finding, or would be."""
         finding = outcome.finding
         if outcome.done:
@@ -147,7 +146,7 @@ class _FindingTotals:
     def __init__(self) -> None:
         self.sessions = self.errors = self.notes = self.mended = self.left = 0
 
-    def add(self, outcomes: list[Mended]) -> None:
+    def add(self, outcomes: list[Repaired]) -> None:
         self.sessions += 1
         for outcome in outcomes:
             self.errors += outcome.finding.is_error
@@ -157,11 +156,11 @@ class _FindingTotals:
 
     def sentence(self, *, fix: bool) -> str:
         looked = (
-            f"{counted(self.sessions, 'session')} examined: {counted(self.errors, 'error')}, "
-            f"{counted(self.notes, 'note')}"
+            f"{plural(self.sessions, 'session')} examined: {plural(self.errors, 'error')}, "
+            f"{plural(self.notes, 'note')}"
         )
         if fix:
-            return f"{looked}; {self.mended:,} repaired, {counted(self.left, 'error')} left."
+            return f"{looked}; {self.mended:,} repaired, {plural(self.left, 'error')} left."
         return f"{looked}.{' Nothing was changed; --fix repairs.' if self.errors else ''}"
 
 

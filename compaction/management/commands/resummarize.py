@@ -16,10 +16,10 @@ from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
+from chatapp.formatting import plural
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
-    counted,
     quiet_logs,
     stop_signals_interrupt,
 )
@@ -96,7 +96,7 @@ class Command(BaseCommand):
             except KeyboardInterrupt:
                 self.bar.clear()
                 raise CommandError(
-                    f"Stopped after {counted(self.totals.sessions, 'session')}. {GO_ON}",
+                    f"Stopped after {plural(self.totals.sessions, 'session')}. {GO_ON}",
                     returncode=INTERRUPTED_STATUS,
                 ) from None
             except (OperationalError, InterfaceError) as error:
@@ -136,7 +136,7 @@ class Command(BaseCommand):
         stream.write(totals.sentence(), style_func=str)
         if totals.failed:
             raise CommandError(
-                f"{totals.failed} of {counted(totals.sessions, 'session')} failed; the admin's "
+                f"{totals.failed} of {plural(totals.sessions, 'session')} failed; the admin's "
                 "list of runs says why. Start the same command again to try them once more."
             )
 
@@ -166,7 +166,7 @@ class _ResultTotals:
             self.sums.status, "summarised again"
         )
         return (
-            f"{counted(self.sessions, 'session')}: {done:,} {verb}, "
+            f"{plural(self.sessions, 'session')}: {done:,} {verb}, "
             f"{self.sessions - self.with_work:,} with nothing to do, {self.failed:,} failed; "
             f"{_figures(self.sums)}."
         )
@@ -176,7 +176,7 @@ def _figures(result: SessionResult) -> str:
     figures = f"{result.messages:,} messages ({result.tokens:,} tokens)"
     figures += f" in {result.summaries} summar{'y' if result.summaries == 1 else 'ies'}"
     if result.status != QUEUED:
-        figures += f", {counted(result.calls, 'call')}, cost {result.cost:.4f}"
+        figures += f", {plural(result.calls, 'call')}, cost {result.cost:.4f}"
     return figures
 
 

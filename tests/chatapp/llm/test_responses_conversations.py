@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from chatapp.llm.responses_wire import items_of
-from chatapp.messages.pairing import strict
 from chatapp.messages.wire import text_of
 from chatapp.models import Message, Session
 from chatapp.selectors import path_q
 from chatapp.transfer import import_file
+from tests.chatapp.test_pairing import strict
 from tests.fakes.responses_wire import messages_of
 from tests.fakes.strict_checker import faults, item_faults
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatapp.formats import ParsedFile, UnknownFormatError, parse
-from chatapp.formats.detect import decode
+from chatapp.formats.registry import decode
 
 from .conftest import ParseFile, ReadFile
 

@@ -1,0 +1,200 @@
+"""The formats of transcript files: which there are, and how a file of any of them is read.
+
+A format is one module that declares a `Format`. One line of BUILT_IN adds it; so does one line of
+the CHATAPP setting FORMATS ({"name": "dotted.path"}), whose names may replace built-in ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from chatapp.conf import chatapp_settings
+from chatapp.formats.reading import Document, read_document
+from chatapp.formats.records import Conversation, ParsedFile, Problem, UnknownFormatError
+
+logger = logging.getLogger(__name__)
+KEYS_SHOWN = 6
+
+BUILT_IN = {
+    "pi": "chatapp.formats.pi.FORMAT",
+    "claude_code": "chatapp.formats.claude_code.FORMAT",
+    "openai_chat": "chatapp.formats.openai_chat.FORMAT",
+}
+"""In the order in which they are asked; the most particular first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A form in which conversations are written; `?as=` and `--as` call it by its name.
+
+    `write` yields pieces of text as it takes conversations, so that many need not fit in memory.
+    """
+
+    name: str
+    ending: str
+    media_type: str
+    write: Callable[[Iterable[Conversation]], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A format of transcript files: what people call it, how it is told, read and written.
+
+    `endings` are those of the files that are looked for in folders. `is_json` says that lines which
+    are no JSON are damage to be reported. A format without `exports` can only be read.
+    """
+
+    name: str
+    label: str
+    endings: tuple[str, ...]
+    recognises: Callable[[Document], bool]
+    parse: Callable[[Document], ParsedFile]
+    exports: tuple[Export, ...] = ()
+    is_json: bool = True
+
+
+def all_formats() -> tuple[Format, ...]:
+    """Return every format in the order in which they are asked; those of plug-ins first."""
+    return _load()[0]
+
+
+def broken_formats() -> tuple[str, ...]:
+    """Return a sentence about every entry of FORMATS that cannot be used."""
+    return _load()[1]
+
+
+def all_exports() -> Mapping[str, Export]:
+    """Return every form that conversations can be written in by its name, built-in ones first."""
+    return {export.name: export for found in all_formats()[::-1] for export in found.exports}
+
+
+def file_endings() -> list[str]:
+    """Return the endings of transcript files, such as `.jsonl`."""
+    return sorted({ending for found in all_formats() for ending in found.endings})
+
+
+@lru_cache(maxsize=1)
+def _load() -> tuple[tuple[Format, ...], tuple[str, ...]]:
+    added = chatapp_settings.formats
+    paths = dict(added) | {name: path for name, path in BUILT_IN.items() if name not in added}
+    formats, faults = [], []
+    for name, path in paths.items():
+        try:
+            formats.append(_load_one(name, path))
+        except ValueError as error:
+            # One broken plug-in does not keep files of other formats out.
+            logger.error("%s It is left out.", error)
+            faults.append(str(error))
+    return tuple(formats), tuple(faults)
+
+
+def _load_one(name: str, path: str) -> Format:
+    """Return the format at a dotted path; raise ValueError with a sentence."""
+    try:
+        found = import_string(path)
+    except Exception as error:  # whatever a plug-in's module does while it is imported
+        raise ValueError(f"The format {name!r} cannot be loaded from {path!r}: {error}.") from error
+    if not isinstance(found, Format):
+        raise ValueError(f"The format {name!r} at {path!r} is no Format.")
+    if found.name != name:
+        raise ValueError(f"The format {name!r} at {path!r} calls itself {found.name!r}.")
+    return found
+
+
+def _reload(*, setting: str, **kwargs: Any) -> None:
+    if setting == "CHATAPP":
+        _load.cache_clear()
+
+
+setting_changed.connect(_reload, dispatch_uid="chatapp.formats.registry")
+
+
+def parse(content: bytes | str, *, name: str = "") -> ParsedFile:
+    """All conversations of a file in any readable format, and what was not sound in it.
+
+    `name` is only used to speak of the file; the format is found from the content.
+    Raises UnknownFormatError with a sentence for the user.
+    """
+    text, problems = decode(content)
+    called = f"“{name}”" if name else "The file"
+    if not text.strip():
+        raise UnknownFormatError(f"{called} is empty. {_readable()}")
+    document = read_document(text)
+    for candidate in all_formats():
+        if candidate.recognises(document):
+            parsed = candidate.parse(document)
+            damage = document.problems if candidate.is_json else ()
+            found = (*problems, *damage, *parsed.problems)
+            return replace(
+                parsed,
+                conversations=_told_apart(parsed.conversations),
+                problems=tuple(sorted(found, key=lambda problem: problem.line)),
+            )
+    raise UnknownFormatError(f"{called} {_seen(document)}. {_readable()}")
+
+
+def decode(content: bytes | str) -> tuple[str, tuple[Problem, ...]]:
+    """The text of a file without its byte order mark; undecodable bytes are replaced and told."""
+    if isinstance(content, str):
+        return content.removeprefix("\ufeff"), ()
+    try:
+        return content.decode("utf-8-sig"), ()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+    sentence = "Bytes that are not UTF-8 were replaced by “\ufffd”; the first stand in this line."
+    text = content.decode("utf-8-sig", errors="replace")
+    return text, (Problem(line=line, text=sentence),)
+
+
+def _told_apart(conversations: Iterable[Conversation]) -> tuple[Conversation, ...]:
+    # Two conversations of one file may be word for word the same, and are still two.
+    seen: dict[str, int] = {}
+    result = []
+    for conversation in conversations:
+        times = seen[conversation.identity] = seen.get(conversation.identity, 0) + 1
+        if times > 1:
+            conversation = replace(conversation, identity=f"{conversation.identity}#{times}")
+        result.append(conversation)
+    return tuple(result)
+
+
+def _readable() -> str:
+    return f"These formats can be read: {', '.join(entry.label for entry in all_formats())}."
+
+
+def _seen(document: Document) -> str:
+    if not document.records:
+        why = f" Line {document.problems[0].line}: {document.problems[0].text}"
+        return f"holds no readable JSON.{why.rstrip('.')}"
+    value = document.records[0].value
+    if document.is_lines:
+        return f"holds JSON lines that are no conversation; the first is {_describe(value)}"
+    return f"holds {_describe(value)}, which is no conversation in a known form"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, dict):
+        keys = ", ".join(str(key)[:40] for key in list(value)[:KEYS_SHOWN])
+        more = ", …" if len(value) > KEYS_SHOWN else ""
+        return f"an object with the keys {keys}{more}" if keys else "an empty object"
+    if isinstance(value, list):
+        if not value:
+            return "an empty list"
+        return f"a list of {len(value)} items that starts with {_kind(value[0])}"
+    return _kind(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return _describe(value)
+    if value is None:
+        return "null"
+    names = {list: "a list", str: "a text", bool: "a truth value", int: "a number"}
+    return names.get(type(value), "a number")
