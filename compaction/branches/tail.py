@@ -62,7 +62,7 @@ class Tail:
 
     @cached_property
     def _sums(self) -> tuple[int, int]:
-        """How many items there are, and their tokens: stored sums without pinned system messages."""
+        """How many items there are, and their tokens: sums without pinned system messages."""
         state, branch = self.snapshot.state, self.snapshot.branch
         pinned = pinned_messages(branch).filter(position__gt=state.cursor)
         system = pinned.filter(role=Message.Role.SYSTEM).order_by()
