@@ -23,7 +23,7 @@ from chatapp.lineage import (
     ancestors_sql,
 )
 from chatapp.llm.registry import UnknownModelError, get_model
-from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.pairing import answers
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, content_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
@@ -279,7 +279,7 @@ def _roles(message: Message) -> dict[str, object]:
     }
 
 
-def counter_of(session: Session) -> TokenCounter:
+def counter_of(session: Session) -> ModelTokenCounter:
     """Return the token counter of the session's model; for a model that is gone, the estimate."""
     try:
         return get_model(session.model).counter

@@ -22,7 +22,7 @@ from chatapp.admin.toolkit.path_pages import place_url
 from chatapp.context.assembly import Account, Context
 from chatapp.context.backend import context_backend
 from chatapp.llm.registry import UnknownModelError, get_model
-from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.models import POSITION_STEP, Session
 from chatapp.turns.request import body_of
 
@@ -182,7 +182,7 @@ class _View:
 
     session: Session
     context: Context
-    counter: TokenCounter
+    counter: ModelTokenCounter
     origins: Mapping[int, SafeString | str]
 
     def message(self, index: int) -> ShownMessage:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
-from chatapp.llm.tokens import TokenCounter
+from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.messages.pairing import strict_with_sources
 from chatapp.messages.wire import REASONING_ITEMS, text_of
 from chatapp.models import Message, Session
@@ -184,7 +184,7 @@ def _pending_from(kept: Sequence[Message]) -> int:
 
 @lru_cache(maxsize=256)
 def _count(counter: Hashable, text: str) -> int:
-    return cast(TokenCounter, counter).count(text)
+    return cast(ModelTokenCounter, counter).count(text)
 
 
 def text_tokens(model: ModelConfig, text: str) -> int:

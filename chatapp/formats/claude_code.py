@@ -36,7 +36,7 @@ from chatapp.formats.registry import Format
 
 
 @dataclass(slots=True)
-class _Answer:
+class _AnswerPieces:
     """An answer of the model while its records are still coming in."""
 
     index: int
@@ -51,8 +51,8 @@ class SessionReader:
         self.microcompactions: list[dict[str, Any]] = []
         self.model = ""
         self._messages: list[ImportedMessage] = []
-        self._answers: list[_Answer] = []
-        self._open_answers: dict[str, _Answer] = {}
+        self._answers: list[_AnswerPieces] = []
+        self._open_answers: dict[str, _AnswerPieces] = {}
         self._tail: str | None = None
         self._ends: set[str | None] = set()  # where the lines end that a rewind has left
         self._taken: set[str] = set()  # uuids of the records read so far
@@ -176,7 +176,7 @@ class SessionReader:
         self.model = text_or_empty(message.get("model")) or self.model
         identifier = text_or_empty(message.get("id"))
         if identifier not in self._open_answers:
-            item = _Answer(index=len(self._messages))
+            item = _AnswerPieces(index=len(self._messages))
             self._answers.append(item)
             self._append(record, {"role": "assistant", "content": ""})
             if identifier:

@@ -46,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class _AnswerMessage:
     """What a `response` holds: the message, and what the completion says about it."""
 
     checked: CheckedMessage
@@ -163,7 +163,7 @@ def _answered(
     ]
 
 
-def _answer(response: Any) -> _Answer:
+def _answer(response: Any) -> _AnswerMessage:
     if not isinstance(response, dict):
         raise DamagedError("it is no chat completion")
     choices = response.get("choices")
@@ -173,7 +173,7 @@ def _answer(response: Any) -> _Answer:
     if checked.wire["role"] != "assistant":
         raise DamagedError("it is no message of the assistant")
     usage = response.get("usage")
-    return _Answer(
+    return _AnswerMessage(
         checked=checked,
         finish_reason=text_or_empty(choice.get("finish_reason")),
         usage=usage if isinstance(usage, dict) else None,

@@ -11,7 +11,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from chatapp.conf import backend_path, chatapp_settings
-from chatapp.llm.tokens import TokenCounter, counter_for, encoding_for_model
+from chatapp.llm.tokens import ModelTokenCounter, counter_for, encoding_for_model
 
 if TYPE_CHECKING:
     from chatapp.llm.requests import ChatModel
@@ -68,7 +68,7 @@ class ModelConfig:
         return self.backend == EMBEDDED_BACKEND
 
     @property
-    def counter(self) -> TokenCounter:
+    def counter(self) -> ModelTokenCounter:
         """The token counter that fits this model (see llm/tokens.py)."""
         return counter_for(
             self.encoding or encoding_for_model(self.name),

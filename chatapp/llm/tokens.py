@@ -32,7 +32,7 @@ CUT_WINDOW_CHARS = 4_000
 """How far before the end of a piece a place is sought where a cut changes no count."""
 
 
-class TokenCounter(Protocol):
+class ModelTokenCounter(Protocol):
     """Counts the tokens of any text, in linear time, without raising."""
 
     @property
@@ -106,7 +106,7 @@ def _seam(text: str, limit: int) -> int:
 # --- choosing -----------------------------------------------------------------
 
 _lock = threading.Lock()
-_decided: dict[str, TokenCounter] = {}
+_decided: dict[str, ModelTokenCounter] = {}
 _ESTIMATE = EstimateCounter()
 _ESTIMATE_UNKNOWN = EstimateCounter(reason="because the model's encoding is not known")
 _CHARS4 = Chars4Counter()
@@ -114,7 +114,7 @@ _CHARS4 = Chars4Counter()
 
 def counter_for(
     encoding: str | None, *, mode: str = "auto", cache_dir: Path | None = None
-) -> TokenCounter:
+) -> ModelTokenCounter:
     """Return the best counter that can be had on this machine without the network.
 
     `encoding` is the model's (see `encoding_for_model`), `mode` is `auto`, `estimate`, `chars4` or
@@ -145,11 +145,11 @@ def reset_counters() -> None:
         _decided.clear()
 
 
-def _decide(encoding: str, cache_dir: Path | None) -> TokenCounter:
+def _decide(encoding: str, cache_dir: Path | None) -> ModelTokenCounter:
     with _lock:
         if encoding in _decided:
             return _decided[encoding]
-        counter: TokenCounter
+        counter: ModelTokenCounter
         try:
             counter = TiktokenCounter(encoding, cache_dir=cache_dir)
         except EncodingUnavailableError as error:
@@ -161,7 +161,7 @@ def _decide(encoding: str, cache_dir: Path | None) -> TokenCounter:
         return counter
 
 
-def describe_counter(counter: TokenCounter) -> str:
+def describe_counter(counter: ModelTokenCounter) -> str:
     """Tell an operator in sentences how tokens are counted and how that could be bettered."""
     if isinstance(counter, TiktokenCounter):
         return f"Exact counts with tiktoken's {counter.encoding_name}."
@@ -212,7 +212,7 @@ _IMAGE_PARTS = ("image_url", "input_image", "image")
 _FREE_PARTS = ("reasoning", "thinking", "redacted_thinking")
 
 
-def count_message(wire: Mapping[str, object], counter: TokenCounter) -> int:
+def count_message(wire: Mapping[str, object], counter: ModelTokenCounter) -> int:
     """Return what one chat message in wire format costs.
 
     Its texts, refusal, and its tool calls' names and arguments are counted as one text, each image

@@ -15,7 +15,7 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.context.backend import context_backend
-from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
@@ -136,7 +136,7 @@ def _start(session: Session, old: Branch, first: Message) -> Branch:
 
 
 def _repeat(
-    rows: QuerySet[Message], new: Branch, contents: Mapping[UUID, Any], counter: TokenCounter
+    rows: QuerySet[Message], new: Branch, contents: Mapping[UUID, Any], counter: ModelTokenCounter
 ) -> dict[UUID, UUID]:
     """Store the rows again in the new branch and add their tokens to its sum."""
     ids: dict[UUID, UUID] = {}
@@ -160,7 +160,7 @@ def _copies(
     rows: Iterator[Message],
     new: Branch,
     contents: Mapping[UUID, Any],
-    counter: TokenCounter,
+    counter: ModelTokenCounter,
     ids: dict[UUID, UUID],
 ) -> Iterator[Message]:
     for row in rows:

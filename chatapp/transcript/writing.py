@@ -16,7 +16,7 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.context.backend import context_backend
-from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 from chatapp.selectors import copies_of, counter_of, group_of, path_q
@@ -127,7 +127,7 @@ def append(
     return rows
 
 
-def row_of(branch: Branch, draft: NewMessage, counter: TokenCounter) -> Message:
+def row_of(branch: Branch, draft: NewMessage, counter: ModelTokenCounter) -> Message:
     """Return the unsaved row of a draft: cleaned, with its tokens, still without a place."""
     guarded = _guarded(draft)
     columns = fields_of(guarded)

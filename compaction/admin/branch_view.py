@@ -308,7 +308,7 @@ def _of_message(view: BranchView, row: Message, summary: SessionSummary | None) 
 
 def _covering_link(summary: SessionSummary) -> SafeString:
     link = summary_link(summary)
-    return format_html("{} (an archive)", link) if summary.is_digest else link
+    return format_html("{} (a fallback digest)", link) if summary.is_digest else link
 
 
 def summary_link(summary: SessionSummary) -> SafeString:

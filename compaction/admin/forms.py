@@ -19,6 +19,7 @@ from compaction.admin.actions import REFUSALS, may_run, queued
 from compaction.admin.branch_view import view_for
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.reasons import Reason
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.profiles import find_profile
@@ -202,7 +203,7 @@ def compact(
         session=session,
         branch=snapshot.branch,
         trigger=CompactionRun.Trigger.MANUAL,
-        reason="manual",
+        reason=Reason.MANUAL,
         profile=snapshot.profile_row,
         background=True,
         instructions=instructions,

@@ -45,7 +45,7 @@ BACKING_OFF = "backing-off"
 COMPACTING = "compacting"
 UNFINISHED_STATUSES = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
 
-DIGEST_BADGE = html.badge("Archive", "busy")
+DIGEST_BADGE = html.badge("Fallback digest", "busy")
 _TONES = {
     "queued": "busy",
     "running": "busy",

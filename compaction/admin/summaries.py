@@ -37,7 +37,8 @@ from compaction.summaries.restore import restore_summary
 
 Status = SessionSummary.Status
 _ARCHIVE = (
-    "An archive: no summariser could write a summary, so the messages themselves stand here, "
+    "A fallback digest: no summariser could write a summary, so the messages themselves stand "
+    "here, "
     "shortened and unsummarised. All of them are stored. It is sent beside the newest summary "
     "until another one takes it in."
 )
@@ -277,13 +278,13 @@ def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | 
     """Return the sentences; with a way to the form where the fallback digest may be made again."""
     found: list[SafeString | str] = []
     if summary.is_digest:
-        found.append(_of_archive(summary, may_redo=may_redo))
+        found.append(_of_digest(summary, may_redo=may_redo))
     if summary.status == Status.DRAFT:
         found.append(_DRAFT)
     return found
 
 
-def _of_archive(summary: SessionSummary, *, may_redo: bool) -> SafeString | str:
+def _of_digest(summary: SessionSummary, *, may_redo: bool) -> SafeString | str:
     if summary.status != Status.ACTIVE:
         return _ARCHIVE
     if not may_redo:

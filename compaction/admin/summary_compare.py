@@ -262,7 +262,7 @@ def _figures(summary: SessionSummary) -> dict[str, str]:
         "Messages": formatting.number(summary.message_count),
         "Positions": f"{first} – {last}",
         "Truncated": "yes" if summary.truncated else "no",
-        "Archive": "yes" if summary.is_digest else "no",
+        "Fallback digest": "yes" if summary.is_digest else "no",
         "Model": summary.model or "—",
         "Temperature": "—" if summary.temperature is None else f"{summary.temperature:g}",
         "Target tokens": formatting.number(summary.target_summary_tokens),

@@ -41,7 +41,8 @@ DRAFT_MEANING = (
     "A summary was made ahead and waits as a draft: it is not sent before a rule asks for it."
 )
 ARCHIVE_MEANING = (
-    "No summariser could be asked: from here on the messages are sent shortened, as an archive; "
+    "No summariser could be asked: from here on the messages are sent shortened, as a fallback "
+    "digest; "
     "nothing stored is lost. It can be summarised again."
 )
 
@@ -93,7 +94,7 @@ def _meaning(run: CompactionRun) -> str:
         return "It waits, and goes on by itself when the time has come; nothing is lost."
     if getattr(run, "is_draft", False):
         return DRAFT_MEANING
-    if getattr(run, "is_archive", False):
+    if getattr(run, "is_digest", False):
         return ARCHIVE_MEANING
     return MEANINGS.get(run.status, "")
 

@@ -26,7 +26,7 @@ KIND_NAMES = {
     "older": "Older summaries, taken together",
     "summary": "Summarised",
     "summary-b": "Summarised (the next one)",
-    "archive": "Archive: stored unsummarised",
+    "archive": "Fallback digest: stored unsummarised",
     "rules": "Rules: always sent first",
     "bare": "Covered without a summary row",
     "left-out": "Not sent (limit of messages)",
@@ -122,14 +122,14 @@ def _older(view: BranchView, first: SessionSummary) -> BarSegment:
 
 def _summary(row: SessionSummary, *, even: bool, is_sent: bool) -> BarSegment:
     sends = "its text is sent" if is_sent else "newer summaries have taken it in"
-    what = "Archive" if row.is_digest else "Summary"
+    what = "Fallback digest" if row.is_digest else "Summary"
     name = formatting.short_id(row.pk)
     kind = "summary" if even else "summary-b"
     return BarSegment(
         kind="archive" if row.is_digest else kind,
         start=row.covers_from,
         end=row.covers_through,
-        label="archive" if row.is_digest else name,
+        label="digest" if row.is_digest else name,
         summary=row,
         said=f"{what} {name} of {row.message_count:,} messages, "
         f"{_places(row.covers_from, row.covers_through)}; "

@@ -37,7 +37,7 @@ from compaction.selectors import anchor_before, is_final_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class RequestCut:
     """What more is left out of one request; nothing of it changes what is stored.
 
     `groups`: only that many of the newest groups, with the newest summary. `results_together`: all
@@ -50,7 +50,7 @@ class Cut:
     window: int | None = None
 
 
-PLAIN = Cut()
+PLAIN = RequestCut()
 _PLAIN_CONTEXT = "plain_context"
 
 
@@ -100,7 +100,9 @@ def newest_groups(rows: list[Message], count: int) -> list[Message]:
     return [row for group in grouped(rows)[-count:] for row in group]
 
 
-def context_of(snapshot: BranchSnapshot, *, run_id: str | None = None, cut: Cut = PLAIN) -> Context:
+def context_of(
+    snapshot: BranchSnapshot, *, run_id: str | None = None, cut: RequestCut = PLAIN
+) -> Context:
     """Return what the next request sends; `cut` says what more is left out of it.
 
     The plain one is put together once a snapshot.
@@ -113,7 +115,7 @@ def context_of(snapshot: BranchSnapshot, *, run_id: str | None = None, cut: Cut 
     return replace(plain, run_id=run_id)
 
 
-def _assembled(snapshot: BranchSnapshot, cut: Cut) -> Context:
+def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     rules, kept = kept_of(snapshot, groups=cut.groups)
     texts, tokens = snapshot.summary_texts, snapshot.sent_summary_tokens
     if cut.groups is not None and snapshot.summaries:
@@ -143,7 +145,9 @@ class CutResult:
     after: int
 
 
-def cut_results(snapshot: BranchSnapshot, kept: list[Message], cut: Cut) -> Iterator[CutResult]:
+def cut_results(
+    snapshot: BranchSnapshot, kept: list[Message], cut: RequestCut
+) -> Iterator[CutResult]:
     """Yield the tool results that are too long as they would be cut."""
     window = cut.window or snapshot.model.context_window
     keep = limits_of(snapshot.profile).min_keep(window)
@@ -157,7 +161,9 @@ def cut_results(snapshot: BranchSnapshot, kept: list[Message], cut: Cut) -> Iter
             yield CutResult(row=row, content=found, before=sizes[0], after=sizes[1])
 
 
-def shortened(snapshot: BranchSnapshot, kept: list[Message], cut: Cut) -> Mapping[UUID, Shortened]:
+def shortened(
+    snapshot: BranchSnapshot, kept: list[Message], cut: RequestCut
+) -> Mapping[UUID, Shortened]:
     """Return what is sent in the place of tool results that are too long."""
     return {
         one.row.pk: Shortened(
@@ -177,7 +183,9 @@ def sizes_as_sent(snapshot: BranchSnapshot, kept: list[Message]) -> dict[UUID, i
     return sizes
 
 
-def allotted(snapshot: BranchSnapshot, kept: list[Message], cut: Cut) -> list[tuple[Message, int]]:
+def allotted(
+    snapshot: BranchSnapshot, kept: list[Message], cut: RequestCut
+) -> list[tuple[Message, int]]:
     """Return the tool results that are too long with the characters each one may have."""
     if not (snapshot.profile.limit_tool_results or cut.results_together):
         return []
@@ -204,7 +212,7 @@ def _answers_earlier(rows: list[Message]) -> bool:
     return False
 
 
-_TOGETHER = Cut(results_together=True)
+_TOGETHER = RequestCut(results_together=True)
 
 
 def sendable(snapshot: BranchSnapshot, *, run_id: str | None = None) -> Context:

@@ -24,6 +24,7 @@ from chatapp.models import Session
 from chatapp.transfer import import_file
 from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
+from compaction.engine.policy.reasons import Reason
 from compaction.models import CompactionRun, CompactionStep
 from compaction.runs.resummarize import estimate_compaction
 from compaction.runs.worker import compact_branch, execute_run
@@ -180,7 +181,7 @@ def compact_sample(session: Session) -> Compacted:
                 session=session,
                 branch=snapshot.branch,
                 trigger=CompactionRun.Trigger.MANUAL,
-                reason="manual",
+                reason=Reason.MANUAL,
             )
     return Compacted(
         session=session, messages=snapshot.branch.message_count, run=run, before=before

@@ -176,7 +176,7 @@ class Outcome:
     `algorithm` names what made it. `prompt` is the instruction that was sent and `prompt_version`
     its version; both are empty where no model was asked, and `writer` then says who wrote.
     `metadata` is stored beside the usual figures; `files_read` and `files_modified` as columns.
-    `is_archive`: the text is made of the messages themselves, and stands beside the summary that
+    `is_digest`: the text is made of the messages themselves, and stands beside the summary that
     was there before until one takes it in.
     """
 

@@ -130,8 +130,8 @@ class WindowParameters:
     )
     digest_after_failures: int = parameter(
         0,
-        "After so many failed runs in a row the messages themselves, shortened, are stored as an "
-        "archive summary, so that nothing waits for ever; 0: never.",
+        "After so many failed runs in a row the messages themselves, shortened, are stored as a "
+        "fallback digest, so that nothing waits for ever; 0: never.",
         unit="failures",
         group="failing",
         minimum=0,
@@ -140,7 +140,7 @@ class WindowParameters:
     digest_tokens: int = parameter(
         # Without a limit, an outage would put a megabyte into every prompt.
         4000,
-        "Most tokens of an archive summary.",
+        "Most tokens of a fallback digest.",
         unit="tokens",
         group="failing",
         minimum=100,

@@ -21,6 +21,7 @@ from django.utils import timezone
 from chatapp.conf import chatapp_settings
 from chatapp.messages.wire import Cleaner
 from compaction.conf import compaction_settings
+from compaction.engine.policy.reasons import Reason
 from compaction.errors import CompactionError
 from compaction.events import event
 from compaction.models import CompactionRun, ModelBreaker
@@ -98,7 +99,7 @@ def close(model: str) -> None:
     """Close a model's breaker by hand; raise CompactionError when it is closed already."""
     if not _rows(model).filter(opened_at__isnull=False).update(**_closed()):
         raise CompactionError(f"The breaker of {model} is closed already; its calls go out.")
-    event("breaker_closed", model=model, reason="manual")
+    event("breaker_closed", model=model, reason=Reason.MANUAL)
     _end_waiting()
 
 

@@ -16,7 +16,7 @@ from chatapp.database import release_connection
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import Branch, Session
 from chatapp.transcript.writing import TranscriptError
-from compaction.branches.context_builder import Cut, context_of, grouped
+from compaction.branches.context_builder import RequestCut, context_of, grouped
 from compaction.branches.leases import state_of
 from compaction.branches.planning import cut_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -195,7 +195,7 @@ class _Climb:
         ladder = self.memory.ladder
         while (groups := ladder.halved(recovery_input)) is not None:
             ladder = ladder.after_halving(groups)
-            cut = Cut(groups=groups, results_together=True, window=window_of(self.error))
+            cut = RequestCut(groups=groups, results_together=True, window=window_of(self.error))
             context = context_of(snapshot, cut=cut)
             # Pinned messages and the question come on top: fewer groups may change nothing.
             if self._is_enough(context):

@@ -176,7 +176,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         items,
         previous=snapshot.previous_text,
         digest=_digest_before(snapshot),
-        strategy=_strategy_of(run, snapshot),
+        strategy=_strategy_of(run, snapshot, messages=len(plan.summarise)),
     )
     sizes = _sizes(snapshot, outcome)
     _must_shrink(outcome, sizes)
@@ -212,7 +212,7 @@ def _keeps_draft(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     return run.reason == Reason.AHEAD and snapshot.profile.publish_when_needed
 
 
-def _strategy_of(run: CompactionRun, snapshot: BranchSnapshot) -> Strategy:
+def _strategy_of(run: CompactionRun, snapshot: BranchSnapshot, *, messages: int) -> Strategy:
     """Return the profile's strategy, or the digest of the messages where it is the last way."""
     if not _uses_digest(run, snapshot):
         return STRATEGIES.get(snapshot.profile.strategy)
@@ -222,6 +222,7 @@ def _strategy_of(run: CompactionRun, snapshot: BranchSnapshot) -> Strategy:
         branch=run.branch_id,
         run=run,
         reason=run.reason,
+        messages=messages,
         failures=snapshot.state.failures,
     )
     return STRATEGIES.get(FALLBACK_STRATEGY)

@@ -12,6 +12,7 @@ from compaction.branches.planning import cut_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
+from compaction.engine.policy.reasons import Reason
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.types import Item, SummaryJob
 from compaction.errors import CompactionError
@@ -61,7 +62,7 @@ def resummarize(
             session=summary.session,
             branch=summary.branch,
             trigger=Trigger.RESUMMARIZE,
-            reason="resummarize",
+            reason=Reason.RESUMMARIZE,
             profile=profile,
             instructions=instructions,
             replaces=summary,
@@ -73,7 +74,7 @@ def resummarize(
         session=summary.session,
         branch=summary.branch,
         trigger=Trigger.RESUMMARIZE,
-        reason="resummarize",
+        reason=Reason.RESUMMARIZE,
         profile=snapshot.profile_row,
         background=True,
         instructions=instructions,

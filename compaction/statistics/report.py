@@ -73,7 +73,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ReportGroup:
     """The runs of one day, profile, model or owner; an empty `key` of a model: none was called."""
 
     key: str
@@ -153,7 +153,7 @@ class Period:
         )
         return [Failure(code=row.error_code, count=row.count, newest=row) for row in rows]
 
-    def groups(self, by: str) -> list[Group]:
+    def groups(self, by: str) -> list[ReportGroup]:
         """Return one row a group: days in order, everything else by the number of its runs.
 
         `by` is one of GROUPINGS. A run's model is the one that answered its first call.
@@ -200,8 +200,8 @@ def _outcomes(row: Mapping[str, Any]) -> Outcomes:
     return Outcomes(**{field.name: row[field.name] for field in fields(Outcomes)})
 
 
-def _group(row: Mapping[str, Any], ratios: Ratios, lost: float) -> Group:
-    return Group(
+def _group(row: Mapping[str, Any], ratios: Ratios, lost: float) -> ReportGroup:
+    return ReportGroup(
         key=str(row["key"]),
         runs=row["runs"],
         succeeded=row["succeeded"],

@@ -11,7 +11,13 @@ from uuid import UUID
 from chatapp.models import Branch, Message
 from chatapp.selectors import rows_before
 from chatapp.transcript import Replay, point_placeholder, replay
-from compaction.branches.context_builder import Cut, cut_results, kept_of, limits_of, sizes_as_sent
+from compaction.branches.context_builder import (
+    RequestCut,
+    cut_results,
+    kept_of,
+    limits_of,
+    sizes_as_sent,
+)
 from compaction.branches.leases import ensure_state, held
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.tool_results import is_oversized
@@ -56,7 +62,7 @@ def cut_tool_results(snapshot: BranchSnapshot, window: int | None) -> CutResults
 def _contents(snapshot: BranchSnapshot, window: int | None) -> tuple[dict[UUID, Any], int]:
     """Return the new contents of the results that shrink, and the characters they lose."""
     _, kept = kept_of(snapshot)
-    cuts = list(cut_results(snapshot, kept, Cut(results_together=True, window=window)))
+    cuts = list(cut_results(snapshot, kept, RequestCut(results_together=True, window=window)))
     lost = sum(one.before - one.after for one in cuts)
     return {one.row.pk: one.content for one in cuts}, lost
 

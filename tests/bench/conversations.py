@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 
 from chatapp import transcript
-from chatapp.llm.tokens import TokenCounter
+from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.models import Message, Session
 from chatapp.selectors import counter_of, path_messages
 from chatapp.transcript.writing import NewMessage
@@ -28,11 +28,11 @@ def owner() -> Any:
 
 
 @lru_cache(maxsize=4)
-def _phrases(counter: TokenCounter) -> Phrases:
+def _phrases(counter: ModelTokenCounter) -> Phrases:
     return Phrases.make(counter, random.Random(3), size=300)
 
 
-def wires(count: int, counter: TokenCounter, *, seed: int = 3) -> list[dict[str, Any]]:
+def wires(count: int, counter: ModelTokenCounter, *, seed: int = 3) -> list[dict[str, Any]]:
     """Return that many chat messages in whole turns, the last turn perhaps cut to questions."""
     chance, found = random.Random(seed), []
     phrases = _phrases(counter)

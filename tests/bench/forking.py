@@ -42,7 +42,7 @@ def measure(sizes: Sizes) -> Iterator[Row]:
 
 
 def _prepare(session: Session) -> None:
-    context_backend.prepare(fresh(session), [])
+    context_backend.prepare(fresh(session))
 
 
 def _summarised(depth: int, messages: int) -> Session:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chatapp.llm.tokens import TokenCounter
+from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from compaction.engine.strategies.prompts import PROMPT_VERSION
 from compaction.models import (
@@ -38,7 +38,7 @@ class Maker:
     owners: list[Any]
     profile: CompactionProfile
     phrases: Phrases
-    counter: TokenCounter
+    counter: ModelTokenCounter
     chance: random.Random
     now: datetime
     next_step: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chatapp.llm.tokens import TokenCounter, count_message
+from chatapp.llm.tokens import ModelTokenCounter, count_message
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "chatapp" / "samples"
 _SENTENCE = re.compile(r"(?<=[.!?。！？\n])\s*")
@@ -34,7 +34,9 @@ class Phrases:
     summaries: list[Piece]
 
     @classmethod
-    def make(cls, counter: TokenCounter, chance: random.Random, *, size: int = 1500) -> Phrases:
+    def make(
+        cls, counter: ModelTokenCounter, chance: random.Random, *, size: int = 1500
+    ) -> Phrases:
         """Return `size` texts of each kind. Lengths are log-normal: many short ones, few long."""
         sources = [_sentences(path) for path in sorted(SAMPLES.glob("*.json"))]
 
@@ -67,7 +69,7 @@ def _text(sentences: list[str], chars: int, chance: random.Random) -> str:
     return text[: max(chars, 8)]
 
 
-def _summary(piece: Piece, counter: TokenCounter) -> Piece:
+def _summary(piece: Piece, counter: ModelTokenCounter) -> Piece:
     third = len(piece.text) // 3
     text = (
         f"## Requests\n{piece.text[:third]}\n\n## Decisions\n{piece.text[third : 2 * third]}"
@@ -77,7 +79,7 @@ def _summary(piece: Piece, counter: TokenCounter) -> Piece:
 
 
 def turn_columns(
-    phrases: Phrases, counter: TokenCounter, chance: random.Random
+    phrases: Phrases, counter: ModelTokenCounter, chance: random.Random
 ) -> list[dict[str, Any]]:
     """Return the columns of one turn's messages: question, perhaps calls and results, answer."""
     turn = [_spoken("user", chance.choice(phrases.asked))]
@@ -95,7 +97,9 @@ def _spoken(role: str, piece: Piece) -> dict[str, Any]:
     return {"role": role, "content": piece.text, "tokens": piece.tokens}
 
 
-def _called(phrases: Phrases, counter: TokenCounter, chance: random.Random) -> list[dict[str, Any]]:
+def _called(
+    phrases: Phrases, counter: ModelTokenCounter, chance: random.Random
+) -> list[dict[str, Any]]:
     call_id = f"call_{chance.getrandbits(48):012x}"
     arguments = json.dumps({"path": f"src/module_{chance.randrange(400)}.py"})
     function = {"name": chance.choice(TOOLS), "arguments": arguments}

@@ -95,7 +95,7 @@ def test_an_archive_is_marked_in_lists_and_on_every_page(digest, session, admin_
 
 def test_archives_are_filtered(digest, admin_client):
     for value, count in (("1", 1), ("0", 0)):
-        response = admin_client.get(reverse(LIST), {"archived__exact": value})
+        response = admin_client.get(reverse(LIST), {"is_digest__exact": value})
         assert len(response.context["cl"].result_list) == count
 
 

@@ -77,7 +77,7 @@ def equal_reads(act: Callable[[Session], object], sessions: list[Session]) -> No
 
 
 def prepare(session: Session) -> None:
-    context_backend.prepare(session, [])
+    context_backend.prepare(session)
 
 
 def get(client: Any, address: str, session: Session) -> Any:

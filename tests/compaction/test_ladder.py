@@ -209,7 +209,7 @@ def test_the_page_costs_the_same_for_1_and_for_12_rungs(admin_client, session):
         admin_client.get(page_of(run))
         with CaptureQueriesContext(connection) as queries:
             assert admin_client.get(page_of(run)).status_code == 200
-        assert len([q for q in queries if ' FROM "compaction_rungs"' in q["sql"]]) == 1
+        assert len([q for q in queries if ' FROM "recovery_steps"' in q["sql"]]) == 1
         counts.append(len(queries))
     assert counts[0] == counts[1] == counts[2]
 

@@ -172,7 +172,7 @@ def test_a_summariser_that_always_fails_is_not_asked_for_every_batch_of_a_backlo
 
 
 def test_what_cannot_get_smaller_is_not_tried_for_ever(owner, model_server, queued):
-    """A window without smaller batches and fallback digests: one attempt, and the request goes out."""
+    """A window without smaller batches and digests: one attempt, and the request goes out."""
     window(smaller_after_failures=0, digest_after_failures=0)
     session = SessionFactory(owner=owner)
     failing(model_server)

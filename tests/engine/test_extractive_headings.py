@@ -6,16 +6,16 @@ import pytest
 
 from compaction.engine.extractive.headings import (
     Heading,
-    Line,
+    SummaryLine,
     is_structured,
     parse_summary,
     render_summary,
 )
 
 LINES = [
-    Line(text="Fix the tax.", heading=Heading.REQUESTS, from_previous=True),
-    Line(text="All tests pass.", heading=Heading.RESULTS, label="assistant"),
-    Line(text="make test", heading=Heading.FILES, label="run", from_previous=True),
+    SummaryLine(text="Fix the tax.", heading=Heading.REQUESTS, from_previous=True),
+    SummaryLine(text="All tests pass.", heading=Heading.RESULTS, label="assistant"),
+    SummaryLine(text="make test", heading=Heading.FILES, label="run", from_previous=True),
 ]
 WRITTEN = """Newer lines win over (earlier) ones.
 ## Requests
@@ -37,8 +37,8 @@ def test_what_was_written_is_read_back(chinese):
 
 
 def test_carried_lines_come_first_under_a_heading():
-    old = Line(text="Paris", heading=Heading.RESULTS, from_previous=True)
-    new = Line(text="Rome", heading=Heading.RESULTS)
+    old = SummaryLine(text="Paris", heading=Heading.RESULTS, from_previous=True)
+    new = SummaryLine(text="Rome", heading=Heading.RESULTS)
     assert render_summary([new, old]).endswith("- (earlier) Paris\n- Rome")
 
 

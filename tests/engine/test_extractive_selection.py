@@ -5,21 +5,21 @@ from __future__ import annotations
 from compaction.engine.extractive import selection
 from compaction.engine.extractive.candidates import Candidate
 from compaction.engine.extractive.composition import trimmed
-from compaction.engine.extractive.headings import Heading, Line, render_summary
+from compaction.engine.extractive.headings import Heading, SummaryLine, render_summary
 from compaction.engine.extractive.selection import MAX_UPDATES, Choice, Rank, Selection, fill, gain
 from compaction.engine.extractive.terms import extract_terms
 
 
 def candidate(text: str, order: int, **line: object) -> Candidate:
     return Candidate(
-        line=Line(text=text, heading=Heading.RESULTS, **line),
+        line=SummaryLine(text=text, heading=Heading.RESULTS, **line),
         order=order,
         terms=extract_terms(text),
     )
 
 
 def empty_selection(budget: int) -> Selection:
-    return Selection(budget=budget, count=lambda part: 10 if isinstance(part, Line) else 2)
+    return Selection(budget=budget, count=lambda part: 10 if isinstance(part, SummaryLine) else 2)
 
 
 def texts(chosen: Selection) -> list[str]:

@@ -14,7 +14,7 @@ from compaction.engine.extractive.cues import (
     form_worth,
     is_question,
 )
-from compaction.engine.extractive.headings import Heading, Line, parse_summary
+from compaction.engine.extractive.headings import Heading, SummaryLine, parse_summary
 from compaction.engine.extractive.sentences import (
     is_json,
     shorten,
@@ -55,7 +55,7 @@ _DIGITS = re.compile(r"\d+")
 _TOOL_NAME = re.compile(r"[\w.-]{1,40}")
 
 
-class Group(Enum):
+class CandidateGroup(Enum):
     """Messages of which a summary needs a line whatever they are worth."""
 
     NONE = "none"
@@ -70,10 +70,10 @@ class Group(Enum):
 class Candidate:
     """One line that may be chosen. `order` is its place in the input, `worth` a factor."""
 
-    line: Line
+    line: SummaryLine
     order: int = 0
     score: float = 1.0
-    group: Group = Group.NONE
+    group: CandidateGroup = CandidateGroup.NONE
     terms: Terms = field(default_factory=lambda: Terms(weights={}))
 
     countable: bool = True
@@ -96,13 +96,13 @@ class Material:
 
     candidates: tuple[Candidate, ...]
     identifiers: tuple[Candidate, ...]
-    actions: tuple[Line, ...]
+    actions: tuple[SummaryLine, ...]
 
 
 def gather_material(request: SummaryRequest) -> Material:
     """The candidates and action lines of a request, without duplicates, the newest copy kept."""
     lines: dict[str, Candidate] = {}
-    actions: list[Line] = []
+    actions: list[SummaryLine] = []
     for candidate in _all_candidates(request):
         if candidate.line.heading is Heading.FILES:
             actions.append(candidate.line)
@@ -127,16 +127,16 @@ def _weigh(candidates: Iterable[Candidate]) -> None:
         text = candidate.line.text
         candidate.order = order
         candidate.terms = extract_terms(text, small=small)
-        if candidate.countable or candidate.group is not Group.NONE:
+        if candidate.countable or candidate.group is not CandidateGroup.NONE:
             continue
         shape = _DIGITS.sub("0", text)
         alike[shape] = alike.get(shape, 0) + 1
         candidate.score /= alike[shape]
 
 
-def _latest_actions(actions: Iterable[Line]) -> tuple[Line, ...]:
+def _latest_actions(actions: Iterable[SummaryLine]) -> tuple[SummaryLine, ...]:
     """Each file and command once, where it came last; a file once modified stays modified."""
-    latest: dict[str, Line] = {}
+    latest: dict[str, SummaryLine] = {}
     for line in actions:
         known = latest.pop(line.text, None)
         if known is not None and known.label == "modified" and line.label == "read":
@@ -156,17 +156,17 @@ def _all_candidates(request: SummaryRequest) -> Iterator[Candidate]:
 def _from_summary(summary: str, *, from_previous: bool, factor: float = 1.0) -> Iterator[Candidate]:
     for text, label, heading, was_carried in parse_summary(summary):
         printed = label not in SPEAKERS
-        group = Group.NONE
+        group = CandidateGroup.NONE
         if heading is None:
             heading = classify(text, role="user", last=False)
         elif heading is Heading.REQUESTS and (from_previous or was_carried):
-            group = Group.FIRST
+            group = CandidateGroup.FIRST
         elif heading is Heading.STATE and from_previous:
             # It was the last state then.
             heading = classify(text, role=label or "user", last=False)
         elif heading is Heading.STATE:
-            group = Group.SAID if label else Group.ASKED
-        line = Line(
+            group = CandidateGroup.SAID if label else CandidateGroup.ASKED
+        line = SummaryLine(
             text=text, heading=heading, label=label, from_previous=from_previous or was_carried
         )
         score = factor * CARRIED_WORTH.get(heading, CARRIED_FACT_WORTH) * form_worth(text)
@@ -185,15 +185,15 @@ def _from_summary(summary: str, *, from_previous: bool, factor: float = 1.0) -> 
 def _from_items(items: tuple[Item, ...], *, continued: bool) -> Iterator[Candidate]:
     groups = _groups(items, continued=continued)
     for index, item in enumerate(items):
-        group = groups.get(index, Group.NONE)
+        group = groups.get(index, CandidateGroup.NONE)
         if item.role == "tool":
-            yield from _from_output(item, said_last=group is Group.SAID)
+            yield from _from_output(item, said_last=group is CandidateGroup.SAID)
         else:
             yield from _from_message(item, group=group)
         yield from _from_calls(item)
 
 
-def _groups(items: tuple[Item, ...], *, continued: bool) -> dict[int, Group]:
+def _groups(items: tuple[Item, ...], *, continued: bool) -> dict[int, CandidateGroup]:
     """Which items are the first request and the last exchange, by their index."""
     speaking = [index for index, item in enumerate(items) if item.text.strip()]
     asked = [index for index in speaking if items[index].role == "user"]
@@ -203,30 +203,30 @@ def _groups(items: tuple[Item, ...], *, continued: bool) -> dict[int, Group]:
     before = [
         index for index in speaking if index < last_asked and items[index].role == "assistant"
     ]
-    groups: dict[int, Group] = {}
+    groups: dict[int, CandidateGroup] = {}
     if said:
-        groups[said[-1]] = Group.SAID
+        groups[said[-1]] = CandidateGroup.SAID
     elif before:
-        groups[before[-1]] = Group.REPLIED
+        groups[before[-1]] = CandidateGroup.REPLIED
     if asked:
-        groups[last_asked] = Group.ASKED
+        groups[last_asked] = CandidateGroup.ASKED
         if not continued:  # else the session's first request is in the previous summary
-            groups[asked[0]] = Group.FIRST
+            groups[asked[0]] = CandidateGroup.FIRST
     return groups
 
 
-def _from_message(item: Item, *, group: Group) -> Iterator[Candidate]:
+def _from_message(item: Item, *, group: CandidateGroup) -> Iterator[Candidate]:
     score = ROLE_WORTH.get(item.role, 0.8)
-    if group is Group.FIRST:
+    if group is CandidateGroup.FIRST:
         score *= FIRST_MESSAGE_WORTH
-    elif group is not Group.NONE:
+    elif group is not CandidateGroup.NONE:
         score *= LAST_MESSAGE_WORTH
-    last = group in (Group.SAID, Group.ASKED)
+    last = group in (CandidateGroup.SAID, CandidateGroup.ASKED)
     label = "" if item.role == "user" or not _TOOL_NAME.fullmatch(item.role) else item.role
     for sentence in split_sentences(item.text):
         heading = classify(sentence, role=item.role, last=last)
         yield Candidate(
-            line=Line(text=sentence, heading=heading, label=label),
+            line=SummaryLine(text=sentence, heading=heading, label=label),
             score=score * cue_worth(sentence, role=item.role, last=last) * form_worth(sentence),
             group=group,
         )
@@ -242,11 +242,11 @@ def _from_output(item: Item, *, said_last: bool) -> Iterator[Candidate]:
     sentences = list(split_fields(item.text) if printed else split_sentences(item.text))
     for index, sentence in enumerate(sentences):
         near_end = len(sentences) - index <= LOG_END_LINES and not printed
-        group = Group.NONE
+        group = CandidateGroup.NONE
         if near_end:
-            group = Group.SAID if said_last else Group.END
+            group = CandidateGroup.SAID if said_last else CandidateGroup.END
         yield Candidate(
-            line=Line(text=sentence, heading=Heading.RESULTS, label=label),
+            line=SummaryLine(text=sentence, heading=Heading.RESULTS, label=label),
             score=score
             * cue_worth(sentence, role="tool", last=False)
             * form_worth(sentence)
@@ -262,11 +262,11 @@ def _from_calls(item: Item) -> Iterator[Candidate]:
             continue  # listed as an action
         label = call.name if _TOOL_NAME.fullmatch(call.name) else "call"
         for sentence in split_sentences(call.arguments):
-            line = Line(text=sentence, heading=Heading.RESULTS, label=label)
+            line = SummaryLine(text=sentence, heading=Heading.RESULTS, label=label)
             yield Candidate(line=line, score=CALL_WORTH * form_worth(sentence), countable=False)
 
 
-def _action_lines(items: Iterable[Item]) -> Iterator[Line]:
+def _action_lines(items: Iterable[Item]) -> Iterator[SummaryLine]:
     actions = collect_actions(items)
     labelled = (
         ("read", actions.files_read),
@@ -279,4 +279,4 @@ def _action_lines(items: Iterable[Item]) -> Iterator[Line]:
             if label == "run":
                 folded = "" if _UNFINISHED.search(folded) else shorten(folded, COMMAND_CHARACTERS)
             if folded:
-                yield Line(text=folded, heading=Heading.FILES, label=label)
+                yield SummaryLine(text=folded, heading=Heading.FILES, label=label)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from compaction.engine.extractive.candidates import Candidate, Group, Material
+from compaction.engine.extractive.candidates import Candidate, CandidateGroup, Material
 from compaction.engine.extractive.headings import (
     NOTE,
     NOTE_CHINESE,
     SEPARATOR,
     Heading,
-    Line,
+    SummaryLine,
     render_summary,
     title,
 )
@@ -48,7 +48,12 @@ ESSENTIAL_SHARE = 0.3
 """Of the budget, at most, for one line that a summary needs."""
 GROUP_SHARE = 0.1
 """Of the budget, what a group of lines may take beyond its first line."""
-GROUP_LINES = {Group.FIRST: 1, Group.ASKED: 2, Group.SAID: 2, Group.REPLIED: 1}
+GROUP_LINES = {
+    CandidateGroup.FIRST: 1,
+    CandidateGroup.ASKED: 2,
+    CandidateGroup.SAID: 2,
+    CandidateGroup.REPLIED: 1,
+}
 LAST_CHOICES = 4
 """So many of the lines chosen last may be given up for each other's sake."""
 MOST_WORTH = 12.0
@@ -66,9 +71,11 @@ def compose(
 ) -> str:
     """The summary with the most worth inside `budget` tokens; empty when not one line fits."""
 
-    def count_part(part: Line | Heading) -> int:
+    def count_part(part: SummaryLine | Heading) -> int:
         line = (
-            part.render(chinese=chinese) if isinstance(part, Line) else title(part, chinese=chinese)
+            part.render(chinese=chinese)
+            if isinstance(part, SummaryLine)
+            else title(part, chinese=chinese)
         )
         return count(line + "\n")
 
@@ -103,24 +110,31 @@ def _prefer(candidates: Iterable[Candidate], instructions: str) -> None:
 
 def _add_essentials(selection: Selection, candidates: Iterable[Candidate]) -> None:
     """The first request and the last exchange: they tell a reader where they are."""
-    groups: dict[Group, list[Candidate]] = {group: [] for group in GROUP_LINES}
+    groups: dict[CandidateGroup, list[Candidate]] = {group: [] for group in GROUP_LINES}
     for candidate in candidates:
         if candidate.group in groups:
             groups[candidate.group].append(candidate)
-    for group in (Group.ASKED, Group.SAID, Group.REPLIED, Group.FIRST):
+    for group in (
+        CandidateGroup.ASKED,
+        CandidateGroup.SAID,
+        CandidateGroup.REPLIED,
+        CandidateGroup.FIRST,
+    ):
         _add_group(selection, group, groups[group])
 
 
-def _add_group(selection: Selection, group: Group, members: list[Candidate]) -> None:
+def _add_group(selection: Selection, group: CandidateGroup, members: list[Candidate]) -> None:
     taken, spent = 0, selection.spent
-    towards = 1 if group is Group.FIRST else -1  # of equals the first request, but the last state
+    towards = (
+        1 if group is CandidateGroup.FIRST else -1
+    )  # of equals the first request, but the last state
     for candidate in sorted(members, key=lambda one: (-_importance(one), towards * one.order)):
         line = candidate.line
-        if group in (Group.ASKED, Group.SAID):
+        if group in (CandidateGroup.ASKED, CandidateGroup.SAID):
             line = replace(line, heading=Heading.STATE)
         share = GROUP_SHARE * selection.budget - (selection.spent - spent)
         limit = share if taken else ESSENTIAL_SHARE * selection.budget
-        if group is Group.SAID and candidate.line.heading is Heading.QUESTIONS:
+        if group is CandidateGroup.SAID and candidate.line.heading is Heading.QUESTIONS:
             continue  # it is listed as an open one
         if new_worth(candidate, selection.covered) and selection.add(
             candidate, line=line, limit=int(limit), rank=Rank.ESSENTIAL
@@ -134,7 +148,7 @@ def _importance(candidate: Candidate) -> float:
     return candidate.score * min(MOST_WORTH, sum(candidate.terms.weights.values()))
 
 
-def _add_actions(selection: Selection, actions: tuple[Line, ...]) -> None:
+def _add_actions(selection: Selection, actions: tuple[SummaryLine, ...]) -> None:
     limit = selection.spent + int(ACTIONS_SHARE * selection.budget)
     commands = 0
     # The latest matter most when not all fit.
@@ -173,7 +187,9 @@ def _add_identifiers(selection: Selection, material: Material) -> None:
         selection.add_line(line, order=order, rank=Rank.IDENTIFIER)
 
 
-def _packed_identifiers(selection: Selection, material: Material, *, last_tier: int) -> list[Line]:
+def _packed_identifiers(
+    selection: Selection, material: Material, *, last_tier: int
+) -> list[SummaryLine]:
     """At most two lines, carried and new, with as many identifiers as their share has room for."""
     share = max(int(IDENTIFIERS_SHARE * selection.budget), SMALLEST_RESERVE_TOKENS)
     room = min(share, selection.left) - selection.cost(Heading.IDENTIFIERS)
@@ -187,29 +203,33 @@ def _packed_identifiers(selection: Selection, material: Material, *, last_tier: 
             break
         packed.setdefault(line.from_previous, []).append(line.text)
     return [
-        Line(text=SEPARATOR.join(texts), heading=Heading.IDENTIFIERS, from_previous=from_previous)
+        SummaryLine(
+            text=SEPARATOR.join(texts), heading=Heading.IDENTIFIERS, from_previous=from_previous
+        )
         for from_previous, texts in packed.items()
     ]
 
 
-def _identifier_lines(selection: Selection, material: Material) -> list[tuple[int, Line]]:
+def _identifier_lines(selection: Selection, material: Material) -> list[tuple[int, SummaryLine]]:
     """(tier, line) of each identifier that no chosen line has, those to be kept first first.
 
     Old and new ones take turns, so that neither can push the other out.
     """
-    newest: dict[str, Line] = {}
+    newest: dict[str, SummaryLine] = {}
     tiers: dict[str, int] = {}
     for tier, identifier, from_previous in _identifiers(material):
         key = identifier.casefold()
         if key not in selection.covered:
-            line = Line(text=identifier, heading=Heading.IDENTIFIERS, from_previous=from_previous)
+            line = SummaryLine(
+                text=identifier, heading=Heading.IDENTIFIERS, from_previous=from_previous
+            )
             if key not in newest or not from_previous:
                 newest[key] = line
             tiers[key] = min(tier, tiers.get(key, tier))
-    ranked: dict[tuple[int, bool], list[Line]] = {}
+    ranked: dict[tuple[int, bool], list[SummaryLine]] = {}
     for key, line in newest.items():
         ranked.setdefault((tiers[key], line.from_previous), []).append(line)
-    lines: list[tuple[int, Line]] = []
+    lines: list[tuple[int, SummaryLine]] = []
     for tier in range(LAST_TIER + 1):
         turns = zip_longest(ranked.get((tier, False), ()), ranked.get((tier, True), ()))
         lines.extend((tier, line) for pair in turns for line in pair if line)

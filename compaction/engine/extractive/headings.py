@@ -92,7 +92,7 @@ _LABEL = re.compile(r"\[([\w.-]{1,40})\] (?=\S)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class SummaryLine:
     """One line of a summary. `label` says who said it, when that was not the user."""
 
     text: str
@@ -112,9 +112,9 @@ def title(heading: Heading, *, chinese: bool = False) -> str:
     return f"## {CHINESE[heading] if chinese else heading.value}"
 
 
-def render_summary(lines: Iterable[Line], *, chinese: bool = False) -> str:
+def render_summary(lines: Iterable[SummaryLine], *, chinese: bool = False) -> str:
     """The lines under their headings, carried ones first in each section, so that later wins."""
-    sections: dict[Heading, list[Line]] = {heading: [] for heading in Heading}
+    sections: dict[Heading, list[SummaryLine]] = {heading: [] for heading in Heading}
     from_previous = False
     for line in lines:
         sections[line.heading].append(line)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from compaction.engine.extractive.candidates import Candidate
-from compaction.engine.extractive.headings import Heading, Line
+from compaction.engine.extractive.headings import Heading, SummaryLine
 from compaction.engine.extractive.terms import extract_terms
 
 MAX_UPDATES = 8
@@ -43,7 +43,7 @@ class Rank(IntEnum):
 class Choice:
     """A line that goes in; `order` is its place under its heading."""
 
-    line: Line
+    line: SummaryLine
     order: int
     rank: Rank
 
@@ -53,13 +53,13 @@ class Selection:
     """The lines chosen so far, with their cost, and the terms they cover."""
 
     budget: int
-    count: Callable[[Line | Heading], int]
+    count: Callable[[SummaryLine | Heading], int]
     choices: list[Choice] = field(default_factory=list)
     spent: int = 0
     carried_spent: int = 0
     covered: set[str] = field(default_factory=set)
     spent_on: dict[Heading, int] = field(default_factory=dict)
-    _costs: dict[Line | Heading, int] = field(default_factory=dict)
+    _costs: dict[SummaryLine | Heading, int] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
 
     @property
@@ -71,7 +71,7 @@ class Selection:
         self,
         candidate: Candidate,
         *,
-        line: Line | None = None,
+        line: SummaryLine | None = None,
         limit: int | None = None,
         rank: Rank = Rank.SENTENCE,
     ) -> bool:
@@ -88,24 +88,24 @@ class Selection:
         self._pay(line, cost)
         return True
 
-    def add_line(self, line: Line, *, order: int, rank: Rank) -> None:
+    def add_line(self, line: SummaryLine, *, order: int, rank: Rank) -> None:
         """Take a line that is no candidate's own; such lines stand after all others, by `order`."""
         self._pay(line, self.price(line))
         self.choices.append(Choice(line=line, order=LAST_ORDER + order, rank=rank))
         terms = extract_terms(line.text)
         self.covered.update(one.casefold() for one in (*terms.codes, *terms.identifiers))
 
-    def _pay(self, line: Line, cost: int) -> None:
+    def _pay(self, line: SummaryLine, cost: int) -> None:
         self.spent += cost
         self.spent_on[line.heading] = self.spent_on.get(line.heading, 0) + cost
         if line.from_previous:
             self.carried_spent += cost
 
-    def price(self, line: Line) -> int:
+    def price(self, line: SummaryLine) -> int:
         """What a line would add: its own tokens, and its heading's when it is the first there."""
         return self.cost(line) + (0 if line.heading in self.spent_on else self.cost(line.heading))
 
-    def cost(self, part: Line | Heading) -> int:
+    def cost(self, part: SummaryLine | Heading) -> int:
         """The tokens of a line or of a heading, counted once however often it is asked."""
         if part not in self._costs:
             self._costs[part] = self.count(part)

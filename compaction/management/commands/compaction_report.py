@@ -28,10 +28,10 @@ from compaction.models import CompactionRun
 from compaction.statistics.report import (
     GROUPINGS,
     Failure,
-    Group,
     Outcomes,
     Period,
     ReasonRow,
+    ReportGroup,
     Totals,
 )
 from compaction.vocabulary import seconds
@@ -178,7 +178,7 @@ def _group_columns(by: str) -> tuple[TableColumn, ...]:
     )
 
 
-def _group_cells(group: Group) -> list[str]:
+def _group_cells(group: ReportGroup) -> list[str]:
     return [
         one_line(group.key) or NO_MODEL,
         f"{group.runs:,}",
@@ -269,7 +269,7 @@ def _failure_json(failure: Failure) -> dict[str, Any]:
     }
 
 
-def _group_json(group: Group) -> dict[str, Any]:
+def _group_json(group: ReportGroup) -> dict[str, Any]:
     row = asdict(group)
     ratios = row.pop("ratios")
     return row | {"summaries": ratios["summaries"], "median_ratio": ratios["median"]}

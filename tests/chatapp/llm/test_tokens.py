@@ -22,8 +22,8 @@ from chatapp.llm.encodings import Chars4Counter, EncodingUnavailableError, Estim
 from chatapp.llm.tokens import (
     IMAGE_TOKENS,
     PIECE_CHARS,
+    ModelTokenCounter,
     TiktokenCounter,
-    TokenCounter,
     count_message,
     counter_for,
     describe_counter,
@@ -59,12 +59,12 @@ def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def o200k() -> TokenCounter:
+def o200k() -> ModelTokenCounter:
     return TiktokenCounter("o200k_base", cache_dir=ENCODINGS)
 
 
 @pytest.fixture(scope="module")
-def cl100k() -> TokenCounter:
+def cl100k() -> ModelTokenCounter:
     return TiktokenCounter("cl100k_base", cache_dir=ENCODINGS)
 
 
@@ -109,7 +109,7 @@ def test_the_estimate_never_raises(text: str) -> None:
 @needs_rank_files
 @needs_data
 def test_nineteen_of_twenty_real_messages_are_estimated_within_a_fifth(
-    o200k: TokenCounter,
+    o200k: ModelTokenCounter,
 ) -> None:
     estimate = EstimateCounter()
     errors: dict[str, list[float]] = defaultdict(list)
@@ -138,7 +138,7 @@ def test_nineteen_of_twenty_real_messages_are_estimated_within_a_fifth(
     ids=["japanese", "korean", "chinese"],
 )
 def test_even_a_single_east_asian_sentence_is_estimated_within_two_fifths(
-    text: str, o200k: TokenCounter
+    text: str, o200k: ModelTokenCounter
 ) -> None:
     assert EstimateCounter().count(text) == pytest.approx(o200k.count(text), rel=0.4)
 
@@ -157,7 +157,9 @@ def test_chars4_is_a_quarter_of_the_code_points_rounded_up(text: str, expected: 
 
 
 @needs_rank_files
-def test_known_texts_have_their_known_counts(o200k: TokenCounter, cl100k: TokenCounter) -> None:
+def test_known_texts_have_their_known_counts(
+    o200k: ModelTokenCounter, cl100k: ModelTokenCounter
+) -> None:
     assert (o200k.count(""), o200k.count("hello world"), cl100k.count("hello world")) == (0, 2, 2)
     assert o200k.count("a" * 16) == 2
     assert (o200k.name, o200k.exact) == ("tiktoken:o200k_base", True)
@@ -168,7 +170,7 @@ def test_known_texts_have_their_known_counts(o200k: TokenCounter, cl100k: TokenC
     "unit", [" ", "a", "\n", "中", "!", "\u0301", " \n", "\ud800", "<|endoftext|>"]
 )
 def test_a_million_of_one_thing_is_counted_within_seconds(
-    unit: str, o200k: TokenCounter, cl100k: TokenCounter
+    unit: str, o200k: ModelTokenCounter, cl100k: ModelTokenCounter
 ) -> None:
     for counter in (o200k, cl100k):
         start = time.perf_counter()
@@ -190,7 +192,7 @@ def test_a_million_blanks_are_counted_though_tiktoken_alone_panics(
 
 
 @needs_rank_files
-def test_a_million_letters_are_counted_exactly(o200k: TokenCounter) -> None:
+def test_a_million_letters_are_counted_exactly(o200k: ModelTokenCounter) -> None:
     assert o200k.count("a" * MILLION) == MILLION // 8
 
 
@@ -244,7 +246,7 @@ def test_a_process_that_is_told_to_stop_while_counting_stops(
     ],
 )
 def test_text_that_looks_like_a_special_token_counts_as_plain_text(
-    text: str, o200k: TokenCounter
+    text: str, o200k: ModelTokenCounter
 ) -> None:
     for counter in (o200k, EstimateCounter()):
         count = counter.count(text)
@@ -253,7 +255,7 @@ def test_text_that_looks_like_a_special_token_counts_as_plain_text(
 
 
 @needs_rank_files
-def test_lone_surrogates_are_counted(o200k: TokenCounter) -> None:
+def test_lone_surrogates_are_counted(o200k: ModelTokenCounter) -> None:
     assert o200k.count("broken \udc80 and \ud83d text") >= 5
 
 
