@@ -176,7 +176,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         items,
         previous=snapshot.previous_text,
         digest=_digest_before(snapshot),
-        strategy=_strategy_of(run, snapshot, messages=len(plan.summarise)),
+        strategy=_strategy_of(run, snapshot, messages=len(items)),
     )
     sizes = _sizes(snapshot, outcome)
     _must_shrink(outcome, sizes)
