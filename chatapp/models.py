@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from chatapp.messages.wire import to_wire
+from chatapp.messages.wire import WireMessage, to_wire
 
 
 class Session(models.Model):
@@ -275,7 +275,7 @@ class Message(models.Model):
         """Whether this is a system message that opened the conversation: always sent, first."""
         return self.pinned and self.role == self.Role.SYSTEM
 
-    def wire(self) -> dict[str, Any]:
+    def wire(self) -> WireMessage:
         """Return the message as an OpenAI chat message."""
         return to_wire(self)
 

@@ -25,7 +25,7 @@ from chatapp.lineage import (
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.pairing import answers
-from chatapp.messages.wire import CUT_FROM, REPLAY_OF, content_of
+from chatapp.messages.wire import CUT_FROM, REPLAY_OF, WireMessage, content_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 
 # How far the members of one group may stand apart: a result that comes later is an orphan.
@@ -271,7 +271,7 @@ def copies_of(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
-def _roles(message: Message) -> dict[str, object]:
+def _roles(message: Message) -> WireMessage:
     return {
         "role": message.role,
         "tool_calls": message.tool_calls,

@@ -15,7 +15,14 @@ from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
 from chatapp.formats import Export, parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
-from chatapp.messages.wire import CUT_FROM, Cleaner, InvalidMessageError, fields_of, text_size
+from chatapp.messages.wire import (
+    CUT_FROM,
+    Cleaner,
+    InvalidMessageError,
+    WireMessage,
+    fields_of,
+    text_size,
+)
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of, path_messages, whole_content
 from chatapp.transcript.writing import NewMessage
@@ -332,9 +339,12 @@ def conversation_of(session: Session) -> Conversation:
     )
 
 
-def _whole(row: Message) -> dict[str, Any]:
+def _whole(row: Message) -> WireMessage:
     """Return a row as it came in: what was cut of a tool result is in the file."""
-    return row.wire() | {"content": whole_content(row)} if CUT_FROM in row.metadata else row.wire()
+    wire = row.wire()
+    if CUT_FROM in row.metadata:
+        wire["content"] = whole_content(row)
+    return wire
 
 
 def export_sessions(sessions: Iterable[Session], export: Export) -> Iterator[str]:

@@ -14,7 +14,7 @@ from django.db import Error
 from chatapp.context.assembly import Context
 from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, notify, silent
 from chatapp.llm.errors import ModelError
-from chatapp.messages.wire import texts_of, with_texts
+from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
@@ -61,11 +61,11 @@ class CompactionBackend(BaseContextBackend):
         """Answer an overflow with the next step of the recovery."""
         return recover_overflow(session, error, previous, refused=refused, emit=emit)
 
-    def to_store(self, message: dict[str, Any]) -> dict[str, Any]:
+    def to_store(self, message: WireMessage) -> WireMessage:
         """Return a tool's message with the text that the guard at storing leaves of it."""
         return guarded(message)
 
-    def shorten(self, message: dict[str, Any], limit: int) -> dict[str, Any]:
+    def shorten(self, message: WireMessage, limit: int) -> WireMessage:
         """Return a tool's message cut for sending, with a word about what is gone."""
         return cut_for_sending(message, limit)
 
@@ -116,7 +116,7 @@ def check_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
         raise
 
 
-def guarded(message: dict[str, Any]) -> dict[str, Any]:
+def guarded(message: WireMessage) -> WireMessage:
     """Return a tool's message as it is stored: cut where it is longer than a row should be.
 
     The whole text is kept beside the row (chatapp.models.MessageOriginal).
@@ -128,15 +128,13 @@ def guarded(message: dict[str, Any]) -> dict[str, Any]:
     return _replaced(message, before, store_blocks(before, limit, min_keep=LEAST_KEPT_CHARS))
 
 
-def cut_for_sending(message: dict[str, Any], limit: int) -> dict[str, Any]:
+def cut_for_sending(message: WireMessage, limit: int) -> WireMessage:
     """Return a tool's message with at most `limit` characters of text for one request."""
     before = texts_of(message.get("content"))
     return _replaced(message, before, cut_blocks(before, limit, min_keep=0, marker=sent_marker))
 
 
-def _replaced(
-    message: dict[str, Any], before: Sequence[str], after: Sequence[str]
-) -> dict[str, Any]:
+def _replaced(message: WireMessage, before: Sequence[str], after: Sequence[str]) -> WireMessage:
     if sum(map(len, after)) >= sum(map(len, before)):
         return message
     return {**message, "content": with_texts(message["content"], after)}

@@ -130,7 +130,7 @@ def refusals() -> tuple[type[Exception], ...]:
 
 def origins_of(session: Session, context: Context) -> Mapping[int, SafeString | str]:
     """Return where messages come from that are none of the conversation, by their index."""
-    first = context.messages[0] if context.messages else {}
+    first: Mapping[str, Any] = context.messages[0] if context.messages else {}
     prompt = session.system_prompt
     is_prompt = prompt and first.get("role") == "system" and first.get("content") == prompt
     found: dict[int, SafeString | str] = {0: "System prompt"} if is_prompt else {}
@@ -187,7 +187,7 @@ class _View:
 
     def message(self, index: int) -> ShownMessage:
         """Return one message, its whole text included."""
-        message = self.context.messages[index]
+        message: Mapping[str, Any] = self.context.messages[index]
         content = message.get("content")
         more = [
             (label, html.stored_json(message[key]) if key == "tool_calls" else message[key])

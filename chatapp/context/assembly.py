@@ -14,7 +14,7 @@ from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.messages.pairing import strict_with_sources
-from chatapp.messages.wire import REASONING_ITEMS, text_of
+from chatapp.messages.wire import REASONING_ITEMS, WireMessage, text_of
 from chatapp.models import Message, Session
 
 
@@ -61,7 +61,7 @@ class Context:
     message. It never goes on the wire. `model` is the model that it was put together for.
     """
 
-    messages: tuple[dict[str, Any], ...]
+    messages: tuple[WireMessage, ...]
     account: Account
     places: tuple[str, ...] = ()
     run_id: str | None = None
@@ -89,7 +89,7 @@ class HistoryPart:
     """
 
     system: Sequence[Message] = ()
-    summaries: Sequence[dict[str, Any]] = ()
+    summaries: Sequence[WireMessage] = ()
     summary_tokens: int = 0
     merge_system: bool = False
     kept: Sequence[Message] = ()
@@ -149,10 +149,10 @@ def _reserve_of(model: ModelConfig) -> int:
     return min(model.max_output, model.context_window // 2)
 
 
-def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[dict[str, Any]]:
+def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[WireMessage]:
     """Return what stands before the conversation: prompt, rules, summaries."""
     prompts = [session.system_prompt] if session.system_prompt else []
-    front: list[dict[str, Any]] = [{"role": "system", "content": text} for text in prompts]
+    front: list[WireMessage] = [{"role": "system", "content": text} for text in prompts]
     front += [row.wire() for row in part.system]
     front += [message for message in part.summaries if message["role"] == "system"]
     if (model.single_leading_system or part.merge_system) and len(front) > 1:
@@ -160,7 +160,7 @@ def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[dict
     return [*front, *(message for message in part.summaries if message["role"] != "system")]
 
 
-def _sent(row: Message, session: Session, part: HistoryPart) -> dict[str, Any]:
+def _sent(row: Message, session: Session, part: HistoryPart) -> WireMessage:
     """Return a kept message as it is sent."""
     wire = row.wire()
     if row.pk in part.shortened:

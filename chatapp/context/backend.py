@@ -20,7 +20,7 @@ from chatapp.conf import backend_path, chatapp_settings
 from chatapp.context.assembly import Context, HistoryPart, assemble
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
-from chatapp.messages.wire import texts_of, with_texts
+from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 
@@ -101,11 +101,11 @@ class BaseContextBackend:
             "Start a new session, or use a model with a larger window."
         )
 
-    def to_store(self, message: dict[str, Any]) -> dict[str, Any]:
+    def to_store(self, message: WireMessage) -> WireMessage:
         """Return a tool's message as it is to be stored; what it loses is kept beside it."""
         return message
 
-    def shorten(self, message: dict[str, Any], limit: int) -> dict[str, Any]:
+    def shorten(self, message: WireMessage, limit: int) -> WireMessage:
         """Return a tool's message with at most `limit` characters of text, and a word about it."""
         texts = texts_of(message.get("content"))
         content = with_texts(message.get("content"), [text[:limit] for text in texts])

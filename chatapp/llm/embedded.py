@@ -10,13 +10,12 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.tokens import count_message
-from chatapp.messages.wire import text_of
+from chatapp.messages.wire import WireMessage, text_of
 
 MAX_QUOTES = 4
 MAX_QUOTE_CHARS = 300
@@ -93,7 +92,7 @@ def _answer(request: ModelRequest) -> Iterator[str]:
 
 
 def _quotes(
-    messages: Sequence[dict[str, Any]], terms: frozenset[str], question: str
+    messages: Sequence[WireMessage], terms: frozenset[str], question: str
 ) -> list[tuple[int, str, str]]:
     """Return the best sentences in the order of the conversation, with the message's index."""
     found: list[tuple[float, int, str, str]] = []

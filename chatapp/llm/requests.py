@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from chatapp.messages.wire import WireMessage
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
@@ -20,7 +22,7 @@ class ModelRequest:
     for servers that refuse typed parts.
     """
 
-    messages: Sequence[dict[str, Any]]
+    messages: Sequence[WireMessage]
     tools: Sequence[dict[str, Any]] = ()
     places: Sequence[str] = ()
     max_output: int | None = None

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chatapp.messages.wire import WireMessage
+
 MISSING_RESULT = "[No result of this tool call was recorded.]"
 _ORPHAN = "[Result of a tool call that is not part of this request{name}]\n"
 _RESULT = "[Result of a tool call]\n"
@@ -43,8 +45,8 @@ def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def strict_with_sources(
-    messages: Sequence[Mapping[str, Any]],
-) -> list[tuple[dict[str, Any], int | None]]:
+    messages: Sequence[WireMessage],
+) -> list[tuple[WireMessage, int | None]]:
     """Return the messages as a strict OpenAI-compatible server takes them.
 
     Results stand right behind their calls, in the calls' order; a missing one is stated; one
@@ -55,7 +57,7 @@ def strict_with_sources(
     placed = {place: index for index, place in answers(messages).items()}
     answering = set(placed.values())
     used: dict[str, int] = {}
-    out: list[tuple[dict[str, Any], int | None]] = []
+    out: list[tuple[WireMessage, int | None]] = []
     for index, message in enumerate(messages):
         if message["role"] == "tool":
             if index not in answering:
@@ -68,7 +70,7 @@ def strict_with_sources(
     return out
 
 
-def _in_place(message: Mapping[str, Any], *, at_front: bool) -> dict[str, Any]:
+def _in_place(message: WireMessage, *, at_front: bool) -> WireMessage:
     """Return a message without calls; a system message that comes late becomes a user's note.
 
     `developer` is sent as `system`, which every server knows.
@@ -85,18 +87,22 @@ def _in_place(message: Mapping[str, Any], *, at_front: bool) -> dict[str, Any]:
 
 def _call_and_results(
     index: int,
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[WireMessage],
     placed: Mapping[CallPlace, int],
     used: dict[str, int],
-) -> list[tuple[dict[str, Any], int | None]]:
+) -> list[tuple[WireMessage, int | None]]:
     calls: list[dict[str, Any]] = []
-    results: list[tuple[dict[str, Any], int | None]] = []
+    results: list[tuple[WireMessage, int | None]] = []
     for number, call in enumerate(messages[index]["tool_calls"]):
         call_id = _unique(str(call.get("id") or f"call_{index}_{number}"), used)
         calls.append({**call, "id": call_id})
         source = placed.get((index, number))
         content = MISSING_RESULT if source is None else messages[source].get("content")
-        result = {"role": "tool", "tool_call_id": call_id, "content": content or ""}
+        result: WireMessage = {
+            "role": "tool",
+            "tool_call_id": call_id,
+            "content": content or "",
+        }
         results.append((result, source))
     content = messages[index].get("content")
     content = None if _holds_nothing(content) else content
@@ -113,7 +119,7 @@ def _unique(call_id: str, used: dict[str, int]) -> str:
     return unique
 
 
-def _orphan(message: Mapping[str, Any]) -> dict[str, Any]:
+def _orphan(message: WireMessage) -> WireMessage:
     name = f", {message['name']}" if message.get("name") else ""
     return {
         "role": "user",
@@ -121,12 +127,12 @@ def _orphan(message: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def flattened(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def flattened(messages: Sequence[WireMessage]) -> list[WireMessage]:
     """Return strict messages with calls and results as plain text, one for one.
 
     For servers that refuse even what is paired: nothing is lost, and nothing is left to pair.
     """
-    out: list[dict[str, Any]] = []
+    out: list[WireMessage] = []
     for message in messages:
         if message["role"] == "tool":
             out.append({"role": "user", "content": _prefixed(_RESULT, message.get("content"))})
@@ -136,7 +142,7 @@ def flattened(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             asked = [_CALL.format(**function) for function in functions]
             out.append({"role": "assistant", "content": "\n".join([*said, *asked])})
         else:
-            out.append(dict(message))
+            out.append(message)
     return out
 
 
@@ -146,7 +152,7 @@ def _prefixed(prefix: str, content: Any) -> Any:
     return f"{prefix}{content or ''}"
 
 
-def _is_empty(message: Mapping[str, Any]) -> bool:
+def _is_empty(message: WireMessage) -> bool:
     return _holds_nothing(message.get("content")) and not message.get("refusal")
 
 

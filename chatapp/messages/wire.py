@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, Required, TypedDict
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ROLES = {"developer": "system", "function": "tool"}
@@ -17,7 +17,7 @@ REPLAY_OF = "replay_of"
 # In `metadata` of a tool result that was cut: how many characters it had.
 CUT_FROM = "cut_from"
 # In `metadata` of an answer, and in its wire form for the Responses API: the server's reasoning.
-REASONING_ITEMS = "reasoning_items"
+REASONING_ITEMS: Final = "reasoning_items"
 # Deeper JSON is refused: nobody writes it by hand, and every reader of it recurses.
 MAX_DEPTH = 100
 _KNOWN = {
@@ -199,6 +199,21 @@ def text_of(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
+class WireMessage(TypedDict, total=False):
+    """A message as OpenAI's Chat Completions take it: what passes between the apps and to models.
+
+    `reasoning_items` never goes on the chat wire; the Responses API gets them back.
+    """
+
+    role: Required[str]
+    content: Any
+    tool_calls: Any
+    tool_call_id: str
+    name: str
+    refusal: str
+    reasoning_items: Any
+
+
 class StoredMessage(Protocol):
     """The columns of a stored message that its wire form is made of."""
 
@@ -227,9 +242,9 @@ def content_of(message: StoredMessage) -> str | list[dict[str, Any]] | None:
     return parts
 
 
-def to_wire(message: StoredMessage) -> dict[str, Any]:
+def to_wire(message: StoredMessage) -> WireMessage:
     """Return the row as an OpenAI chat message; keys a model has no use for are left out."""
-    wire: dict[str, Any] = {
+    wire: WireMessage = {
         "role": message.metadata.get("wire_role", message.role),
         "content": content_of(message),
     }

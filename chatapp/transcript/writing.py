@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from chatapp.context.backend import context_backend
 from chatapp.llm.tokens import ModelTokenCounter, count_message
-from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, fields_of
+from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 from chatapp.selectors import copies_of, counter_of, group_of, path_q
 
@@ -165,7 +165,7 @@ def _guarded(draft: NewMessage) -> Mapping[str, Any]:
     """Return the draft's message, cut by the backend where it is an enormous tool result."""
     if draft.wire.get("role") not in ("tool", "function"):
         return draft.wire
-    guarded: dict[str, Any] = context_backend.to_store(dict(draft.wire))
+    guarded = context_backend.to_store(cast(WireMessage, dict(draft.wire)))
     return draft.wire if guarded == draft.wire else guarded
 
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.requests import ModelRequest
 from chatapp.llm.wires import message_at
 from chatapp.messages.pairing import flattened
-from chatapp.messages.wire import is_image, text_of
+from chatapp.messages.wire import REASONING_ITEMS, WireMessage, is_image, text_of
 
 SMALLEST_OUTPUT_TOKENS = 16
 IMAGE_LEFT_OUT = "[An image was left out here, because the request was too large to send.]"
 # The most changes of one turn; with the ladder's rungs they bound its model calls.
 LARGEST = 8
 
-Messages = Sequence[dict[str, Any]]
+Messages = Sequence[WireMessage]
 # shorten(message, characters) -> the message with its text cut, or unchanged
-Shorten = Callable[[dict[str, Any], int], dict[str, Any]]
+Shorten = Callable[[WireMessage, int], WireMessage]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Adjustments:
         if self.images_left_out:
             messages = without_images(messages, self.images_left_out)
         if self.without_reasoning:
-            messages = [_without(message, "reasoning_items") for message in messages]
+            messages = [_without_reasoning(message) for message in messages]
         if self.flat_tools:
             # One for one, so that every message keeps its place.
             messages = flattened(messages)
@@ -204,8 +204,9 @@ _ANSWERS = {
 }
 
 
-def _without(message: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in message.items() if name != key}
+def _without_reasoning(message: WireMessage) -> WireMessage:
+    left = {name: value for name, value in message.items() if name != REASONING_ITEMS}
+    return cast(WireMessage, left)
 
 
 def _question_from(messages: Messages) -> int:
@@ -225,10 +226,10 @@ def images_before_question(messages: Messages) -> int:
     )
 
 
-def without_images(messages: Messages, count: int) -> list[dict[str, Any]]:
+def without_images(messages: Messages, count: int) -> list[WireMessage]:
     """Return the messages with the `count` oldest images as a sentence; the question keeps its."""
     last, left = _question_from(messages), count
-    out: list[dict[str, Any]] = []
+    out: list[WireMessage] = []
     for index, message in enumerate(messages):
         content = message.get("content")
         if index == last or left <= 0 or not isinstance(content, list):

@@ -16,6 +16,7 @@ from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of
+from chatapp.messages.wire import WireMessage
 from chatapp.models import Message, Session
 from chatapp.selectors import rows_before
 
@@ -103,7 +104,7 @@ def _name_of(model: ModelConfig) -> str:
     return f"{model.name} at {model.base_url}"
 
 
-def digest_of(messages: Sequence[dict[str, Any]]) -> str:
+def digest_of(messages: Sequence[WireMessage]) -> str:
     """Return what tells one list of messages from another."""
     text = json.dumps(list(messages), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 from uuid import UUID
 
 from chatapp.database import release_connection
@@ -16,7 +15,7 @@ from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest
 from chatapp.llm.tokens import count_message
-from chatapp.messages.wire import Cleaner
+from chatapp.messages.wire import Cleaner, WireMessage
 from chatapp.models import Session
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
@@ -64,7 +63,10 @@ class ModelSummarizer:
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the model's answer, unjudged; raise SummarizerOverflow or SummarizerError."""
-        messages = messages_for(request)
+        messages: list[WireMessage] = [
+            {"role": message["role"], "content": message["content"]}
+            for message in messages_for(request)
+        ]
         room = self._room_beside(messages, request.target_tokens)
         release_connection()
         try:
@@ -107,7 +109,7 @@ class ModelSummarizer:
             return None
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
-    def _room_beside(self, messages: list[dict[str, Any]], target_tokens: int) -> int:
+    def _room_beside(self, messages: list[WireMessage], target_tokens: int) -> int:
         """Return the answer's room, so that input and answer fit the window together.
 
         Raises SummarizerOverflow where not even half of the size asked for is left: a server would

@@ -90,7 +90,7 @@ def act(client, action: str, summary: SessionSummary):
 
 def test_an_archive_is_marked_in_lists_and_on_every_page(digest, session, admin_client):
     for address in (reverse(LIST), page_of(digest), session_page(session), page_of(digest.run)):
-        assert "Archive" in badges(admin_client.get(address).text), address
+        assert "Fallback digest" in badges(admin_client.get(address).text), address
 
 
 def test_archives_are_filtered(digest, admin_client):
@@ -101,7 +101,7 @@ def test_archives_are_filtered(digest, admin_client):
 
 def test_an_archives_page_says_what_it_means_and_leads_to_the_form(digest, admin_client):
     page = admin_client.get(page_of(digest)).text
-    assert "An archive: no summariser could write a summary" in page
+    assert "A fallback digest: no summariser could write a summary" in page
     assert '<a href="#form-resummarise">re-summarise it</a>' in page
     assert 'id="form-resummarise"' in page
 
@@ -118,7 +118,7 @@ def test_who_may_start_no_runs_is_led_to_no_form(digest, client):
 def test_an_archive_that_was_replaced_offers_nothing(digest, admin_client):
     SessionSummary.objects.update(status="superseded")
     page = admin_client.get(page_of(digest)).text
-    assert "An archive: no summariser could write a summary" in page
+    assert "A fallback digest: no summariser could write a summary" in page
     assert "#form-resummarise" not in page
 
 
@@ -126,13 +126,13 @@ def test_an_archive_has_its_own_pattern_in_the_strip(digest, session, admin_clie
     page = admin_client.get(session_page(session)).text
     strip = drawing_on(page, "strip")
     assert "part part-archive" in strip
-    assert [said for said in titles_in(strip) if said.startswith("Archive ")]
-    assert "Archive: stored unsummarised" in plain(page)
+    assert [said for said in titles_in(strip) if said.startswith("Fallback digest ")]
+    assert "Fallback digest: stored unsummarised" in plain(page)
 
 
 def test_a_message_says_that_an_archive_covers_it(digest, session, admin_client):
     page = admin_client.get(session_page(session, at=1)).text
-    assert fates_on(page)["1"] == f"▤ Covered by summary {str(digest.pk)[:8]} (an archive)"
+    assert fates_on(page)["1"] == f"▤ Covered by summary {str(digest.pk)[:8]} (a fallback digest)"
 
 
 def test_an_archives_step_is_drawn_as_made_without_a_call(digest, admin_client):
@@ -157,11 +157,11 @@ def test_a_versions_table_and_the_comparison_tell_an_archive(digest, admin_clien
         trigger="resummarize", reason="resummarize", supersedes=digest,
         covers_from=digest.covers_from, covers_through=digest.covers_through,
     )  # fmt: skip
-    assert "Archive" in badges(admin_client.get(page_of(newer)).text)
+    assert "Fallback digest" in badges(admin_client.get(page_of(newer)).text)
     address = reverse("admin:compaction_sessionsummary_compare", args=[digest.pk, newer.pk])
     page = admin_client.get(address).text
-    assert "Archive" in badges(page)
-    assert re.search(r"Archive</t[hd]>\s*<td[^>]*>yes</td>\s*<td[^>]*>no</td>", page)
+    assert "Fallback digest" in badges(page)
+    assert re.search(r"Fallback digest</t[hd]>\s*<td[^>]*>yes</td>\s*<td[^>]*>no</td>", page)
 
 
 def test_the_timeline_says_what_an_archive_means(digest, session):
