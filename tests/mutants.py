@@ -12,7 +12,7 @@ Modules of the engine run without Django.
 
 Module          Its file, and the files of its tests, the quickest first
 cuts            compaction/engine/policy/cuts.py
-                tests/engine: test_cuts test_plugin_contracts
+                tests/engine: test_cuts test_plugin_contracts test_tail_cuts
 bisect          compaction/engine/strategies/bisect.py
                 tests/engine: test_bisect test_bisect_strategy test_bisect_properties
 acceptance      compaction/engine/strategies/acceptance.py
@@ -20,7 +20,7 @@ acceptance      compaction/engine/strategies/acceptance.py
 leases          compaction/branches/leases.py
                 tests/compaction: test_states test_leases
 planning        compaction/branches/planning.py
-                tests/compaction: test_profiles test_backend test_plugins test_window
+                tests/compaction: test_planning test_tail_reads test_profiles test_backend
 storing         compaction/summaries/storing.py
                 tests/compaction: test_store test_compact test_resummarize test_defects test_window
 """
@@ -59,9 +59,9 @@ NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.sqlite3*", "node_mod
 EQUIVALENT: dict[str, dict[str, str]] = {
     "cuts": {
         "keep_last: max(0, count) -> max(-1, count)": "_cut_at goes no further than the end",
-        "_keep_seen: _unseen_results(items) if unseen else 0 -> _unseen_results(items) if unseen "
-        "else -1": "every plan keeps more than -1",
-        "_unseen_results: return 0 -> return -1": "every plan keeps more than -1",
+        "_keep_seen: _unseen_results(items, is_end=facts.earlier > 0) if unseen else 0 -> "
+        "_unseen_results(items, is_end=facts.earlier > 0) if unseen else -1": "none keeps fewer",
+        "_unseen_results: return 0 -> return -1": "none keeps fewer",
         "_unseen_results: start > 0 -> start >= 0": "before the first stands the last: a result",
         "_unseen_results: start > 0 -> start > -1": "before the first stands the last: a result",
     },

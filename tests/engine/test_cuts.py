@@ -15,7 +15,7 @@ from compaction.engine.policy.cuts import (
     keep_recent_tokens,
     legal_plan,
 )
-from compaction.engine.policy.groups import answered_calls, groups
+from compaction.engine.policy.groups import MoreItemsNeeded, answered_calls, groups
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.types import Item, Plan
 from tests.engine.strategies import conversations
@@ -141,13 +141,46 @@ def test_the_question_takes_part_of_the_budget():
 def test_a_plan_that_is_plainly_legal_is_returned_as_it_is(shape, start):
     items = shaped(shape)
     plan = Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
-    assert legal_plan(items, plan, whole=True) is plan
+    assert legal_plan(items, plan, facts(whole=True)) is plan
 
 
 def test_a_call_that_nobody_answered_is_not_parted_from_what_follows():
     items = shaped("ua1ua")
     plan = Plan(summarise=tuple(items[:3]), keep=tuple(items[3:]))
-    assert kept(legal_plan(items, plan, whole=False)) == [3, 4, 5]
+    assert kept(legal_plan(items, plan, facts())) == [3, 4, 5]
+
+
+# --- the newest items alone -----------------------------------------------------------------------
+
+# Nobody can tell from these whether the first result's call stands before the first of them.
+RESULT_OF_AN_EARLIER_CALL = shaped("uuuouuu")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        # All of them are kept, and perhaps what stands before them.
+        lambda one: keep_recent_tokens(shaped("uau"), 30, earlier=one.earlier),
+        # The question, or what nobody answered, may begin further up.
+        lambda one: cut_last_n(shaped("uu"), Profile(keep_last_n=0), one),
+        lambda one: cut_tail_size(shaped("u1t"), Profile(tail_keep_size=1), one),
+        lambda one: cut_last_n(shaped("u1t"), Profile(keep_last_n=0), one),
+        # The cut may part that result from its call.
+        lambda one: keep_last(RESULT_OF_AN_EARLIER_CALL, 5, earlier=one.earlier),
+        lambda one: keep_recent_tokens(RESULT_OF_AN_EARLIER_CALL, 50, earlier=one.earlier),
+        lambda one: legal_plan(RESULT_OF_AN_EARLIER_CALL, parted(2), one),
+        lambda one: legal_plan(RESULT_OF_AN_EARLIER_CALL, parted(0), one),
+    ],
+)
+def test_more_items_are_needed_where_one_that_was_not_given_may_decide(plan):
+    with pytest.raises(MoreItemsNeeded):
+        plan(facts(earlier=1))
+    assert plan(facts()).keep
+
+
+def parted(start: int) -> Plan:
+    items = RESULT_OF_AN_EARLIER_CALL
+    return Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
 
 
 # --- whatever the conversation --------------------------------------------------------------------
