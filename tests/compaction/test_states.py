@@ -80,6 +80,12 @@ def test_a_cursor_that_cannot_be_is_put_right_by_who_stores(session, put_right, 
     assert len(put_right()) == 1
 
 
+def test_a_cursor_before_all_messages_is_right(session):
+    compact(session)
+    CompactionState.objects.update(cursor=0)
+    assert state_of(session.branch).cursor == 0
+
+
 def test_a_cursor_at_the_last_message_is_right(session):
     newest = Branch.objects.get(pk=session.branch.pk).head_position
     ensure_state(session.branch)
