@@ -20,9 +20,9 @@ acceptance      compaction/engine/strategies/acceptance.py
 leases          compaction/branches/leases.py
                 tests/compaction: test_states test_leases
 planning        compaction/branches/planning.py
-                tests/compaction: test_planning test_tail_reads test_backend
+                tests/compaction: test_planning test_backend
 storing         compaction/summaries/storing.py
-                tests/compaction: test_store test_compact test_resummarize test_defects test_window
+                tests/compaction: test_storing test_store test_resummarize test_ending test_compact
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_keep_seen: _unseen_results(items, is_end=facts.earlier > 0) if unseen else 0 -> "
         "_unseen_results(items, is_end=facts.earlier > 0) if unseen else -1": "none keeps fewer",
         "keep_last: 0 -> -1": "neither says that items stand before",
-        "keep_last: max(0, len(items) - max(0, count)) -> max(-1, len(items) - max(0, count))": "the "
-        "last cut up to either is 0",
+        "keep_last: max(0, len(items) - max(0, count)) -> "
+        "max(-1, len(items) - max(0, count))": "both are before the first cut",
         "_unseen_results: return 0 -> return -1": "none keeps fewer",
         "_unseen_results: start > 0 -> start >= 0": "before the first stands the last: a result",
         "_unseen_results: start > 0 -> start > -1": "before the first stands the last: a result",
