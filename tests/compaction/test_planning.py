@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 
 from chatapp.models import Session
-from compaction.branches import planning
+from compaction.branches import planning, tail
 from compaction.branches.planning import (
     PlanFailed,
     batch_of,
@@ -63,6 +63,15 @@ def test_a_cut_has_the_sums_of_all_that_stands_before_it(session_of, turns):
     assert (cut.summarise is None) == (turns == 100)
 
 
+def test_more_is_read_until_the_cut_is_found(session_of, monkeypatch):
+    session = session_of(20)
+    monkeypatch.setattr(tail, "PAGES", (4,))
+    snapshot = snapshot_of(session)
+    cut = cut_of(snapshot, keep_last_n=10)
+    assert (cut.messages, ids(cut.keep)) == (30, keys(session)[-10:])
+    assert not tail.tail_of(snapshot).is_whole
+
+
 @pytest.mark.parametrize("turns", [0, 1])
 def test_where_all_is_kept_nothing_is_cut(session_of, turns):
     session = session_of(turns)
@@ -83,7 +92,11 @@ def test_results_that_the_model_has_not_seen_are_cut_only_with_the_whole(owner, 
     wires = [*talk(3), call("read", "r1"), result("r1")]
     session = SessionFactory(owner=owner, wires=wires)
     assert cut_of(snapshot_of(session), keep_last_n=0).messages == 6
-    assert cut_of(snapshot_of(session), keep_last_n=0, whole=True).messages == 8
+    assert cut_for_run(snapshot_of(session), keep_last_n=0).messages == 6
+    assert len(input_of(snapshot_of(session), keep_last_n=0)) == 6
+    for find in (cut_of, cut_for_run):
+        assert find(snapshot_of(session), keep_last_n=0, whole=True).messages == 8
+    assert len(input_of(snapshot_of(session), keep_last_n=0, whole=True)) == 8
 
 
 class Failing:
@@ -108,6 +121,7 @@ def test_where_a_strategy_fails_the_last_messages_are_kept_and_a_run_says_why(
     session = session_of(100)
     strategy = Failing(ZeroDivisionError("no such number"))
     use(monkeypatch, strategy)
+    monkeypatch.setattr(tail, "PAGES", (4,))
     assert cut_of(snapshot_of(session)).messages == 198
     assert "ZeroDivisionError: no such number" in caplog.text
     # It does not say that the newest messages are enough for it.
@@ -115,6 +129,19 @@ def test_where_a_strategy_fails_the_last_messages_are_kept_and_a_run_says_why(
     with pytest.raises(PlanFailed, match=r"gave no plan \(ZeroDivisionError: no such number\)"):
         input_of(snapshot_of(session))
     assert len(input_of(snapshot_of(session), in_any_case=True)) == 198
+
+
+def test_the_last_messages_are_kept_however_little_the_failing_strategy_wanted_to_read(
+    session_of, monkeypatch
+):
+    session = session_of(20)
+    strategy = Failing(ValueError("no plan"))
+    strategy.plans_from_tail = True
+    use(monkeypatch, strategy)
+    monkeypatch.setattr(tail, "PAGES", (4,))
+    snapshot = snapshot_of(session)
+    assert cut_of(snapshot, keep_last_n=25).messages == 15
+    assert strategy.given == 4
 
 
 def test_a_fault_of_the_database_is_nobodys_plan(session_of, monkeypatch):

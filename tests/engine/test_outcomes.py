@@ -74,6 +74,8 @@ A, B, C, D = ("this has sixteen", "that has sixteen", "here has sixteen", "what 
         ([A, B, C, A], True),
         ([A, B, C, A.upper()], True),
         ([A, B, C, D, A], False),
+        # 17 of 82 characters are more than a fifth.
+        ([f"{A}s", B, C, D, f"{A}s"], True),
         ([A, B, C, A, B, C], True),
         # Three are too few to tell, and so are those that are shorter.
         ([A, B, A], False),
