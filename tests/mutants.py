@@ -73,6 +73,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "acceptance": {
         "_repeated_share: return 0.0 -> return -1.0": "both are below every share",
     },
+    "bisect": {
+        "cut_to_tokens: (0, min(len(text), tokens * 16)) -> (-1, min(len(text), tokens * 16))": ""
+        "no tokens are always enough for no text",
+        "cut_to_tokens: counter.count(text[:tokens * 16]) <= tokens -> "
+        "counter.count(text[:tokens * 16]) < tokens": "the search ends at the whole text",
+        "cut_to_tokens: len(text) <= tokens * 16 -> len(text) < tokens * 16": "so it does here",
+        "cut_to_tokens: low + high + 1 -> low + high + 2": "another middle leads to the same end",
+    },
     "planning": {
         ": BATCH_MARGIN = 64 -> BATCH_MARGIN = 65": "more is read ahead, no cut depends on it",
         ": BATCH_MARGIN = 64 -> BATCH_MARGIN = 63": "less is read ahead, no cut depends on it",
@@ -106,6 +114,7 @@ COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.NotIn: (ast.In,),
 }
 DEFAULTS = {"str": "''", "int": "0", "float": "0.0", "bool": "False", "list": "[]", "dict": "{}"}
+LONGEST_SHOWN = 90
 # What holds no rule, or only what a type checker reads.
 SKIPPED_FIELDS = {"annotation", "returns", "decorator_list"}
 
@@ -161,7 +170,7 @@ def mutants_of(source: str) -> list[Mutant]:
             text = ast.unparse(tree)
             place.put(place.node)
             line = getattr(place.node, "lineno", 0)
-            change = f"{_short(before)} -> {_short(after)}"
+            change = _difference(before, after)
             if text != original and text not in found:
                 found[text] = Mutant(line=line, function=place.function, change=change, source=text)
     return sorted(found.values(), key=lambda mutant: mutant.line)
@@ -208,9 +217,14 @@ def _changes_of(place: _Place) -> Iterator[ast.AST]:
             yield ast.Return(ast.parse(default, mode="eval").body)
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 90 else f"{line[:87]}…"
+def _difference(before: str, after: str) -> str:
+    """Return both texts in a line; of long ones, what is around the change."""
+    texts = [" ".join(text.split()) for text in (before, after)]
+    pairs = enumerate(zip(*texts, strict=False))
+    start = max(0, next((at for at, (one, other) in pairs if one != other), 0) - 30)
+    if max(map(len, texts)) > LONGEST_SHOWN:
+        texts = [f"{'…' if start else ''}{text[start : start + LONGEST_SHOWN]}" for text in texts]
+    return " -> ".join(texts)
 
 
 # --- modules --------------------------------------------------------------------------------------

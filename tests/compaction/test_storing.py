@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from django.utils import timezone
 
+from chatapp.selectors import path_messages
+from compaction.branches.leases import ensure_state
 from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
 from compaction.models import CompactionState, SessionSummary
 from compaction.runs.resummarize import resummarize
 from compaction.summaries import storing
 from compaction.summaries.summarizer import ModelSummarizer
-from tests.compaction.support import NEVER, compact
+from tests.compaction.support import NEVER, compact, state, stored
 from tests.engine.test_outcomes import outcome as outcome_over
 from tests.factories import SessionFactory, profile, talk
 from tests.fakes.summarizers import plain
@@ -101,6 +105,22 @@ def test_a_draft_ends_with_what_it_continues(summary):
     resummarize(summary)
     statuses = SessionSummary.objects.in_bulk([draft.pk, summary.pk])
     assert {row.status for row in statuses.values()} == {"superseded"}
+
+
+def test_a_summary_clears_the_failures_before_it_and_has_the_branch_looked_at(session, settings):
+    settings.COMPACTION = settings.COMPACTION | {"LEASE_SECONDS": 90}
+    branch = ensure_state(session.branch)
+    later = timezone.now() + timedelta(hours=1)
+    CompactionState.objects.filter(pk=branch.pk).update(failures=3, backoff_until=later)
+    last = stored(session)[9]
+    passed = path_messages(session.branch, after=0, through=last.position)
+    changes = storing.moved_cursor(passed, last, messages=10)
+    CompactionState.objects.filter(pk=branch.pk).update(**changes)
+    now = state(session)
+    assert (now.failures, now.backoff_until) == (0, None)
+    assert (now.cursor, now.covered_messages) == (last.position, 10)
+    assert now.covered_tokens == last.tokens_through
+    assert now.next_check_at < later
 
 
 # --- columns --------------------------------------------------------------------------------------

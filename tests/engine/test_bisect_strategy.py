@@ -155,17 +155,13 @@ def test_forced_truncation_uses_its_smallest_budget_up():
 
 
 class Letters:
-    """One token a letter."""
+    """One token for so many letters or fewer."""
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
 
     def count(self, text: str) -> int:
-        return len(text)
-
-
-class Sixteenths:
-    """One token for sixteen letters or fewer."""
-
-    def count(self, text: str) -> int:
-        return -(-len(text) // 16)
+        return -(-len(text) // self.size)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +172,9 @@ class Sixteenths:
         ("abcd", 1, Letters(), "a"),
         ("abcd", 0, Letters(), ""),
         ("", 3, Letters(), ""),
-        ("x" * 32, 2, Sixteenths(), "x" * 32),
-        ("x" * 33, 2, Sixteenths(), "x" * 32),
+        ("x" * 32, 2, Letters(16), "x" * 32),
+        ("x" * 33, 2, Letters(16), "x" * 32),
+        ("x" * 16, 1, Letters(15), "x" * 15),
     ],
 )
 def test_the_longest_head_within_the_budget_is_kept(text, tokens, counter, expected):
