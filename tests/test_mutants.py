@@ -61,12 +61,12 @@ def test_a_mutant_is_the_module_with_one_change_and_knows_its_line():
 
 
 def test_of_a_long_line_what_is_around_the_change_is_shown():
-    (change,) = changes(f"a = call({', '.join(f'name_{n}' for n in range(40))}, b is c)")
-    assert change == "b is c -> b is not c"
-    first, _ = changes(f"a = call({', '.join(f'name_{n}' for n in range(40))}, 4)")
-    before, after = first.split(" -> ")
-    assert (before[-9:], after[-9:]) == ("ame_39, 4)"[-9:], "ame_39, 5)"[-9:])
-    assert len(first) < 200
+    names = ", ".join(f"name_{number}" for number in range(40))
+    more, _ = changes(f"a = call({names}, 4)")
+    before, after = more.split(" -> ")
+    assert before.endswith("name_39, 4)")
+    assert after.endswith("name_39, 5)")
+    assert len(more) < 200
 
 
 def test_no_mutant_is_the_module_itself_or_comes_twice():
