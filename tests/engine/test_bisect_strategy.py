@@ -14,6 +14,7 @@ from compaction.engine.strategies.bisect import (
     forced_truncation,
     is_clearly_too_large,
 )
+from compaction.engine.strategies.base import plans_from_tail
 from compaction.engine.types import (
     Item,
     SummarizerOverflow,
@@ -256,5 +257,6 @@ def test_the_outcome_says_how_it_was_made():
     assert len(steps) == 4
 
 
-def test_its_summariser_is_asked():
+def test_its_summariser_is_asked_and_the_newest_items_are_enough_for_its_plan():
     assert BisectStrategy().uses_summarizer is True
+    assert plans_from_tail(BisectStrategy())
