@@ -6,6 +6,7 @@ import pytest
 
 from compaction.engine.parameters import Profile
 from compaction.engine.protocols import PlanFacts
+from compaction.engine.strategies.base import plans_from_tail
 from compaction.engine.strategies.bisect import (
     BisectStrategy,
     BisectSummary,
@@ -14,7 +15,6 @@ from compaction.engine.strategies.bisect import (
     forced_truncation,
     is_clearly_too_large,
 )
-from compaction.engine.strategies.base import plans_from_tail
 from compaction.engine.types import (
     Item,
     SummarizerOverflow,
