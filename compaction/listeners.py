@@ -60,6 +60,6 @@ def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) ->
 
 
 @receiver(branch_replayed, dispatch_uid="compaction.listeners")
-def take_over(*, replay: Replay, **kwargs: Any) -> None:
+def on_branch_replayed(*, replay: Replay, **kwargs: Any) -> None:
     """Let the state and the summaries follow a branch that was replayed."""
     follow_replay(replay)

@@ -106,12 +106,12 @@ def _insert_or_find(**columns: Any) -> _Requested:
                 continue
             if columns["mode"] == "background":
                 return _Requested(waiting, is_new=False)
-            if _take_over(waiting, columns):
+            if _reassign(waiting, columns):
                 return _Requested(waiting, is_new=True)
     return _insert(columns)
 
 
-def _take_over(waiting: CompactionRun, columns: dict[str, Any]) -> bool:
+def _reassign(waiting: CompactionRun, columns: dict[str, Any]) -> bool:
     """Have a request that cannot wait do what waits for the queue; whether nobody was quicker.
 
     The run is then the request's own, with its reason, and waits for nothing any more.

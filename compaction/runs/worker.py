@@ -1,7 +1,8 @@
 """Compacting a branch: request a run, claim it, hold the branch's lease, look again afterwards.
 
 Every way into a compaction ends here: inline before a request, in a worker, by hand, after an
-overflow. What a worker does with a run is in work.py, when one is due in checking.py.
+overflow. What a worker does with a run is in
+compaction.runs.execution, when one is due in compaction.runs.scheduling.
 """
 
 from __future__ import annotations
