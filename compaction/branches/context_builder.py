@@ -17,6 +17,7 @@ from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Message
 from compaction.branches.planning import unless_prevented
 from compaction.branches.snapshot import BranchSnapshot
+from compaction.branches.tail import behind_cursor
 from compaction.convert import to_item
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import groups
@@ -68,24 +69,20 @@ def kept_of(
     snapshot: BranchSnapshot, *, groups: int | None = None
 ) -> tuple[list[Message], list[Message]]:
     """Return what is sent verbatim: the system messages at the front, then all the rest."""
-    cursor = snapshot.state.cursor
-    rows = [row for row in snapshot.rows if not row.is_pinned_system]
-    limit = snapshot.profile.sent_limit
-    pins: list[Message] = []
-    if limit and len(rows) > limit:
-        whole, rows = rows, _newest(rows, limit)
-        # A limit of the history is meant to hide; the window's is not.
-        if snapshot.profile.context_size:
-            pins = [row for row in whole[: len(whole) - len(rows)] if row.pinned]
+    cursor, behind = snapshot.state.cursor, behind_cursor(snapshot)
+    rows = behind.rows
     question = question_in(rows) if groups is not None else None
     if groups is not None:
         rows = newest_groups(rows, groups)
-    earlier = [*(row for row in snapshot.pinned if not row.is_pinned_system), *pins]
+    earlier = [row for row in snapshot.pinned if not row.is_pinned_system]
+    # A limit of the history is meant to hide; the window's is not.
+    if snapshot.profile.context_size:
+        earlier += behind.pins
     if question is None and cursor and not _answers_earlier(rows):
-        question = anchor_before(snapshot.branch, cursor, last=snapshot.last_covered)
+        question = anchor_before(snapshot.branch, cursor, last=behind.last_covered)
     if question is not None and question not in [*earlier, *rows]:
         earlier = sorted([*earlier, question], key=lambda row: row.position)
-    rules = [row for row in [*snapshot.pinned, *snapshot.rows] if row.is_pinned_system]
+    rules = [*(row for row in snapshot.pinned if row.is_pinned_system), *behind.system]
     return rules, [*earlier, *rows]
 
 
@@ -232,15 +229,6 @@ def _answers_earlier(rows: list[Message]) -> bool:
         if is_final_answer(row):
             return True
     return False
-
-
-def _newest(rows: list[Message], limit: int) -> list[Message]:
-    """Return the newest rows from a turn's start on: at most `limit`, or the last turn."""
-    starts = [i for i, row in enumerate(rows) if row.role == Message.Role.USER]
-    fitting = [start for start in starts if len(rows) - start <= limit]
-    if fitting:
-        return rows[fitting[0] :]
-    return rows[starts[-1] :] if starts else rows
 
 
 _TOGETHER = RequestCut(results_together=True)

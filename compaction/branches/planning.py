@@ -1,22 +1,32 @@
-"""Whether a branch's compaction is due, what one run would summarise, and what stays verbatim."""
+"""Whether a branch's compaction is due, what one run would summarise, and what stays verbatim.
+
+Decisions look at stored sums, and cuts at the newest messages: only a run reads what it summarises.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from django.db import Error
 
 from compaction.branches.snapshot import BranchSnapshot, frame_tokens
+from compaction.branches.tail import Tail, oldest_items, tail_of
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
+from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import decide
 from compaction.engine.policy.window import batch_size, digest_limit, first_batch
-from compaction.engine.protocols import PlanFacts
+from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
-from compaction.engine.types import Decision, Plan
+from compaction.engine.strategies.base import plans_from_tail
+from compaction.engine.types import Decision, Item, Plan
+
+# How many more messages than a batch takes are read at first: it ends between groups.
+BATCH_MARGIN = 64
 
 logger = logging.getLogger(__name__)
 
@@ -25,56 +35,135 @@ class PlanFailed(Exception):  # noqa: N818 - it is an outcome of a plug-in, not 
     """A strategy or a cut gave no plan; the text says which and why."""
 
 
-def plan_of(
-    snapshot: BranchSnapshot,
-    *,
-    keep_last_n: int | None = None,
-    whole: bool = False,
-    at_most: int | None = None,
-) -> Plan:
-    """Return what to summarise and what to keep; `keep_last_n` overrides the profile's cut.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCut:
+    """Where the cut falls: how much would be summarised, up to which position, and what is kept.
 
-    With `whole`, tool results that the model has not seen are summarised too. With `at_most` only
-    about so many of the oldest go (batch_of). Where strategy or cut fail, the plan is that of the
-    last messages: a run is due, and says what is wrong (plan_for_run).
+    `through` is the position of the last message to summarise. `summarise` holds the messages where
+    finding the cut took reading them all; otherwise it is None, and a run reads them.
+    """
+
+    messages: int
+    tokens: int
+    through: int
+    keep: tuple[Item, ...]
+    summarise: tuple[Item, ...] | None = None
+
+
+def cut_of(
+    snapshot: BranchSnapshot, *, keep_last_n: int | None = None, whole: bool = False
+) -> PlannedCut:
+    """Return where the cut falls; `keep_last_n` overrides the profile's cut.
+
+    With `whole`, tool results that the model has not seen are summarised too. Where strategy or cut
+    fail, the last messages are kept: a run is due, and says what is wrong (cut_for_run).
     """
     try:
-        return plan_for_run(snapshot, keep_last_n=keep_last_n, whole=whole, at_most=at_most)
+        return cut_for_run(snapshot, keep_last_n=keep_last_n, whole=whole)
     except PlanFailed as failure:
         logger.warning("%s", failure)
+        tail = tail_of(snapshot)
+        tail.read_on(all_of_them=True)
         facts = _plan_facts(snapshot, keep_last_n, whole)
-        plan = cut_last_n(snapshot.items, snapshot.profile, facts)
-        return _batch(plan, keep_last_n, at_most)
+        return _planned(tail, cut_last_n(tail.items, snapshot.profile, facts))
 
 
-def plan_for_run(
-    snapshot: BranchSnapshot,
-    *,
-    keep_last_n: int | None = None,
-    whole: bool = False,
-    at_most: int | None = None,
-) -> Plan:
-    """Return the same, but raise PlanFailed where strategy or cut fail."""
+def cut_for_run(
+    snapshot: BranchSnapshot, *, keep_last_n: int | None = None, whole: bool = False
+) -> PlannedCut:
+    """Return the same, but raise PlanFailed where strategy or cut fail.
+
+    The newest messages are read until they decide; each cut is found once a snapshot.
+    """
+    key = f"cut:{keep_last_n}:{whole}"
+    found: PlannedCut | None = snapshot.derived.get(key)
+    if found is None:
+        facts = _plan_facts(snapshot, keep_last_n, whole)
+        found = snapshot.derived[key] = _found(snapshot, facts)
+    return found
+
+
+def _found(snapshot: BranchSnapshot, facts: PlanFacts) -> PlannedCut:
+    strategy, tail = STRATEGIES.get(snapshot.profile.strategy), tail_of(snapshot)
+    if not (tail.is_whole or plans_from_tail(strategy)):
+        tail.read_on(all_of_them=True)
+    while True:
+        known = replace(facts, earlier=tail.earlier)
+        try:
+            return _planned(tail, _legal(snapshot, strategy, tail, known))
+        except MoreItemsNeeded as need:
+            tail.read_on(all_of_them=need.all_of_them)
+
+
+def _legal(snapshot: BranchSnapshot, strategy: Strategy, tail: Tail, facts: PlanFacts) -> Plan:
+    """Return a strategy's plan of what was read, with no group parted. Raises PlanFailed."""
     profile = snapshot.profile
-    facts = _plan_facts(snapshot, keep_last_n, whole)
     try:
-        plan = STRATEGIES.get(profile.strategy).plan(snapshot.items, profile, facts)
-        plan = legal_plan(snapshot.items, plan, whole=whole)
+        return legal_plan(tail.items, strategy.plan(tail.items, profile, facts), facts)
+    except MoreItemsNeeded as need:
+        if not tail.is_whole:
+            raise
+        error: Exception = need
     except Error:
         # The room for a tail is read from the database: a fault of that is nobody's plan.
         raise
-    except Exception as error:
-        raise PlanFailed(
-            f"The strategy {profile.strategy!r} with the cut {profile.cut!r} gave no plan "
-            f"({type(error).__name__}: {error})."
-        ) from error
-    return _batch(plan, keep_last_n, at_most)
+    except Exception as failure:
+        error = failure
+    raise PlanFailed(
+        f"The strategy {profile.strategy!r} with the cut {profile.cut!r} gave no plan "
+        f"({type(error).__name__}: {error})."
+    ) from error
 
 
-def _batch(plan: Plan, keep_last_n: int | None, at_most: int | None) -> Plan:
+def _planned(tail: Tail, plan: Plan) -> PlannedCut:
+    """Return a plan of what was read with what stands before it."""
+    if tail.is_whole:
+        return PlannedCut(
+            messages=len(plan.summarise),
+            tokens=sum(item.tokens for item in plan.summarise),
+            through=plan.summarise[-1].position if plan.summarise else 0,
+            keep=plan.keep,
+            summarise=plan.summarise,
+        )
+    last = plan.summarise[-1].position if plan.summarise else tail.items[0].position - 1
+    return PlannedCut(
+        messages=tail.earlier + len(plan.summarise),
+        tokens=tail.tokens_before(plan.keep),
+        through=last,
+        keep=plan.keep,
+    )
+
+
+def input_of(
+    snapshot: BranchSnapshot,
+    *,
+    keep_last_n: int | None = None,
+    whole: bool = False,
+    at_most: int | None = None,
+    in_any_case: bool = False,
+) -> Sequence[Item]:
+    """Return the messages that a run summarises, oldest first; none where all are kept.
+
+    With `at_most` about so many of the oldest (batch_of), unless `keep_last_n` asks for all. With
+    `in_any_case`, the last messages are kept where strategy or cut fail; otherwise PlanFailed is
+    raised.
+    """
+    find = cut_of if in_any_case else cut_for_run
+    cut = find(snapshot, keep_last_n=keep_last_n, whole=whole)
     if at_most is None or keep_last_n is not None:
-        return plan
-    return first_batch(plan, at_most)
+        at_most = cut.messages
+    if cut.summarise is not None:
+        return first_batch(cut.summarise, at_most)
+    if cut.messages <= at_most:
+        return oldest_items(snapshot, through=cut.through)
+    read = at_most + BATCH_MARGIN
+    while True:
+        items = oldest_items(snapshot, through=cut.through, most=read)
+        try:
+            return first_batch(items, at_most, later=len(items) == read)
+        except MoreItemsNeeded:
+            # A long group, or a call that may be answered further on.
+            read *= 4
 
 
 def _plan_facts(snapshot: BranchSnapshot, keep_last_n: int | None, whole: bool) -> PlanFacts:
@@ -118,7 +207,7 @@ def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Dec
     bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or snapshot.hides_messages)
     if snapshot.backs_off and not bypasses:
         return None
-    return decision if plan_of(snapshot).summarise else None
+    return decision if cut_of(snapshot).messages else None
 
 
 def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
@@ -131,7 +220,7 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.countable - profile.context_size)
         return digest_limit(profile, least)
-    waiting = len(plan_of(snapshot).summarise)
+    waiting = cut_of(snapshot).messages
     return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
 
 

@@ -22,13 +22,12 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.leases import state_of
 from compaction.conf import compaction_settings
-from compaction.convert import read_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
 from compaction.engine.protocols import Rendering
 from compaction.engine.registry import REGISTRIES, RENDERINGS, TRIGGERS
 from compaction.engine.rendering import FALLBACK_RENDERING
-from compaction.engine.types import Facts, Item
+from compaction.engine.types import Facts
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.profiles import UsableProfile, profile_of, usable_profile
 from compaction.selectors import (
@@ -176,13 +175,6 @@ class BranchSnapshot:
         """The last summarised message, where the cursor stands at one."""
         found = self._from_cursor[:1]
         return found[0] if found and found[0].position == self.state.cursor else None
-
-    @cached_property
-    def items(self) -> list[Item]:
-        """What could be summarised: the messages behind the cursor that are no rules."""
-        return read_items(
-            without_pinned_system(path_messages(self.branch, after=self.state.cursor))
-        )
 
     @cached_property
     def pinned(self) -> list[Message]:

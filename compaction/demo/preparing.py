@@ -22,7 +22,7 @@ from chatapp.conf import chatapp_settings
 from chatapp.llm.encodings import EncodingUnavailableError, find_rank_file
 from chatapp.models import Session
 from chatapp.transfer import import_file
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason
 from compaction.models import CompactionRun, CompactionStep
@@ -192,7 +192,7 @@ def _done_run(snapshot: BranchSnapshot) -> CompactionRun | None:
     """Return the newest run that succeeded, if the branch needs no other one now."""
     if not snapshot.summaries:
         return None
-    if decision_of(snapshot) is not None and plan_of(snapshot).summarise:
+    if decision_of(snapshot) is not None and cut_of(snapshot).messages:
         return None
     runs = CompactionRun.objects.filter(branch=snapshot.branch, status=Status.SUCCEEDED)
     return runs.order_by("-finished_at").first()

@@ -31,15 +31,26 @@ class PlanFacts:
     `whole`, tool results that the model has not seen are summarised too, because nothing else makes
     the request smaller. `room` returns the tokens that the window leaves a tail at most; it may
     read from the database, so it is called by those only who need it.
+
+    `earlier` is how many messages that could be summarised stand before the given ones; only those
+    who say that they plan from the tail ever see another number than 0.
     """
 
     room: Callable[[], int]
     keep_last_n: int | None = None
     whole: bool = False
+    earlier: int = 0
 
 
 class Strategy(Protocol):
-    """Makes a summary of messages: plans it, says what it costs, and runs it."""
+    """Makes a summary of messages: plans it, says what it costs, and runs it.
+
+    A strategy with an attribute `plans_from_tail = True` is first asked to plan with the newest
+    messages alone: `facts.earlier` says how many stand before them, which are then summarised as
+    well. Where these would decide, `plan` raises MoreItemsNeeded (compaction.engine.policy.groups),
+    and is asked again with more. Without the attribute it is given all messages since the last
+    summary, each time: a branch with many of them takes longer to plan. plan_by_cut does all this.
+    """
 
     @property
     def uses_summarizer(self) -> bool:
@@ -80,7 +91,11 @@ class Strategy(Protocol):
 
 
 class Cut(Protocol):
-    """Says where the cut falls: what is summarised and what stays verbatim."""
+    """Says where the cut falls: what is summarised and what stays verbatim.
+
+    Like a strategy, a cut may have `plans_from_tail = True`: the decorator TailCut
+    (compaction.engine.policy.cuts) sets it for a function. Other cuts are given all messages.
+    """
 
     def __call__(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
         """Return the plan. An empty `summarise` means that nothing is left to do.

@@ -18,7 +18,7 @@ from chatapp.models import Branch, Session
 from chatapp.transcript.writing import TranscriptError
 from compaction.branches.context_builder import RequestCut, context_of, grouped
 from compaction.branches.leases import state_of
-from compaction.branches.planning import plan_of
+from compaction.branches.planning import cut_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
@@ -169,7 +169,7 @@ class _Climb:
         cuttable = ladder.rules.truncate and not ladder.truncated
         if cuttable and is_oversized_now(snapshot, window_of(self.error)):
             return Reason.OVERFLOW
-        earlier = plan_of(snapshot, keep_last_n=0).summarise
+        earlier = cut_of(snapshot, keep_last_n=0).messages
         return Reason.OVERFLOW if earlier and not ladder.compactions else Reason.OVERFLOW_AGAIN
 
     def _truncate(self, snapshot: BranchSnapshot) -> _Step:

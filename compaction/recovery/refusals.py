@@ -8,6 +8,7 @@ from chatapp.llm.learned_limits import SMALLEST_WINDOW_TOKENS
 from chatapp.models import Message
 from compaction.branches.context_builder import question_in
 from compaction.branches.snapshot import BranchSnapshot
+from compaction.branches.tail import behind_cursor
 
 # What happened, without the advice: that depends on what was tried.
 _HAPPENED = {
@@ -44,7 +45,7 @@ def sentence_for(
 def is_hopeless(error: ModelError, snapshot: BranchSnapshot, refused: Context) -> bool:
     """Whether the question alone is larger than the limit, so that no step could help."""
     allowed = window_of(error) or snapshot.model.context_window
-    question = question_in(snapshot.rows)
+    question = question_in(behind_cursor(snapshot).rows)
     return question is not None and _least_tokens(question, snapshot, refused) > allowed > 0
 
 
@@ -58,7 +59,7 @@ def _question_alone(
     error: ModelError, snapshot: BranchSnapshot, refused: Context, allowed: int
 ) -> str:
     """Return a sentence that names the message, where it alone is too large for the limit."""
-    question = question_in(snapshot.rows)
+    question = question_in(behind_cursor(snapshot).rows)
     if question is None or error.kind not in _IN_TOKENS:
         return ""
     least = _least_tokens(question, snapshot, refused)

@@ -25,7 +25,7 @@ from chatapp.database import release_connection
 from chatapp.models import Session
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import ensure_state
-from compaction.branches.planning import decision_of, due_before_request, plan_of
+from compaction.branches.planning import cut_of, decision_of, due_before_request
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason
@@ -191,7 +191,7 @@ def _was_last_resort(snapshot: BranchSnapshot) -> bool:
     """Whether another attempt would be just the one that failed for this snapshot."""
     return is_last_resort(
         snapshot.profile,
-        waiting=len(plan_of(snapshot).summarise),
+        waiting=cut_of(snapshot).messages,
         failures=snapshot.state.failures,
     )
 

@@ -6,6 +6,7 @@ Model calls run outside transactions; each one's row is written before the next 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -17,13 +18,7 @@ from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_pinned_system
 from compaction.branches.leases import lock_state
-from compaction.branches.planning import (
-    PlanFailed,
-    batch_of,
-    decision_of,
-    plan_for_run,
-    plan_of,
-)
+from compaction.branches.planning import PlanFailed, batch_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
@@ -31,8 +26,8 @@ from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import uses_digest
 from compaction.engine.strategies.acceptance import does_not_shrink
 from compaction.engine.types import (
+    Item,
     Outcome,
-    Plan,
     SummaryFailed,
 )
 from compaction.errors import (
@@ -155,8 +150,8 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
     is_last_way = _uses_digest(run, snapshot)
-    plan = _plan(run, snapshot, at_most=batch, is_last_way=is_last_way)
-    if not plan.summarise:
+    items = _input(run, snapshot, at_most=batch, is_last_way=is_last_way)
+    if not items:
         lifecycle.finish(
             run,
             Status.SKIPPED,
@@ -166,11 +161,11 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         )
         return
     if is_last_way:
-        _tell_of_digest(run, snapshot, plan)
+        _tell_of_digest(run, snapshot, messages=len(items))
     outcome = summarise(
         work,
         snapshot,
-        plan.summarise,
+        items,
         previous=snapshot.previous_text,
         digest=_digest_before(snapshot),
         strategy=FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy,
@@ -203,32 +198,32 @@ def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     return False
 
 
-def _tell_of_digest(run: CompactionRun, snapshot: BranchSnapshot, plan: Plan) -> None:
+def _tell_of_digest(run: CompactionRun, snapshot: BranchSnapshot, *, messages: int) -> None:
     event(
         "archiving",
         session=run.session_id,
         branch=run.branch_id,
         run=run,
         reason=run.reason,
-        messages=len(plan.summarise),
+        messages=messages,
         failures=snapshot.state.failures,
     )
 
 
-def _plan(
+def _input(
     run: CompactionRun, snapshot: BranchSnapshot, *, at_most: int | None, is_last_way: bool
-) -> Plan:
+) -> Sequence[Item]:
     """Return what the run summarises; raise SummaryFailed where the profile's strategy fails.
 
     The last way does not fail with it.
     """
-    plan = plan_of if is_last_way else plan_for_run
     try:
-        return plan(
+        return input_of(
             snapshot,
             keep_last_n=run.keep_last_n,
             whole=run.reason == Reason.OVERFLOW_AGAIN,
             at_most=at_most,
+            in_any_case=is_last_way,
         )
     except PlanFailed as failure:
         raise SummaryFailed(STRATEGY_ERROR, str(failure)) from failure

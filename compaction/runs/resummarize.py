@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
-from compaction.branches.planning import PlanFailed, decision_of, plan_for_run
+from compaction.branches.planning import PlanFailed, cut_for_run, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import to_item
@@ -128,22 +129,22 @@ def estimate_compaction(snapshot: BranchSnapshot) -> Estimate:
     Raises CompactionError where the strategy cannot say.
     """
     try:
-        plan = plan_for_run(snapshot)
+        cut, items = cut_for_run(snapshot), input_of(snapshot)
     except PlanFailed as failure:
         raise CompactionError(f"{failure} A run would fail.") from failure
     decision = decision_of(snapshot)
-    found = _estimate(snapshot, list(plan.summarise), previous=snapshot.previous_text)
+    found = _estimate(snapshot, items, previous=snapshot.previous_text)
     return Estimate(
         messages=found.messages,
         tokens=found.tokens,
         calls=found.calls,
         cost=found.cost,
-        keep=len(plan.keep),
+        keep=len(cut.keep),
         reason=decision.reason if decision else "",
     )
 
 
-def _estimate(snapshot: BranchSnapshot, items: list[Item], *, previous: str) -> Estimate:
+def _estimate(snapshot: BranchSnapshot, items: Sequence[Item], *, previous: str) -> Estimate:
     profile = snapshot.profile
     model: ModelConfig = summarising_model(snapshot.session, profile)
     limit = summarizer_for(snapshot.session, profile).input_limit(profile.target_summary_tokens)

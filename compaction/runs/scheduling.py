@@ -16,7 +16,7 @@ from django.utils import timezone
 from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Session
 from compaction.branches.leases import after_lease, ensure_state
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages
@@ -47,7 +47,7 @@ def check(snapshot: BranchSnapshot) -> CompactionRun | None:
     """Do the same for a branch whose snapshot was just read."""
     decision = None if snapshot.backs_off else decision_of(snapshot)
     note_problems(snapshot)
-    # While a run waits for the queue, further messages do not look at all of its input again.
+    # While a run waits for the queue, further messages do not look for its cut again.
     run = lifecycle.waiting_run(snapshot.branch) if decision else None
     if decision is not None and run is None:
         if snapshot.state.lease_owner is not None and _ask_holder(snapshot):
@@ -107,14 +107,13 @@ def is_worth_a_run(snapshot: BranchSnapshot, decision: Decision) -> bool:
     if decision.reason == Reason.AHEAD and keeps_drafts and has_draft(snapshot):
         return False
     least = snapshot.profile.minimum_batch if decision.reason in _UNHURRIED else 1
-    items = plan_of(snapshot).summarise
-    if len(items) < least:
+    cut = cut_of(snapshot)
+    if cut.messages < least:
         return False
     if decision.reason != Reason.AHEAD:
         return True
     # A tail that alone is near the limit would be followed by a run every few messages.
-    gain = sum(item.tokens for item in items)
-    return gain >= AHEAD_LEAST_SHARE * snapshot.model.context_window
+    return cut.tokens >= AHEAD_LEAST_SHARE * snapshot.model.context_window
 
 
 def schedule_next_check(snapshot: BranchSnapshot) -> None:

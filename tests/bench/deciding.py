@@ -9,7 +9,7 @@ from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import ensure_state
-from compaction.branches.planning import decision_of, plan_of
+from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionState
 from tests.bench.conversations import fresh, stored, summarise_all_but
@@ -60,4 +60,4 @@ def _decide_and_cut(session: Session) -> None:
     """Ask whether a compaction is due, and where it would cut whether or not."""
     snapshot = snapshot_of(session, state=ensure_state(session.branch))
     _ = decision_of(snapshot)
-    plan_of(snapshot)
+    cut_of(snapshot)

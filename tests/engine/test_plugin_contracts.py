@@ -22,13 +22,17 @@ from tests.engine.strategies import conversations
 from tests.fakes.summarizers import plain, shaped
 
 
+def facts(*, whole: bool) -> PlanFacts:
+    return PlanFacts(room=lambda: 10**9, whole=whole)
+
+
 def parted(items, start: int) -> Plan:
     return Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
 
 
 def kept(shape: str, start: int, *, whole: bool = False) -> list[int]:
     items = shaped(shape)
-    return [item.id for item in legal_plan(items, parted(items, start), whole=whole).keep]
+    return [item.id for item in legal_plan(items, parted(items, start), facts(whole=whole)).keep]
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -67,13 +71,13 @@ def test_a_call_that_nobody_answered_stays_with_what_was_not_seen_behind_it():
 @pytest.mark.parametrize("plan", [parted(plain(3), 1), parted(plain(5)[::-1], 2)])
 def test_a_plan_of_other_messages_is_refused(plan):
     with pytest.raises(ValueError, match="does not divide"):
-        legal_plan(plain(4), plan, whole=False)
+        legal_plan(plain(4), plan, facts(whole=False))
 
 
 @given(conversations(), st.integers(0, 40), st.booleans())
 def test_no_plan_parts_a_group_and_the_kept_part_only_grows(items, start, whole):
     plan = parted(items, start)
-    found = legal_plan(items, plan, whole=whole)
+    found = legal_plan(items, plan, facts(whole=whole))
     assert [*found.summarise, *found.keep] == items
     assert len(found.summarise) in [0, *legal_cuts(items), len(items)]
     assert len(found.keep) >= len(plan.keep)
@@ -87,10 +91,9 @@ def test_no_plan_parts_a_group_and_the_kept_part_only_grows(items, start, whole)
 )
 def test_legal_plans_of_our_own_cuts_stay_as_they_are(items, cut, size, whole):
     profile = Profile(keep_last_n=size, tail_keep_size=size, keep_recent_tokens=size * 30 + 1)
-    facts = PlanFacts(room=lambda: 200, whole=whole)
-    plan = cut(items, profile, facts)
+    plan = cut(items, profile, PlanFacts(room=lambda: 200, whole=whole))
     if len(plan.summarise) in [0, *legal_cuts(items), len(items)]:
-        assert legal_plan(items, plan, whole=whole) == plan
+        assert legal_plan(items, plan, facts(whole=whole)) == plan
 
 
 # --- renderings -----------------------------------------------------------------------------------

@@ -3,83 +3,117 @@
 What the model has not answered yet is kept on top of what a profile keeps: the open question, or
 the tool results at the end with their calls. Earlier steps of a long turn may be summarised; its
 question is sent verbatim all the same.
+
+All of them read from the end: given only the newest items, they find the cut that they would find
+in the whole list, or raise MoreItemsNeeded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import update_wrapper
 
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.groups import groups, legal_cuts, open_call
+from compaction.engine.policy.groups import LegalCuts, MoreItemsNeeded, open_call
 from compaction.engine.policy.window import keep_tail
-from compaction.engine.protocols import PlanFacts
+from compaction.engine.protocols import Cut, PlanFacts
 from compaction.engine.types import Item, Plan
 
 
+class TailCut:
+    """A cut that can tell from the newest items alone, or that says that it needs more of them.
+
+    It decorates a function: `facts.earlier` then says how many items stand before those that it is
+    given, and it raises MoreItemsNeeded where these would decide.
+    """
+
+    plans_from_tail = True
+
+    def __init__(self, cut: Cut) -> None:
+        update_wrapper(self, cut)
+        self._cut = cut
+
+    def __call__(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+        """Return the plan; what stands before the items is summarised, too."""
+        return self._cut(items, profile, facts)
+
+
+@TailCut
 def cut_last_n(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
     """Keep the last N messages: the profile's number, or the one that was asked for."""
     count = profile.keep_last_n if facts.keep_last_n is None else facts.keep_last_n
-    before, question = _before_question(items)
-    return _with_question(before, keep_last(before, count), question, whole=facts.whole)
+    before, question = _before_question(items, facts)
+    plan = keep_last(before, count, earlier=facts.earlier)
+    return _with_question(before, plan, question, facts)
 
 
+@TailCut
 def cut_recent_tokens(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
     """Keep the most recent tokens, as far as the window has room for them."""
-    before, question = _before_question(items)
+    before, question = _before_question(items, facts)
     wanted = min(profile.keep_recent_tokens, facts.room())
-    plan = keep_recent_tokens(before, wanted - sum(item.tokens for item in question))
-    return _with_question(before, plan, question, whole=facts.whole)
+    tokens = wanted - sum(item.tokens for item in question)
+    plan = keep_recent_tokens(before, tokens, earlier=facts.earlier)
+    return _with_question(before, plan, question, facts)
 
 
+@TailCut
 def cut_tail_size(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
     """Keep the tail of the sliding window, which counts every message, the open question too."""
-    plan = keep_tail(items, profile.tail_keep_size)
-    return _keep_seen(items, plan, unseen=not facts.whole)
+    plan = keep_tail(items, profile.tail_keep_size, earlier=facts.earlier)
+    return _keep_seen(items, plan, facts, unseen=not facts.whole)
 
 
-def keep_last(items: Sequence[Item], count: int) -> Plan:
+def keep_last(items: Sequence[Item], count: int, *, earlier: int = 0) -> Plan:
     """Keep the last `count` items, and more where the cut would part a group.
 
-    An empty `summarise` means that nothing is left to do.
+    An empty `summarise` means that nothing is left to do. `earlier` is how many items stand before
+    these. Raises MoreItemsNeeded.
     """
-    return _cut_at(items, max(0, len(items) - max(0, count)))
+    return _cut_at(items, max(0, len(items) - max(0, count)), earlier=earlier)
 
 
-def keep_recent_tokens(items: Sequence[Item], tokens: int) -> Plan:
+def keep_recent_tokens(items: Sequence[Item], tokens: int, *, earlier: int = 0) -> Plan:
     """Keep the newest whole items that have at most `tokens` together.
 
     The same counter measured the items and decides here, so Chinese text is not kept four times
-    too long. A group that crosses the budget is summarised whole, unless it is the last one and its
-    newest item fits.
+    too long. A group that crosses the budget is summarised whole, unless it is the last one
+    and its newest item fits.
+
+    `earlier` is how many items stand before these. Raises MoreItemsNeeded.
     """
     start, kept = len(items), 0
     while start > 0 and kept + items[start - 1].tokens <= tokens:
         start -= 1
         kept += items[start].tokens
     if start == 0:
+        if earlier:
+            raise MoreItemsNeeded
         return Plan(summarise=(), keep=tuple(items))
-    later = [cut for cut in legal_cuts(items) if cut >= start]
-    return _cut_at(items, later[0] if later else start)
+    later = LegalCuts.of(items, earlier=earlier > 0).first(start - 1, len(items))
+    return _cut_at(items, later or start, earlier=earlier)
 
 
-def legal_plan(items: Sequence[Item], plan: Plan, *, whole: bool) -> Plan:
+def legal_plan(items: Sequence[Item], plan: Plan, facts: PlanFacts) -> Plan:
     """Return a plan that parts no group, whatever cut it comes from: the kept part only grows.
 
     What the model has not answered is kept, too: open calls, the question at the end and, unless
     the `whole` is asked for, tool results. A plan of our own cuts is returned as it is. Raises
-    ValueError where the two parts are not the items, in order.
+    ValueError where the two parts are not the items, in order, and MoreItemsNeeded.
     """
     start = len(plan.summarise)
     if (*plan.summarise, *plan.keep) != tuple(items):
         raise ValueError("it does not divide the messages into older ones and newer ones")
+    if start == 0 and facts.earlier:
+        raise MoreItemsNeeded
     if start and start == len(items) and items[-1].role == "user":
         start -= 1
     found = plan
     if start < len(plan.summarise) or not _is_plainly_legal(items, start):
-        found = _cut_at(items, start)
-    seen = _keep_seen(items, found, unseen=not whole)
+        found = _cut_at(items, start, earlier=facts.earlier)
+    seen = _keep_seen(items, found, facts, unseen=not facts.whole)
     # Before what was not seen may stand a call that nobody ever answered: it stays with that.
-    return found if seen is found else _cut_at(items, len(seen.summarise))
+    return found if seen is found else _cut_at(items, len(seen.summarise), earlier=facts.earlier)
 
 
 def _is_plainly_legal(items: Sequence[Item], start: int) -> bool:
@@ -91,47 +125,53 @@ def _is_plainly_legal(items: Sequence[Item], start: int) -> bool:
     return not items[start - 1].tool_calls and all(item.role != "tool" for item in behind)
 
 
-def _cut_at(items: Sequence[Item], start: int) -> Plan:
+def _cut_at(items: Sequence[Item], start: int, *, earlier: int) -> Plan:
     """Cut at `start`, or before it where it is not legal: the kept part only ever grows."""
     # A call at the end still waits for results: they must find it in the kept part.
-    start = min(start, open_call(items))
+    start = min(start, open_call(items, earlier=earlier > 0))
     if start < len(items):
-        start = max(cut for cut in [0, *legal_cuts(items)] if cut <= start)
+        start = LegalCuts.of(items, earlier=earlier > 0).last(start)
     return Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
 
 
 def _with_question(
-    items: Sequence[Item], plan: Plan, question: Sequence[Item], *, whole: bool
+    items: Sequence[Item], plan: Plan, question: Sequence[Item], facts: PlanFacts
 ) -> Plan:
-    plan = _keep_seen(items, plan, unseen=not (whole or question))
+    plan = _keep_seen(items, plan, facts, unseen=not (facts.whole or question))
     return Plan(summarise=plan.summarise, keep=(*plan.keep, *question))
 
 
-def _keep_seen(items: Sequence[Item], plan: Plan, *, unseen: bool) -> Plan:
+def _keep_seen(items: Sequence[Item], plan: Plan, facts: PlanFacts, *, unseen: bool) -> Plan:
     """Return the plan with what the model has not seen kept, where `unseen` asks for it."""
-    count = _unseen_results(items) if unseen else 0
+    count = _unseen_results(items, is_end=facts.earlier > 0) if unseen else 0
     if len(plan.keep) >= count:
         return plan
     cut = len(items) - count
     return Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
 
 
-def _before_question(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
+def _before_question(
+    items: Sequence[Item], facts: PlanFacts
+) -> tuple[Sequence[Item], Sequence[Item]]:
     """Return the items up to the unanswered question, and the question."""
     index = len(items)
     while index > 0 and items[index - 1].role == "user":
         index -= 1
+    if index == 0 and facts.earlier:
+        raise MoreItemsNeeded
     return items[:index], items[index:]
 
 
-def _unseen_results(items: Sequence[Item]) -> int:
+def _unseen_results(items: Sequence[Item], *, is_end: bool) -> int:
     """Return how many items at the end the model has not answered: question, call and results.
 
     A question further up is sent verbatim in any case; one right before them saves nothing.
     """
     if not items or items[-1].role != "tool":
         return 0
-    start = len(items) - len(groups(items)[-1].items)
+    start = LegalCuts.of(items, earlier=is_end).last(len(items) - 1)
     while start > 0 and items[start - 1].role == "user":
         start -= 1
+    if start == 0 and is_end:
+        raise MoreItemsNeeded
     return len(items) - start

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.groups import legal_cuts, open_call
+from compaction.engine.policy.groups import LegalCuts, MoreItemsNeeded, open_call
 from compaction.engine.types import Item, Plan
 
 # "2", "yes, both", "the second one": what it answers must be read together with it.
@@ -101,56 +101,58 @@ def uses_digest(profile: Profile, failures: int) -> bool:
     return 0 < profile.digest_after_failures <= failures
 
 
-def keep_tail(items: Sequence[Item], tail: int) -> Plan:
+def keep_tail(items: Sequence[Item], tail: int, *, earlier: int = 0) -> Plan:
     """Keep the last `tail` items and summarise those before them.
 
     The end lies between groups. One that would leave nothing, or less than half, goes forward to
     the next legal place, as far as there are waiting items; where there is none, nothing more is
     summarised yet.
+
+    `earlier` is how many items stand before these. Raises MoreItemsNeeded.
     """
     end = max(0, len(items) - max(1, tail))
-    cuts = [cut for cut in legal_cuts(items) if cut <= open_call(items)]
-    cut = _last_before(items, cuts, end)
-    if 2 * cut < end:
+    last = open_call(items, earlier=earlier > 0)
+    cuts = LegalCuts.of(items, earlier=earlier > 0)
+    cut = _last_before(items, cuts, min(end, last))
+    if 2 * (earlier + cut) < earlier + end:
         # Before a long group hardly anything may be left, which would never get smaller.
-        cut = _first_behind(cuts, end, 2 * end) or cut
+        cut = cuts.first(end, min(last, earlier + 2 * end)) or cut
     return Plan(summarise=tuple(items[:cut]), keep=tuple(items[cut:]))
 
 
-def first_batch(plan: Plan, size: int) -> Plan:
-    """Return the plan with the oldest `size` items to summarise, or a few less or more.
+def first_batch(items: Sequence[Item], size: int, *, later: bool = False) -> Sequence[Item]:
+    """Return the oldest `size` items to summarise, or a few less or more.
 
-    A batch ends between groups, too; a group that is larger goes whole.
+    A batch ends between groups, too; a group that is larger goes whole. `later` says that more
+    items to summarise follow. Raises MoreItemsNeeded.
     """
-    items = plan.summarise
     if len(items) <= size:
-        return plan
-    cuts = [*legal_cuts(items), len(items)]
-    cut = _last_before(items, cuts, size) or _first_behind(cuts, size, len(items))
-    return Plan(summarise=items[:cut], keep=(*items[cut:], *plan.keep))
+        if later:
+            raise MoreItemsNeeded
+        return items
+    if size < 1:
+        return items[:0]
+    cuts = LegalCuts.of(items, later=later)
+    return items[: _last_before(items, cuts, size) or cuts.first(size, len(items)) or len(items)]
 
 
-def _last_before(items: Sequence[Item], cuts: Sequence[int], goal: int) -> int:
+def _last_before(items: Sequence[Item], cuts: LegalCuts, goal: int) -> int:
     """Return the last legal cut up to the goal, 0 for none.
 
     Where it would part a short reply from what it answers, a turn that begins a little earlier is
     kept with them. Where people always write that little, nothing is gained by going back.
     """
-    last = max((cut for cut in cuts if cut <= goal), default=0)
+    last = cuts.last(goal)
     if not last or not _is_short_reply(items, last):
         return last
-    begins = [
-        cut
-        for cut in cuts
-        if last - REPLY_REACH <= cut < last
-        and items[cut].role == "user"
-        and not _is_short_reply(items, cut)
-    ]
-    return max(begins, default=last)
-
-
-def _first_behind(cuts: Sequence[int], goal: int, furthest: int) -> int:
-    return min((cut for cut in cuts if goal < cut <= furthest), default=0) if goal else 0
+    nearest = max(1, last - REPLY_REACH)
+    for cut in range(last - 1, nearest - 1, -1):
+        begins = cut in cuts.places and items[cut].role == "user"
+        if begins and not _is_short_reply(items, cut):
+            return cuts.settled(cut)
+    if cuts.is_end and last <= REPLY_REACH:
+        raise MoreItemsNeeded
+    return last
 
 
 def _is_short_reply(items: Sequence[Item], cut: int) -> bool:

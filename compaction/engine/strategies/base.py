@@ -7,17 +7,29 @@ from typing import Any
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.cuts import cut_last_n
-from compaction.engine.protocols import PlanFacts
+from compaction.engine.policy.groups import MoreItemsNeeded
+from compaction.engine.protocols import Cut, PlanFacts, Strategy
 from compaction.engine.registry import CUTS
 from compaction.engine.strategies.actions import collect_actions
 from compaction.engine.types import Item, Plan
 
 
 def plan_by_cut(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
-    """Return the plan of the profile's cut; a number that was asked for goes before it."""
+    """Return the plan of the profile's cut; a number that was asked for goes before it.
+
+    Raises MoreItemsNeeded.
+    """
     if facts.keep_last_n is not None:
         return cut_last_n(items, profile, facts)
-    return CUTS.get(profile.cut)(items, profile, facts)
+    cut = CUTS.get(profile.cut)
+    if facts.earlier and not plans_from_tail(cut):
+        raise MoreItemsNeeded(all_of_them=True)
+    return cut(items, profile, facts)
+
+
+def plans_from_tail(part: Strategy | Cut) -> bool:
+    """Whether a strategy or a cut may be given the newest items alone; a plug-in has to say so."""
+    return bool(getattr(part, "plans_from_tail", False))
 
 
 def files_of(items: Sequence[Item]) -> dict[str, Any]:

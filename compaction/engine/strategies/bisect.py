@@ -381,6 +381,7 @@ class BisectStrategy:
 
     uses_summarizer = True
     version = PROMPT_VERSION
+    plans_from_tail = True
 
     def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
         """Return the plan of the profile's cut."""

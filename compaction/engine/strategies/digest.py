@@ -102,6 +102,7 @@ class DigestStrategy:
 
     uses_summarizer = False
     version = ALGORITHM
+    plans_from_tail = True
 
     def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
         """Return the plan of the profile's cut."""

@@ -1,0 +1,208 @@
+"""The messages behind a branch's cursor, read from the newest on, as far as they are needed.
+
+What stands before those that were read is known by stored sums: how many messages, how many tokens.
+So a decision, a cut and a request that sends the newest messages cost the same however long a
+branch has not been summarised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, repeat
+from typing import TypeVar
+
+from django.db.models import Count, QuerySet, Sum
+
+from chatapp.models import POSITION_STEP, Message
+from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
+from compaction.branches.snapshot import BranchSnapshot
+from compaction.convert import read_items
+from compaction.engine.types import Item
+
+# Rows a page, the newest page first: most cuts are found in the first one or two.
+PAGES = (64, 256, 1024, 4096)
+# Positions, in steps for each wanted row, that the first look at a forked path takes in.
+REACH = 2
+REACH_GROWTH = 8
+_TAIL, _BEHIND = "tail", "behind_cursor"
+Row = TypeVar("Row")
+
+
+@dataclass(kw_only=True)
+class Tail:
+    """The newest items that could be summarised; it grows towards the cursor, page by page."""
+
+    snapshot: BranchSnapshot
+    items: list[Item] = field(default_factory=list)
+    # Whether the items are all there are.
+    is_whole: bool = False
+    _sizes: Iterator[int] = field(default_factory=lambda: chain(PAGES, repeat(PAGES[-1])))
+
+    def read_on(self, *, all_of_them: bool = False) -> None:
+        """Put the next page before the items, or everything that is left."""
+        size = None if all_of_them else next(self._sizes)
+        before = self.items[0].position if self.items else None
+        # One more than the page tells whether there are others.
+        most = None if size is None else size + 1
+        found = _newest(self.snapshot, read_items, most=most, before=before)
+        self.is_whole = size is None or len(found) <= size
+        self.items = [*reversed(found[:size]), *self.items]
+
+    @property
+    def earlier(self) -> int:
+        """How many items stand before those that were read."""
+        # A message that came while this was read must not make it look as if there were none.
+        return 0 if self.is_whole else max(1, self._sums[0] - len(self.items))
+
+    def tokens_before(self, kept: Sequence[Item]) -> int:
+        """Return the tokens of all items but the kept ones, which are the newest."""
+        return max(0, self._sums[1] - sum(item.tokens for item in kept))
+
+    @cached_property
+    def _sums(self) -> tuple[int, int]:
+        """How many items there are, and their tokens: sums without pinned system messages."""
+        state, branch = self.snapshot.state, self.snapshot.branch
+        pinned = pinned_messages(branch).filter(position__gt=state.cursor)
+        system = pinned.filter(role=Message.Role.SYSTEM).order_by()
+        found = system.aggregate(count=Count("pk"), tokens=Sum("tokens"))
+        return (
+            branch.message_count - state.covered_messages - found["count"],
+            branch.token_total - state.covered_tokens - (found["tokens"] or 0),
+        )
+
+
+def tail_of(snapshot: BranchSnapshot) -> Tail:
+    """Return the tail of a branch as far as anybody has read it yet, at least its first page."""
+    tail: Tail | None = snapshot.derived.get(_TAIL)
+    if tail is None:
+        tail = snapshot.derived[_TAIL] = Tail(snapshot=snapshot)
+        tail.read_on()
+    return tail
+
+
+def oldest_items(snapshot: BranchSnapshot, *, through: int, most: int | None = None) -> list[Item]:
+    """Return the oldest items up to a position, all of them or at most so many."""
+    found: list[Item] = []
+    for after, high in _ranges(snapshot, through=through, most=most):
+        rows = _countable(snapshot, after=after, through=high)
+        found += read_items(rows if most is None else rows[: most - len(found)])
+        if len(found) == most:
+            break
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehindCursor:
+    """What a request may send of the messages behind the cursor, each part in order.
+
+    `rows` are the messages that the profile's limit lets through, without `system`; `pins` are the
+    pinned ones before them. `last_covered` is the message at the cursor where it was read, too.
+    """
+
+    system: list[Message]
+    pins: list[Message]
+    rows: list[Message]
+    last_covered: Message | None = None
+
+
+def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:
+    """Return what may be sent; of a branch with more than the limit, only that is read."""
+    found: BehindCursor | None = snapshot.derived.get(_BEHIND)
+    if found is None:
+        limit = snapshot.profile.sent_limit
+        waiting = snapshot.branch.message_count - snapshot.state.covered_messages
+        if not 0 < limit < waiting:
+            found = _whole(snapshot)
+        # Others may have come since the sums were read.
+        if found is None or 0 < limit < len(found.rows):
+            found = _limited(snapshot, limit)
+        snapshot.derived[_BEHIND] = found
+    return found
+
+
+def _whole(snapshot: BranchSnapshot) -> BehindCursor:
+    rows = snapshot.rows
+    return BehindCursor(
+        system=[row for row in rows if row.is_pinned_system],
+        pins=[],
+        rows=[row for row in rows if not row.is_pinned_system],
+        last_covered=snapshot.last_covered,
+    )
+
+
+def _limited(snapshot: BranchSnapshot, limit: int) -> BehindCursor:
+    rows = _newest_turns(snapshot, limit)
+    start = rows[0].position if rows else 0
+    marked = list(pinned_messages(snapshot.branch).filter(position__gt=snapshot.state.cursor))
+    return BehindCursor(
+        system=[row for row in marked if row.is_pinned_system],
+        pins=[row for row in marked if not row.is_pinned_system and row.position < start],
+        rows=rows,
+    )
+
+
+def _newest_turns(snapshot: BranchSnapshot, limit: int) -> list[Message]:
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn."""
+    rows = list(reversed(_newest(snapshot, list, most=limit + 1)))
+    if len(rows) <= limit:
+        return rows
+    starts = [i for i, row in enumerate(rows) if i and row.role == Message.Role.USER]
+    if starts:
+        return rows[starts[0] :]
+    # The last turn is longer than the limit; without a question everything is one.
+    asked = _countable(snapshot).filter(role=Message.Role.USER).order_by("-position")
+    start = asked.values_list("position", flat=True).first()
+    return list(_countable(snapshot).filter(position__gte=start or 0))
+
+
+def _newest(
+    snapshot: BranchSnapshot,
+    read: Callable[[QuerySet[Message]], list[Row]],
+    *,
+    most: int | None,
+    before: int | None = None,
+) -> list[Row]:
+    """Return the newest countable rows, the newest first: at most so many, before a position."""
+    found: list[Row] = []
+    through = before - 1 if before is not None else None
+    for after, high in _ranges(snapshot, through=through, most=most, newest_first=True):
+        rows = _countable(snapshot, after=after, through=high).order_by("-position")
+        found += read(rows if most is None else rows[: most - len(found)])
+        if len(found) == most:
+            break
+    return found
+
+
+def _ranges(
+    snapshot: BranchSnapshot, *, through: int | None, most: int | None, newest_first: bool = False
+) -> Iterator[tuple[int, int | None]]:
+    """Yield the ranges of positions (after, through] to look for so many rows in, one by one.
+
+    A branch of its own is one range: its index gives the first rows and stops. A fork's path is
+    gathered from several branches and then sorted, so it is looked at in ranges that hardly hold
+    more than is wanted; each further one is larger.
+    """
+    cursor = snapshot.state.cursor
+    top = snapshot.branch.head_position if through is None else through
+    if most is None or snapshot.branch.parent_id is None or top <= cursor:
+        yield cursor, through
+        return
+    reach, done, whole = REACH * most * POSITION_STEP, 0, top - cursor
+    while done < whole:
+        edge = min(done + reach, whole)
+        if newest_first:
+            # Others may have come behind the last message since the branch was read.
+            yield top - edge, top - done if done else through
+        else:
+            yield cursor + done, cursor + edge
+        done, reach = edge, REACH_GROWTH * reach
+
+
+def _countable(
+    snapshot: BranchSnapshot, *, after: int | None = None, through: int | None = None
+) -> QuerySet[Message]:
+    """Return the messages behind the cursor but pinned system ones, or those in a range."""
+    start = snapshot.state.cursor if after is None else after
+    return without_pinned_system(path_messages(snapshot.branch, after=start, through=through))
