@@ -213,7 +213,8 @@ RUN = Picture(
         Call(1, 4, "claim the run", "conditional UPDATE: a second delivery finds nothing"),
         Call(1, 4, "acquire or steal the branch's lease", "heartbeats renew it"),
         Call(1, 4, "read the BranchSnapshot; publish a draft; is it still due?"),
-        Call(1, 2, "plan", "what is summarised, what is kept"),
+        Call(1, 2, "plan: where is the cut?", "the newest messages decide"),
+        Call(1, 4, "read the messages before the cut", "of a batch, the oldest"),
         Call(1, 4, "ask budget and circuit breaker", "only where a model is called"),
         Call(1, 2, "run the job"),
         Frame(2, 4, "for every call", (
