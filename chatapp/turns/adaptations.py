@@ -62,7 +62,7 @@ class Adjustments:
             max_output=min(limits) if limits else None,
             plain_text=self.plain_text or request.plain_text,
             previous_response_id="" if self.stateless else request.previous_response_id,
-            held=0 if self.stateless else request.held,
+            messages_on_server=0 if self.stateless else request.messages_on_server,
         )
 
 
@@ -154,8 +154,8 @@ def _repair_pairs(done: Adjustments, error: ModelError, request: ModelRequest) -
 def _leave_reasoning_out(
     done: Adjustments, error: ModelError, request: ModelRequest
 ) -> Change | None:
-    held = any("reasoning_items" in message for message in request.messages)
-    if done.without_reasoning or not held:
+    holds_reasoning = any("reasoning_items" in message for message in request.messages)
+    if done.without_reasoning or not holds_reasoning:
         return None
     return Change(
         code="reasoning_left_out",

@@ -241,10 +241,10 @@ class TurnAttempts:
 
 def _digest(request: ModelRequest) -> str:
     """Return what tells one request from another, as the server would see it."""
-    held = request.held if request.previous_response_id else 0
+    messages_on_server = request.messages_on_server if request.previous_response_id else 0
     return "|".join(
         (
-            digest_of(request.messages[held:]),
+            digest_of(request.messages[messages_on_server:]),
             str(request.max_output),
             request.previous_response_id,
             str(request.plain_text),
