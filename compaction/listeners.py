@@ -22,7 +22,7 @@ from compaction.summaries.replays import follow_replay
 
 
 def install(**kwargs: Any) -> None:
-    """Store what is missing; what operators changed stays. Harmless to repeat."""
+    """Store presets that are missing, and the schedules as the code has them; safe to repeat."""
     install_presets()
     queue.ensure_schedules()
 
