@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.engine.policy.cuts import keep_last, keep_recent_tokens
-from compaction.engine.policy.groups import answered_calls, groups
-from compaction.engine.types import Item
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.cuts import (
+    cut_last_n,
+    cut_recent_tokens,
+    cut_tail_size,
+    keep_last,
+    keep_recent_tokens,
+    legal_plan,
+)
+from compaction.engine.policy.groups import MoreItemsNeeded, answered_calls, groups
+from compaction.engine.protocols import PlanFacts
+from compaction.engine.types import Item, Plan
 from tests.engine.strategies import conversations
 from tests.fakes.summarizers import plain, shaped
 
@@ -64,6 +74,119 @@ def test_a_group_that_crosses_the_budget_is_summarised_whole():
 
 def test_the_last_group_stays_whole_when_its_newest_item_fits():
     assert kept(keep_recent_tokens(shaped("ua1t"), 10)) == [3, 4]
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(30, [8, 9, 10]), (29, [9, 10])])
+def test_the_budget_itself_may_be_used_up(budget, expected):
+    assert kept(keep_recent_tokens(plain(10, tokens=10), budget)) == expected
+
+
+# --- what the model has not answered --------------------------------------------------------------
+
+
+def facts(**changes) -> PlanFacts:
+    return PlanFacts(room=lambda: 1000, **changes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # The open question, one message or more, is kept on top of the none that was asked for.
+        ("uau", [3]),
+        ("uauu", [3, 4]),
+        ("uuu", [1, 2, 3]),
+        # Results that nobody answered are kept with their call and its question …
+        ("ua1t", [3, 4]),
+        ("u1t", [1, 2, 3]),
+        ("uau1t", [3, 4, 5]),
+        # … but not where a question behind them is open.
+        ("ua1tu", [5]),
+        ("uaua", []),
+    ],
+)
+def test_what_the_model_has_not_answered_is_kept_though_nothing_else_is(shape, expected):
+    assert kept(cut_last_n(shaped(shape), Profile(keep_last_n=0), facts())) == expected
+
+
+def test_results_are_summarised_where_the_whole_is_asked_for():
+    items = shaped("uau1t")
+    assert kept(cut_last_n(items, Profile(keep_last_n=0), facts(whole=True))) == []
+    assert kept(cut_tail_size(items, Profile(tail_keep_size=1), facts(whole=True))) == [4, 5]
+
+
+def test_the_sliding_windows_tail_grows_by_what_the_model_has_not_seen():
+    assert kept(cut_tail_size(shaped("uau1t"), Profile(tail_keep_size=1), facts())) == [3, 4, 5]
+
+
+def test_the_number_that_was_asked_for_overrides_the_profiles():
+    profile = Profile(keep_last_n=2)
+    assert kept(cut_last_n(shaped("uauaua"), profile, facts())) == [5, 6]
+    assert kept(cut_last_n(shaped("uauaua"), profile, facts(keep_last_n=4))) == [3, 4, 5, 6]
+
+
+def test_the_question_takes_part_of_the_budget():
+    # 30 tokens: the question's 10 and the two newest messages before it.
+    profile = Profile(keep_recent_tokens=30)
+    assert kept(cut_recent_tokens(shaped("uauau"), profile, facts())) == [3, 4, 5]
+
+
+# --- plans that are legal already -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "start"),
+    [("uaua", 0), ("uaua", 2), ("uaua", 4), ("u1taua", 3), ("u1ta", 4)],
+    ids=["nothing", "some", "everything", "behind a result", "everything with a result in it"],
+)
+def test_a_plan_that_is_plainly_legal_is_returned_as_it_is(shape, start):
+    items = shaped(shape)
+    plan = Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
+    assert legal_plan(items, plan, facts(whole=True)) is plan
+
+
+def test_a_call_that_nobody_answered_is_not_parted_from_what_follows():
+    items = shaped("ua1ua")
+    plan = Plan(summarise=tuple(items[:3]), keep=tuple(items[3:]))
+    assert kept(legal_plan(items, plan, facts())) == [3, 4, 5]
+
+
+# --- the newest items alone -----------------------------------------------------------------------
+
+# Nobody can tell from these whether the first result's call stands before the first of them.
+RESULT_OF_AN_EARLIER_CALL = shaped("uuuouuu")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        # All of them are kept, and perhaps what stands before them.
+        lambda one: keep_recent_tokens(shaped("uau"), 30, earlier=one.earlier),
+        # The question, or what nobody answered, may begin further up.
+        lambda one: cut_last_n(shaped("uu"), Profile(keep_last_n=0), one),
+        lambda one: cut_tail_size(shaped("u1t"), Profile(tail_keep_size=1), one),
+        lambda one: cut_last_n(shaped("u1t"), Profile(keep_last_n=0), one),
+        # These may be some of the results of a call that waits for others.
+        lambda one: keep_last(shaped("oo"), 0, earlier=one.earlier),
+        # The cut may part that result from its call.
+        lambda one: keep_last(RESULT_OF_AN_EARLIER_CALL, 5, earlier=one.earlier),
+        lambda one: keep_recent_tokens(RESULT_OF_AN_EARLIER_CALL, 50, earlier=one.earlier),
+        lambda one: legal_plan(RESULT_OF_AN_EARLIER_CALL, parted(2), one),
+        lambda one: legal_plan(RESULT_OF_AN_EARLIER_CALL, parted(0), one),
+    ],
+)
+def test_more_items_are_needed_where_one_that_was_not_given_may_decide(plan):
+    with pytest.raises(MoreItemsNeeded):
+        plan(facts(earlier=1))
+    # Where nothing stands before them, nothing more is needed.
+    assert isinstance(plan(facts()), Plan)
+
+
+def parted(start: int) -> Plan:
+    items = RESULT_OF_AN_EARLIER_CALL
+    return Plan(summarise=tuple(items[:start]), keep=tuple(items[start:]))
+
+
+# --- whatever the conversation --------------------------------------------------------------------
 
 
 @given(conversations(), st.integers(0, 50))
