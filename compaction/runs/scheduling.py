@@ -77,12 +77,14 @@ def _queue(snapshot: BranchSnapshot, decision: Decision) -> CompactionRun | None
         waiting=snapshot.waiting,
     )
     return lifecycle.request_run(
-        session=snapshot.session,
-        branch=snapshot.branch,
-        trigger=CompactionRun.Trigger.PROACTIVE,
-        reason=decision.reason,
-        profile=snapshot.profile_row,
-        background=True,
+        lifecycle.RunRequest(
+            session=snapshot.session,
+            branch=snapshot.branch,
+            trigger=CompactionRun.Trigger.PROACTIVE,
+            reason=decision.reason,
+            profile=snapshot.profile_row,
+            background=True,
+        )
     )
 
 

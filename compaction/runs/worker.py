@@ -56,16 +56,18 @@ def compact_branch(
     """
     snapshot = snapshot_of(session, branch, profile=profile)
     run = lifecycle.request_run(
-        session=session,
-        branch=snapshot.branch,
-        trigger=trigger,
-        reason=reason,
-        profile=snapshot.profile_row,
-        background=False,
-        instructions=instructions,
-        keep_last_n=keep_last_n,
-        replaces=replaces,
-        requested_by=requested_by,
+        lifecycle.RunRequest(
+            session=session,
+            branch=snapshot.branch,
+            trigger=trigger,
+            reason=reason,
+            profile=snapshot.profile_row,
+            background=False,
+            instructions=instructions,
+            keep_last_n=keep_last_n,
+            replaces=replaces,
+            requested_by=requested_by,
+        )
     )
     return execute_run(run.pk, seconds=seconds or compaction_settings.inline_seconds)
 
