@@ -168,7 +168,7 @@ POSITION_STEP = 1_000_000
 
 
 class Message(models.Model):
-    """One row: written once by transcript.py, its text never changed.
+    """One row: written once by chatapp.transcript, its text never changed.
 
     Why: docs/architecture.md#compaction-changes-nothing-stored.
 

@@ -201,7 +201,7 @@ def _reaches(branch: Branch, most: int) -> Iterator[int | None]:
 
 
 def without_pinned_system(rows: QuerySet[Message]) -> QuerySet[Message]:
-    """Return the rows of a query that are no rules of the conversation (Message.is_rule)."""
+    """Return the rows of a query but pinned system messages (Message.is_pinned_system)."""
     return rows.exclude(pinned=True, role=Message.Role.SYSTEM)
 
 

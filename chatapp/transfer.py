@@ -116,7 +116,7 @@ def _import_new(
             tools=clean.json(list(conversation.tools)),
             metadata=clean.json(conversation.metadata | about),
         )
-        _Planting(session, messages).plant(conversation.leaf)
+        _TreeImporter(session, messages).plant(conversation.leaf)
     _tell(session)
     return Imported(
         session=session, format=conversation.format, messages_added=len(messages), created=True
@@ -177,7 +177,7 @@ def _import_rest(
         added = []
     if added:
         with transaction.atomic():
-            importer = _Planting(session, added)
+            importer = _TreeImporter(session, added)
             importer.remember_parents()
             importer.plant(conversation.leaf)
             session.metadata = session.metadata | _imported(conversation, messages)
@@ -188,7 +188,7 @@ def _import_rest(
     )
 
 
-class _Planting:
+class _TreeImporter:
     """Stores a tree of imported messages: the line to the leaf first, then what branches off."""
 
     def __init__(self, session: Session, messages: Sequence[ImportedMessage]) -> None:

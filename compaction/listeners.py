@@ -22,7 +22,7 @@ from compaction.summaries.replays import follow_replay
 
 
 def install(**kwargs: Any) -> None:
-    """Store what is missing; what operators changed stays. Harmless to repeat."""
+    """Store presets that are missing, and the schedules as the code has them; safe to repeat."""
     install_presets()
     queue.ensure_schedules()
 
@@ -60,6 +60,6 @@ def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) ->
 
 
 @receiver(branch_replayed, dispatch_uid="compaction.listeners")
-def take_over(*, replay: Replay, **kwargs: Any) -> None:
+def on_branch_replayed(*, replay: Replay, **kwargs: Any) -> None:
     """Let the state and the summaries follow a branch that was replayed."""
     follow_replay(replay)

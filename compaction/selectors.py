@@ -1,7 +1,4 @@
-"""Reads of runs that several places need: who may start one, and whose it is while it runs.
-
-Reads: the summaries that count for a branch, and how far they reach. Nothing here writes.
-"""
+"""Reads: runs that are ready or running, the summaries that count, and how far they reach."""
 
 from __future__ import annotations
 

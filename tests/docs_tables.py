@@ -27,7 +27,7 @@ MARKED = re.compile(
 # What a check says with nothing but figures in it is told by its function instead.
 LEAST_LETTERS = 12
 REACTIONS = {
-    "ladder": "recovery policy",
+    "recovery": "recovery policy",
     "wait": "wait and repeat",
     "lower_output": "ask for a shorter answer",
     "cut_message": "cut that tool result",

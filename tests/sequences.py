@@ -136,6 +136,7 @@ class Drawing:
         self.body.append(text(x + 34, y + 5, step.text, anchor="start"))
         if step.note:
             self.body.append(text(x + 34, y + 20, step.note, kind="s", anchor="start"))
+            self.y += 12
         self.y += 42
 
     def _frame(self, frame: Frame) -> None:
@@ -175,20 +176,26 @@ TURN = Picture(
         Call(1, 4, "store the user's message", "a transaction of its own: it is kept in any case"),
         Call(1, 2, "prepare"),
         Call(2, 4, "read the branch once: BranchSnapshot", "from the cursor on; sums are stored"),
+        Call(2, 4, "a background trigger is due: queue a run", "this turn does not wait for it"),
         Frame(2, 4, "only where a trigger says that the request cannot wait", (
             Call(2, 2, "publish a draft, or compact", "if that fails, the old state is sent"),
         )),
         Call(2, 1, "Context", "messages and token account"),
         Call(1, 3, "ask: no transaction, no lock, no database connection"),
         Frame(1, 3, "refused", (
-            Call(3, 1, "too large: compact, cut tool results, send fewer messages"),
-            Call(3, 1, "anything else that can be changed: one adaptation of the request"),
+            Call(3, 1, "error", "classified; limits are learned"),
+            Call(1, 1, "adapt the request once: not its size", "or, where it is too large:"),
+            Call(1, 2, "recover", "compact, cut, send fewer"),
+            Call(2, 1, "a smaller Context", "or the sentence of the end"),
+            Call(1, 3, "ask again: never the same request"),
         )),
-        Call(3, 0, "text, piece by piece, where the client asked for a stream"),
+        Call(3, 1, "answer"),
+        Call(1, 0, "text, piece by piece", "where a stream was asked for"),
         Call(1, 4, "store the answer"),
-        Call(1, 2, "turn finished, message stored"),
-        Call(2, 4, "a trigger is due: queue a run", "on commit; a later turn profits"),
-        Call(1, 0, "done, with the token account"),
+        Call(1, 2, "turn finished", "with the Context: read once"),
+        Call(2, 4, "read the state; a trigger is due: queue a run", "a later turn profits"),
+        Call(1, 4, "give the turn's lease back"),
+        Call(1, 0, "done", "with the token account"),
     ),
 )  # fmt: skip
 RUN = Picture(
@@ -205,17 +212,22 @@ RUN = Picture(
         Call(0, 1, "on commit: its id as a task"),
         Call(1, 4, "claim the run", "conditional UPDATE: a second delivery finds nothing"),
         Call(1, 4, "acquire or steal the branch's lease", "heartbeats renew it"),
-        Call(1, 4, "read the BranchSnapshot; is it still due? plan the cut"),
-        Call(1, 2, "run the plan", "budget and breaker first"),
-        Frame(2, 4, "for every call: chunk, merge, retry", (
+        Call(1, 4, "read the BranchSnapshot; publish a draft; is it still due?"),
+        Call(1, 2, "plan: where is the cut?", "the newest messages decide"),
+        Call(1, 4, "read the messages before the cut", "of a batch, the oldest"),
+        Call(1, 4, "ask budget and circuit breaker", "only where a model is called"),
+        Call(1, 2, "run the job"),
+        Frame(2, 4, "for every call", (
+            Call(2, 4, "cancelled? out of time? asked to stop?"),
             Call(2, 3, "summarise"),
-            Call(3, 2, "answer", "does it count? too large: halve"),
+            Call(3, 2, "answer", "too large: bisect halves"),
             Call(2, 4, "step row, before the next call starts"),
         )),
-        Call(2, 1, "Outcome", "text, what was read, sizes"),
+        Call(2, 1, "Outcome", "text, items read, metadata"),
+        Call(1, 1, "does it make the next request smaller?"),
         Frame(1, 4, "one transaction", (
-            Call(1, 4, "still the same? positions, lease, cursor, run", "else nothing is written"),
-            Call(1, 4, "summary · links to what was read · placeholder · cursor · run"),
+            Call(1, 4, "still the same? positions, lease, cursor", "else nothing is written"),
+            Call(1, 4, "cursor · summary · links to what was read · placeholder · run"),
         )),
         Call(1, 4, "release the lease; look again", "the next batch, or who stepped aside"),
     ),

@@ -31,7 +31,7 @@ FIRST_CHARS, MOST_CHARS = 500_000, 2_000_000
 OPEN_CHARS = 2_000
 ROLES = ("system", "user", "assistant", "tool")
 PART_NAMES = (
-    ("system", "System prompt and rules"),
+    ("system", "System prompt and pinned system messages"),
     ("tools", "Tools"),
     ("summaries", "Summaries"),
     ("kept", "Messages up to the last answer"),

@@ -320,6 +320,14 @@ class BranchSerializer(serializers.ModelSerializer[Branch]):
         return branch.pk == branch.session.active_branch_id
 
 
+class ActivateSerializer(serializers.Serializer[Any]):
+    """What the context backend is asked to do with a switch, besides switching."""
+
+    wishes = serializers.DictField(
+        required=False, help_text="Passed on to the context backend as it is."
+    )
+
+
 class ForkSerializer(serializers.Serializer[Any]):
     """Where a new branch starts, and whether to go on there at once."""
 

@@ -16,7 +16,12 @@ from rest_framework.views import APIView
 
 from chatapp import transcript
 from chatapp.api.base import OldestFirstPagination, SessionView, message_of, sessions_of
-from chatapp.api.serializers import BranchSerializer, ForkSerializer, SessionSerializer
+from chatapp.api.serializers import (
+    ActivateSerializer,
+    BranchSerializer,
+    ForkSerializer,
+    SessionSerializer,
+)
 from chatapp.models import Branch, Session
 
 
@@ -97,9 +102,14 @@ class BranchList(SessionView):
 class BranchActivate(APIView):
     """Make a branch the line that the next turn goes on with."""
 
-    @extend_schema(request=None, responses=BranchSerializer)
+    @extend_schema(request=ActivateSerializer, responses=BranchSerializer)
     def post(self, request: Request, branch_id: str) -> Response:
-        """Switch to the branch; nothing is lost on the one that is left."""
+        """Switch to the branch; nothing is lost on the one that is left.
+
+        The context backend may refuse with a sentence (409); then the session stays where it was.
+        """
+        asked = ActivateSerializer(data=request.data or {})
+        asked.is_valid(raise_exception=True)
         branch = (
             Branch.objects.select_related("session__active_branch")
             .filter(pk=branch_id, session__owner=cast(Any, request.user))
@@ -107,5 +117,5 @@ class BranchActivate(APIView):
         )
         if branch is None:
             raise Http404
-        transcript.switch(branch.session, branch)
+        transcript.switch(branch.session, branch, asked.validated_data.get("wishes"))
         return Response(BranchSerializer(branch).data)

@@ -1,7 +1,7 @@
 """What is sent: the contract of a context backend, and the backend that sends everything.
 
 CHATAPP["CONTEXT"] names the backend ({"BACKEND": dotted path, "OPTIONS": {…}}). What passes here is
-plain OpenAI-style message dicts and frozen accounts, never rows of another app.
+wire messages and frozen accounts, and rows of this app alone.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class ErrorKind(enum.Enum):
 class Reaction(enum.Enum):
     """What can be done about a failure. A kind without one of its own is reported."""
 
-    LADDER = "ladder"
+    RECOVERY = "recovery"
     WAIT = "wait"
     LOWER_OUTPUT = "lower_output"
     CUT_MESSAGE = "cut_message"
@@ -48,9 +48,9 @@ class Reaction(enum.Enum):
 
 REACTIONS: Mapping[ErrorKind, Reaction] = MappingProxyType(
     {
-        ErrorKind.CONTEXT_OVERFLOW: Reaction.LADDER,
-        ErrorKind.REQUEST_OVER_RATE: Reaction.LADDER,
-        ErrorKind.TOO_MANY_MESSAGES: Reaction.LADDER,
+        ErrorKind.CONTEXT_OVERFLOW: Reaction.RECOVERY,
+        ErrorKind.REQUEST_OVER_RATE: Reaction.RECOVERY,
+        ErrorKind.TOO_MANY_MESSAGES: Reaction.RECOVERY,
         ErrorKind.RATE_LIMITED: Reaction.WAIT,
         ErrorKind.UNAVAILABLE: Reaction.WAIT,
         ErrorKind.TIMEOUT: Reaction.WAIT,

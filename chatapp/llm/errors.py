@@ -83,7 +83,7 @@ class ModelError(Exception):
     @property
     def is_overflow(self) -> bool:
         """Whether sending less of the conversation would help."""
-        return self.reaction is Reaction.LADDER
+        return self.reaction is Reaction.RECOVERY
 
     @property
     def is_temporary(self) -> bool:

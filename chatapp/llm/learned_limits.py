@@ -63,20 +63,20 @@ def learn_from_error(model: ModelConfig, error: ModelError, counted: int) -> Non
 
     A limit per minute is a contract's, not the model's: it is not remembered.
     """
-    news: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
     allowed = error.allowed or 0
     if error.kind is ErrorKind.OUTPUT_LIMIT:
         if SMALLEST_OUTPUT_TOKENS <= allowed < model.max_output:
-            news["max_output"] = allowed
+            payload["max_output"] = allowed
     elif error.kind is ErrorKind.CONTEXT_OVERFLOW:
         if SMALLEST_WINDOW_TOKENS <= allowed < model.context_window:
             configured = get_model(model.alias).context_window
-            news |= {"context_window": allowed, "configured_window": configured}
-        window = min(model.context_window, news.get("context_window", model.context_window))
+            payload |= {"context_window": allowed, "configured_window": configured}
+        window = min(model.context_window, payload.get("context_window", model.context_window))
         ratio = _ratio_of_refusal(model, error.observed, counted, window)
         if ratio is not None and ratio > model.tokens_per_count * (1 + NEWS):
-            news["tokens_per_count"] = ratio
-    _write(model, news)
+            payload["tokens_per_count"] = ratio
+    _write(model, payload)
 
 
 def _ratio_of_refusal(
@@ -121,10 +121,10 @@ def _weight(ratio: float, known: float) -> float:
     return 1.0 if ratio > known else WEIGHT_OF_THE_NEWEST
 
 
-def _write(model: ModelConfig, news: Mapping[str, Any]) -> None:
-    if news:
+def _write(model: ModelConfig, payload: Mapping[str, Any]) -> None:
+    if payload:
         LearnedLimits.objects.update_or_create(
             server=model.base_url[:300],
             name=model.name[:200],
-            defaults={**news, "updated_at": timezone.now()},
+            defaults={**payload, "updated_at": timezone.now()},
         )

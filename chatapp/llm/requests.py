@@ -18,8 +18,8 @@ class ModelRequest:
 
     `messages` are in chat form whichever wire carries them. The rest is for the Responses wire:
     `stores` allows the server to keep the answer; `previous_response_id` names a kept one that
-    holds the first `held` messages, which are not sent again; `plain_text` sends contents as texts
-    for servers that refuse typed parts.
+    holds the first `messages_on_server` messages, which are not sent again; `plain_text` sends
+    contents as texts for servers that refuse typed parts.
     """
 
     messages: Sequence[WireMessage]
@@ -32,7 +32,7 @@ class ModelRequest:
     cancelled: Callable[[], bool] = field(default=lambda: False)
     api: str = "chat"
     previous_response_id: str = ""
-    held: int = 0
+    messages_on_server: int = 0
     stores: bool = False
     plain_text: bool = False
 

@@ -53,8 +53,10 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
 
 
 def _items(request: ModelRequest) -> Iterator[tuple[dict[str, Any], int]]:
-    held = request.held if request.previous_response_id else 0
-    return sourced_items(request.messages, plain_text=request.plain_text, held=held)
+    messages_on_server = request.messages_on_server if request.previous_response_id else 0
+    return sourced_items(
+        request.messages, plain_text=request.plain_text, messages_on_server=messages_on_server
+    )
 
 
 def message_at(request: ModelRequest, index: int) -> int | None:
@@ -199,24 +201,30 @@ _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
 def items_of(
-    messages: Sequence[Mapping[str, Any]], *, plain_text: bool = False, held: int = 0
+    messages: Sequence[Mapping[str, Any]], *, plain_text: bool = False, messages_on_server: int = 0
 ) -> list[dict[str, Any]]:
-    """Return the messages behind the first `held` ones as items of a Responses request.
+    """Return the messages behind the first `messages_on_server` ones as items of a Responses
+    request.
 
     A call is only given with its result, a result only with its call, which may be one of the held
     messages. `plain_text`: contents are texts, not typed parts.
     """
-    return [item for item, _ in sourced_items(messages, plain_text=plain_text, held=held)]
+    return [
+        item
+        for item, _ in sourced_items(
+            messages, plain_text=plain_text, messages_on_server=messages_on_server
+        )
+    ]
 
 
 def sourced_items(
-    messages: Sequence[Mapping[str, Any]], *, plain_text: bool = False, held: int = 0
+    messages: Sequence[Mapping[str, Any]], *, plain_text: bool = False, messages_on_server: int = 0
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield what items_of returns, each with the index of its message."""
     placed = answers(messages)
     answered = set(placed.values())
     for index, message in enumerate(messages):
-        if index < held:
+        if index < messages_on_server:
             continue
         items: Iterable[dict[str, Any]]
         if message["role"] == "tool":

@@ -19,7 +19,7 @@ from chatapp.messages.wire import REASONING_ITEMS, WireMessage, is_image, text_o
 
 SMALLEST_OUTPUT_TOKENS = 16
 IMAGE_LEFT_OUT = "[An image was left out here, because the request was too large to send.]"
-# The most changes of one turn; with the ladder's rungs they bound its model calls.
+# The most changes of one turn; with the recovery's steps they bound its model calls.
 LARGEST = 8
 
 Messages = Sequence[WireMessage]
@@ -62,7 +62,7 @@ class Adjustments:
             max_output=min(limits) if limits else None,
             plain_text=self.plain_text or request.plain_text,
             previous_response_id="" if self.stateless else request.previous_response_id,
-            held=0 if self.stateless else request.held,
+            messages_on_server=0 if self.stateless else request.messages_on_server,
         )
 
 
@@ -105,7 +105,7 @@ def _stateless(done: Adjustments, error: ModelError, request: ModelRequest) -> C
     """Send the whole history when going on from a kept answer was refused or is too large."""
     if not request.previous_response_id or done.stateless:
         return None
-    if error.kind not in _ABOUT_STATE and error.reaction is not Reaction.LADDER:
+    if error.kind not in _ABOUT_STATE and error.reaction is not Reaction.RECOVERY:
         return None
     return Change(
         code="stateless",
@@ -154,8 +154,8 @@ def _repair_pairs(done: Adjustments, error: ModelError, request: ModelRequest) -
 def _leave_reasoning_out(
     done: Adjustments, error: ModelError, request: ModelRequest
 ) -> Change | None:
-    held = any("reasoning_items" in message for message in request.messages)
-    if done.without_reasoning or not held:
+    holds_reasoning = any("reasoning_items" in message for message in request.messages)
+    if done.without_reasoning or not holds_reasoning:
         return None
     return Change(
         code="reasoning_left_out",

@@ -1,7 +1,7 @@
 """Getting a turn's answer: ask, and after a refusal change the request until something works.
 
-Everything here is bounded: the changes of adaptations.py, the backend's ladder, and the time of the
-turn. The same request is never sent twice; waiting for a busy server is the client's matter.
+Everything here is bounded: the changes of adaptations.py, the backend's recovery, and the time of
+the turn. The same request is never sent twice; waiting for a busy server is the client's matter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from chatapp.turns.request import (
     take_in,
 )
 
-# More rungs than any ladder has; what asks for more has lost its way.
+# More steps than any recovery has; what asks for more has lost its way.
 MAX_RECOVERIES = 20
 # Part of a limit per minute that the answer may take: the request counts, too.
 ANSWER_SHARE = 4
@@ -130,14 +130,14 @@ class TurnAttempts:
             raise self._failed(self.last_error)
         self.sent.add(digest)
         release_connection()
-        reply = model.connect().complete(request, self._hear)
+        reply = model.connect().complete(request, self._on_event)
         if not (reply.text or reply.tool_calls or reply.refusal):
             raise ModelError(
                 ErrorKind.BAD_ANSWER, f"finish reason {reply.finish_reason}", code=EMPTY_ANSWER
             )
         return reply
 
-    def _hear(self, name: str, payload: dict[str, Any]) -> None:
+    def _on_event(self, name: str, payload: dict[str, Any]) -> None:
         """Pass the model's news on; a retry is noted, too."""
         if name == "retry":
             note(
@@ -161,14 +161,14 @@ class TurnAttempts:
             self._note_change(change.code, change.text, error)
             self.done = change.adjustments
             self._remember(change.code)
-        elif error.reaction is Reaction.LADDER or error.kind is ErrorKind.BODY_TOO_LARGE:
+        elif error.reaction is Reaction.RECOVERY or error.kind is ErrorKind.BODY_TOO_LARGE:
             if error.kind is ErrorKind.REQUEST_OVER_RATE and error.allowed:
                 self._answer_shorter(error.allowed)
-            self._climb(error)
+            self._recover(error)
         else:
             raise self._failed(error, _which_message(error, request))
 
-    def _hear_of_rung(self, name: str, payload: dict[str, Any]) -> None:
+    def _on_recovery_event(self, name: str, payload: dict[str, Any]) -> None:
         """Pass the backend's news on; its work may be long, so the lease is kept meanwhile."""
         self.question.keep_lease()
         self.question.emit(name, payload)
@@ -203,12 +203,12 @@ class TurnAttempts:
         )
         self.question.emit("change", {"code": code, "text": text})
 
-    def _climb(self, error: ModelError) -> None:
+    def _recover(self, error: ModelError) -> None:
         self.recoveries += 1
         if self.recoveries > MAX_RECOVERIES:
             raise self._failed(error)
         self.recovery = context_backend.recover(
-            self.session, error, self.recovery, refused=self.context, emit=self._hear_of_rung
+            self.session, error, self.recovery, refused=self.context, emit=self._on_recovery_event
         )
         if self.recovery.context is None:
             raise self._failed(error, self.recovery.error)
@@ -241,10 +241,10 @@ class TurnAttempts:
 
 def _digest(request: ModelRequest) -> str:
     """Return what tells one request from another, as the server would see it."""
-    held = request.held if request.previous_response_id else 0
+    messages_on_server = request.messages_on_server if request.previous_response_id else 0
     return "|".join(
         (
-            digest_of(request.messages[held:]),
+            digest_of(request.messages[messages_on_server:]),
             str(request.max_output),
             request.previous_response_id,
             str(request.plain_text),

@@ -81,7 +81,7 @@ def continued(
     follows = len(context.messages) > count + 1 and places == (answer.place,)
     if not follows or digest_of(context.messages[:count]) != sent["digest"]:
         return kept
-    return replace(kept, previous_response_id=answer.response_id, held=count + 1)
+    return replace(kept, previous_response_id=answer.response_id, messages_on_server=count + 1)
 
 
 def _last_answer(session: Session) -> Message | None:

@@ -23,7 +23,7 @@ from compaction.engine.policy.reasons import Reason
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.profiles import find_profile
-from compaction.runs.lifecycle import request_run
+from compaction.runs.lifecycle import RunRequest, request_run
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import assign_profile
 from compaction.selectors import summaries_of
@@ -200,15 +200,17 @@ def compact(
     """Queue a run by hand and say so; raises one of acting.REFUSALS."""
     snapshot = snapshot_of(session)
     run = request_run(
-        session=session,
-        branch=snapshot.branch,
-        trigger=CompactionRun.Trigger.MANUAL,
-        reason=Reason.MANUAL,
-        profile=snapshot.profile_row,
-        background=True,
-        instructions=instructions,
-        keep_last_n=keep_last_n,
-        requested_by=request.user,
+        RunRequest(
+            session=session,
+            branch=snapshot.branch,
+            trigger=CompactionRun.Trigger.MANUAL,
+            reason=Reason.MANUAL,
+            profile=snapshot.profile_row,
+            background=True,
+            instructions=instructions,
+            keep_last_n=keep_last_n,
+            requested_by=request.user,
+        )
     )
     return queued(run, session)
 

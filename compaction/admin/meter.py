@@ -50,7 +50,7 @@ PATTERNS = {
 
 WIDTH, HEIGHT, TOP, BAR = 1000, 44, 6, 32
 NAMES = {
-    "system": "System prompt and rules",
+    "system": "System prompt and pinned system messages",
     "tools": "Tools",
     "summaries": "Summaries",
     "again": "Sent again although covered (pinned, open question)",

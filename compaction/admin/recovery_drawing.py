@@ -83,7 +83,7 @@ def draw(recovery: TurnRecovery) -> SafeString:
         width=WIDTH,
         height=height,
         label=label_of(recovery),
-        cls="ladder",
+        cls="recovery",
         has_links=True,
     )
 
@@ -96,23 +96,23 @@ def label_of(recovery: TurnRecovery) -> str:
 
 
 def _rails(height: float) -> list[SafeString]:
-    return [element("line", x1=x, x2=x, y1=4, y2=height - 4, cls="ladder-rail") for x in RAILS]
+    return [element("line", x1=x, x2=x, y1=4, y2=height - 4, cls="recovery-rail") for x in RAILS]
 
 
 def _limit(recovery: TurnRecovery, scale: _TokenScale) -> SafeString:
     """Return what the lines are that requests have to stay left of."""
     if recovery.limit is None:
-        return element("text", "Tokens of the request", x=LEFT, y=16, cls="ladder-quiet")
+        return element("text", "Tokens of the request", x=LEFT, y=16, cls="recovery-quiet")
     words = f"{'Allowed' if recovery.is_named else 'Window'}: {recovery.limit:,} tokens"
     if scale.limit is None:
-        return element("text", words, x=LEFT, y=16, cls="ladder-quiet")
+        return element("text", words, x=LEFT, y=16, cls="recovery-quiet")
     x = LEFT + BARS * scale.limit / scale.whole
     at = {"x": x, "text_anchor": "middle"}
     if x < LEFT + 80:
         at = {"x": float(LEFT), "text_anchor": "start"}
     elif x > WIDTH - 80:
         at = {"x": float(WIDTH - 2), "text_anchor": "end"}
-    return element("text", words, y=16, cls="ladder-quiet", **at)
+    return element("text", words, y=16, cls="recovery-quiet", **at)
 
 
 def _step(step: RecoveryStep, number: int, scale: _TokenScale) -> SafeString:
@@ -120,11 +120,11 @@ def _step(step: RecoveryStep, number: int, scale: _TokenScale) -> SafeString:
     said = _said(step, number)
     outcome = outcome_words(step)
     shapes = [
-        element("rect", cls="ladder-hit", x=0, y=top + 1, width=WIDTH, height=ROW - 2, rx=4),
+        element("rect", cls="recovery-hit", x=0, y=top + 1, width=WIDTH, height=ROW - 2, rx=4),
         *_node(step.action, f"is-{step.outcome}", top + 4),
-        _text(f"{number + 1}. {action_words(step)} · {outcome}", LEFT, top + 17, "ladder-name"),
+        _text(f"{number + 1}. {action_words(step)} · {outcome}", LEFT, top + 17, "recovery-name"),
         *_bars(step, top, scale),
-        _text(amount_words(step), LEFT, top + LINE, "ladder-quiet"),
+        _text(amount_words(step), LEFT, top + LINE, "recovery-quiet"),
         _tokens(step, top),
     ]
     url = url_of(step)
@@ -138,7 +138,9 @@ def _tokens(step: RecoveryStep, top: float) -> SafeString:
         words = f"{step.tokens_before:,}"
     else:
         words = f"{step.tokens_before:,} → {step.tokens_after:,}"
-    return element("text", words, x=WIDTH - 4, y=top + LINE, text_anchor="end", cls="ladder-tokens")
+    return element(
+        "text", words, x=WIDTH - 4, y=top + LINE, text_anchor="end", cls="recovery-tokens"
+    )
 
 
 def _bars(step: RecoveryStep, top: float, scale: _TokenScale) -> list[SafeString]:
@@ -147,13 +149,13 @@ def _bars(step: RecoveryStep, top: float, scale: _TokenScale) -> list[SafeString
     before = scale.width(step.tokens_before)
     after = scale.width(step.tokens_after)
     shapes = [
-        element("rect", cls=f"ladder-after is-{step.outcome}", width=after, **place),
-        element("rect", cls="ladder-before", width=before, **place),
+        element("rect", cls=f"recovery-after is-{step.outcome}", width=after, **place),
+        element("rect", cls="recovery-before", width=before, **place),
     ]
     if scale.limit is not None:
         x = LEFT + BARS * scale.limit / scale.whole
         ends = {"y1": top + BAR_TOP - 4, "y2": top + BAR_TOP + BAR_HEIGHT + 4}
-        shapes.append(element("line", x1=x, x2=x, cls="ladder-limit", **ends))
+        shapes.append(element("line", x1=x, x2=x, cls="recovery-limit", **ends))
     return shapes
 
 
@@ -163,17 +165,17 @@ def _end(recovery: TurnRecovery, top: float) -> SafeString:
     name = END_NAMES[recovery.end]
     if recovery.end == THROUGH:
         name += f" with {recovery.last.tokens_after:,} tokens"
-    return element("g", *_node(sign, tone, top + 4), _text(name, LEFT, top + 18, "ladder-name"))
+    return element("g", *_node(sign, tone, top + 4), _text(name, LEFT, top + 18, "recovery-name"))
 
 
 def _node(sign: str, tone: str, top: float) -> list[SafeString]:
     x = (RAILS[0] + RAILS[1] - NODE) / 2
     box = {"x": RAILS[0] - 4, "width": RAILS[1] - RAILS[0] + 8, "height": NODE, "rx": 4}
     return [
-        element("rect", cls=f"ladder-node {tone}", y=top, **box),
+        element("rect", cls=f"recovery-node {tone}", y=top, **box),
         element(
             "path",
-            cls="ladder-sign",
+            cls="recovery-sign",
             d=SIGNS.get(sign, SIGNS["open"]),
             transform=f"translate({x + 4:g} {top + 4:g})",
         ),

@@ -311,7 +311,8 @@ def _runs_words(snapshot: BranchSnapshot) -> str:
     if uses_digest(profile, failures):
         return f"{said}; the next one is stored unsummarised, because runs keep failing"
     if size < batch_size(profile, waiting=waiting, failures=0):
-        return f"{said}, fewer at once because runs failed"
+        least = profile.smaller_after_failures
+        return f"{said}, fewer at once because {failures} runs failed in a row (from {least} on)"
     return said
 
 

@@ -91,10 +91,12 @@ class CompactView(SessionView):
             return Response(self._json(request, run))
         snapshot = snapshot_of(session, profile=profile)
         run = lifecycle.request_run(
-            branch=snapshot.branch,
-            profile=snapshot.profile_row,
-            background=True,
-            **arguments,
+            lifecycle.RunRequest(
+                branch=snapshot.branch,
+                profile=snapshot.profile_row,
+                background=True,
+                **arguments,
+            )
         )
         return Response(self._json(request, run), status=status.HTTP_202_ACCEPTED)
 

@@ -61,11 +61,16 @@ def cut_of(
     try:
         return cut_for_run(snapshot, keep_last_n=keep_last_n, whole=whole)
     except PlanFailed as failure:
-        logger.warning("%s", failure)
-        tail = tail_of(snapshot)
-        tail.read_on(all_of_them=True)
-        facts = _plan_facts(snapshot, keep_last_n, whole)
-        return _planned(tail, cut_last_n(tail.items, snapshot.profile, facts))
+        key = f"cut in any case:{keep_last_n}:{whole}"
+        found: PlannedCut | None = snapshot.derived.get(key)
+        if found is None:
+            logger.warning("%s", failure)
+            tail = tail_of(snapshot)
+            tail.read_on(all_of_them=True)
+            facts = _plan_facts(snapshot, keep_last_n, whole)
+            found = _planned(tail, cut_last_n(tail.items, snapshot.profile, facts))
+            snapshot.derived[key] = found
+        return found
 
 
 def cut_for_run(
@@ -76,10 +81,16 @@ def cut_for_run(
     The newest messages are read until they decide; each cut is found once a snapshot.
     """
     key = f"cut:{keep_last_n}:{whole}"
-    found: PlannedCut | None = snapshot.derived.get(key)
+    found: PlannedCut | str | None = snapshot.derived.get(key)
     if found is None:
-        facts = _plan_facts(snapshot, keep_last_n, whole)
-        found = snapshot.derived[key] = _found(snapshot, facts)
+        try:
+            found = _found(snapshot, _plan_facts(snapshot, keep_last_n, whole))
+        except PlanFailed as failure:
+            # The sentence alone: a raised exception keeps the frames that it went through.
+            found = str(failure)
+        snapshot.derived[key] = found
+    if isinstance(found, str):
+        raise PlanFailed(found)
     return found
 
 

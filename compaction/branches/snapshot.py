@@ -184,7 +184,7 @@ class BranchSnapshot:
 
     @cached_property
     def facts(self) -> Facts:
-        """The numbers that triggers look at (services/measuring.py)."""
+        """The numbers that triggers look at (facts_of)."""
         return facts_of(self)
 
     @property
@@ -365,8 +365,8 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
     """
     if state.pk != known.state.pk or state.profile != known.state.profile:
         return snapshot_of(known.session, state=state)
-    fresh = replace(known, state=state, derived={})
-    kept = {"profile", "model"}
+    fresh = replace(known, state=state, derived={}, failed={})
+    kept = {"_usable_profile", "model"}
     if state.cursor == known.state.cursor:
         kept |= {"summaries", "old_placeholders", "summary_texts", "summary_tokens"}
     # What a cached property has worked out stands in the instance's dict under its name.

@@ -179,8 +179,8 @@ class Profile(WindowParameters):
     )
     retry_on_context_overflow: bool = parameter(
         True,
-        "After a request that was refused as too large, climb the ladder: compact everything but "
-        "the question, cut tool results, send fewer messages.",
+        "After a request that was refused as too large, recover step by step: compact everything "
+        "but the question, cut tool results, send fewer messages.",
         group="recovery",
         variable="SUMMARY_RETRY_ON_CONTEXT_OVERFLOW",
     )

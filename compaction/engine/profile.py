@@ -48,7 +48,7 @@ def _variables(preset: str) -> dict[str, str]:
     }
 
 
-# Variables of document 002, and of document 001.
+# Environment variables and the parameter each one overrides, by preset.
 ENVIRONMENT, WINDOW_ENVIRONMENT = _variables("bisect"), _variables("sliding_window")
 _BY_PRESET = {"bisect": ENVIRONMENT, "sliding_window": WINDOW_ENVIRONMENT}
 # Older names of parameters, which are understood for one version.

@@ -53,7 +53,7 @@ class RecoveryInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryPolicy:
-    """How far one turn has climbed. `next` says what to try, `after_…` what came of it."""
+    """How far one turn has come. `next` says what to try, `after_…` what came of it."""
 
     rules: RecoveryLimits = RecoveryLimits()
     compactions: int = 0

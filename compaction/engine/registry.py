@@ -55,7 +55,8 @@ class Registry(Generic[Entry]):
             self._loaded[name] = self._load(name)
         found = self._loaded[name]
         if isinstance(found, UnknownNameError):
-            raise found
+            # A new one each time: a raised exception keeps the frames that it went through.
+            raise UnknownNameError(str(found))
         return found
 
     def problem_with(self, name: str) -> str:

@@ -27,8 +27,23 @@ def name_them_back(apps, schema_editor):
             profiles.filter(pk=profile.pk).update(parameters=named)
 
 
+def rename_permissions(apps, schema_editor, *, old="recoveryrung", new="recoverystep"):
+    """Let groups and users keep what they may do: Django renames a model's type, not these."""
+    permissions = apps.get_model("auth", "Permission").objects
+    for action in ("add", "change", "delete", "view"):
+        permissions.filter(
+            content_type__app_label="compaction", codename=f"{action}_{old}"
+        ).update(codename=f"{action}_{new}")
+
+
+def name_permissions_back(apps, schema_editor):
+    """Undo rename_permissions."""
+    rename_permissions(apps, schema_editor, old="recoverystep", new="recoveryrung")
+
+
 class Migration(migrations.Migration):
     dependencies = [
+        ("auth", "0012_alter_user_first_name_max_length"),
         ("chatapp", "0006_name_learned_limits"),
         ("compaction", "0005_find_summaries_of_deep_forks"),
     ]
@@ -93,4 +108,5 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RunPython(rename_parameters, name_them_back, elidable=True),
+        migrations.RunPython(rename_permissions, name_permissions_back, elidable=True),
     ]

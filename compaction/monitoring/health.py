@@ -12,8 +12,8 @@ from compaction.models import WorkerHeartbeat
 from compaction.runs import queue as task_queue
 
 logger = logging.getLogger(__name__)
-# A cluster beats at least with each sweep, once a minute: three missed beats are no chance.
-ALIVE_SECONDS = 180
+# A cluster beats at least with each sweep: three missed beats are no chance.
+ALIVE_SECONDS = 3 * 60 * task_queue.SWEEP_MINUTES
 
 
 def broker() -> ReadinessPart:

@@ -1,4 +1,4 @@
-"""Climbing the recovery of a refused request: engine/recovery.py says what, here it is done.
+"""The recovery of a refused request: engine/recovery.py says what, here it is done.
 
 Every step is told to the client, stored as a row, and sends less than the request that was refused.
 """
@@ -47,9 +47,9 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Memory:
-    """How far the turn has climbed; it goes out and in through Recovery.memory."""
+    """How far the turn has come; it goes out and in through Recovery.memory."""
 
-    ladder: RecoveryPolicy
+    policy: RecoveryPolicy
     recovery: uuid.UUID = field(default_factory=uuid.uuid4)
     recovery_steps: int = 0
 
@@ -58,7 +58,7 @@ class _Memory:
 class _Step:
     """What one move came to: the context to try, if it helped, and what its row says."""
 
-    ladder: RecoveryPolicy
+    policy: RecoveryPolicy
     context: Context | None = None
     text: str = ""
     failed: bool = False
@@ -97,12 +97,14 @@ def recover_overflow(
             truncate=profile.truncate_tool_results,
             halve=profile.halve_history,
         )
-        memory = _Memory(ladder=RecoveryPolicy(rules=rules))
-    return _Climb(session=session, error=error, refused=refused, emit=emit, memory=memory).climb()
+        memory = _Memory(policy=RecoveryPolicy(rules=rules))
+    return _OverflowRecovery(
+        session=session, error=error, refused=refused, emit=emit, memory=memory
+    ).recover()
 
 
 @dataclass(kw_only=True)
-class _Climb:
+class _OverflowRecovery:
     """One overflow: step after step until a smaller request is found or none is left."""
 
     session: Session
@@ -111,17 +113,17 @@ class _Climb:
     emit: Emit
     memory: _Memory
 
-    def climb(self) -> Recovery:
+    def recover(self) -> Recovery:
         """Return the next context to try, or the sentence of the end."""
         while True:
             snapshot = snapshot_of(self.session)
-            action = self.memory.ladder.next(self._recovery_input(snapshot))
+            action = self.memory.policy.next(self._recovery_input(snapshot))
             if action is RecoveryAction.GIVE_UP or is_hopeless(self.error, snapshot, self.refused):
                 return self._give_up(snapshot)
             self.emit("compaction", {"phase": "started", "reason": _REASONS[action]})
             step = self._do(action, snapshot)
             self._record(action, step, snapshot.branch)
-            self.memory = replace(self.memory, ladder=step.ladder)
+            self.memory = replace(self.memory, policy=step.policy)
             if step.context is not None:
                 return Recovery(context=step.context, memory=self.memory)
 
@@ -153,7 +155,7 @@ class _Climb:
         before = self._size(context_of(snapshot))
         freed = min(self._freed(context), before - self._size(context))
         return _Step(
-            ladder=self.memory.ladder.after_compaction(freed),
+            policy=self.memory.policy.after_compaction(freed),
             context=context if freed > 0 else None,
             text=run.error,
             failed=run.status == CompactionRun.Status.FAILED,
@@ -165,24 +167,24 @@ class _Climb:
 
         Only where cutting them is no way any more, and nothing else is left to summarise.
         """
-        ladder = self.memory.ladder
-        cuttable = ladder.rules.truncate and not ladder.truncated
+        policy = self.memory.policy
+        cuttable = policy.rules.truncate and not policy.truncated
         if cuttable and is_oversized_now(snapshot, window_of(self.error)):
             return Reason.OVERFLOW
         earlier = cut_of(snapshot, keep_last_n=0).messages
-        return Reason.OVERFLOW if earlier and not ladder.compactions else Reason.OVERFLOW_AGAIN
+        return Reason.OVERFLOW if earlier and not policy.compactions else Reason.OVERFLOW_AGAIN
 
     def _truncate(self, snapshot: BranchSnapshot) -> _Step:
         """Cut tool results in a replayed branch."""
-        ladder = self.memory.ladder
+        policy = self.memory.policy
         try:
             cut = cut_tool_results(snapshot, window_of(self.error))
         except (CompactionError, TranscriptError) as refusal:
-            return _Step(ladder=ladder.after_truncation(), text=str(refusal), failed=True)
+            return _Step(policy=policy.after_truncation(), text=str(refusal), failed=True)
         context = context_of(snapshot_of(self.session))
         freed = self._freed(context)
         return _Step(
-            ladder=ladder.after_truncation(),
+            policy=policy.after_truncation(),
             context=context if freed > 0 else None,
             replay=cut.branch,
             results_cut=cut.results,
@@ -192,15 +194,15 @@ class _Climb:
     def _halve(self, snapshot: BranchSnapshot) -> _Step:
         """Send fewer of the newest groups; nothing is stored."""
         recovery_input = self._recovery_input(snapshot)
-        ladder = self.memory.ladder
-        while (groups := ladder.halved(recovery_input)) is not None:
-            ladder = ladder.after_halving(groups)
+        policy = self.memory.policy
+        while (groups := policy.halved(recovery_input)) is not None:
+            policy = policy.after_halving(groups)
             cut = RequestCut(groups=groups, results_together=True, window=window_of(self.error))
             context = context_of(snapshot, cut=cut)
             # Pinned messages and the question come on top: fewer groups may change nothing.
             if self._is_enough(context):
-                return _Step(ladder=ladder, context=context, groups=groups)
-        return _Step(ladder=ladder)
+                return _Step(policy=policy, context=context, groups=groups)
+        return _Step(policy=policy)
 
     def _freed(self, context: Context) -> int:
         return self._size(self.refused) - self._size(context)
@@ -243,7 +245,7 @@ class _Climb:
 
     def _payload(self, action: RecoveryAction, step: _Step) -> dict[str, Any]:
         """Return what the client hears of a step when it is done."""
-        news: dict[str, Any] = {
+        payload: dict[str, Any] = {
             "phase": "finished",
             "action": action.value,
             # The older name, for one version.
@@ -252,18 +254,18 @@ class _Climb:
             "reason": _REASONS.get(action, action.value),
         }
         if step.run is not None:
-            news |= run_summary(step.run)
+            payload |= run_summary(step.run)
         if step.replay is not None:
-            news |= {"branch": str(step.replay.pk), "results_cut": step.results_cut}
-            news |= {"characters_cut": step.characters_cut}
+            payload |= {"branch": str(step.replay.pk), "results_cut": step.results_cut}
+            payload |= {"characters_cut": step.characters_cut}
         if step.groups is not None:
-            news |= {"groups": step.groups}
-        return news
+            payload |= {"groups": step.groups}
+        return payload
 
     def _give_up(self, snapshot: BranchSnapshot) -> Recovery:
         tried = self._tried()
         sentence = sentence_for(self.error, snapshot, self.refused, tried=tried)
-        step = _Step(ladder=self.memory.ladder, text=sentence)
+        step = _Step(policy=self.memory.policy, text=sentence)
         self._record(RecoveryAction.GIVE_UP, step, snapshot.branch)
         return Recovery(error=sentence, memory=self.memory)
 

@@ -261,7 +261,7 @@ def _digest_before(snapshot: BranchSnapshot) -> str:
 
 
 def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
-    """Summarise the messages of an older summary again (services/resummarize.py)."""
+    """Summarise the messages of an older summary again (compaction.runs.resummarize)."""
     if old.status != SessionSummary.Status.ACTIVE:
         lifecycle.finish(
             work.run,

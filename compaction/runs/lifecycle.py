@@ -38,49 +38,50 @@ LONGEST_BACKOFF_SECONDS = 3600
 BUSY = "busy"
 
 
-def request_run(
-    *,
-    session: Session,
-    branch: Branch,
-    trigger: str,
-    reason: str,
-    profile: CompactionProfile,
-    background: bool,
-    instructions: str = "",
-    keep_last_n: int | None = None,
-    replaces: SessionSummary | None = None,
-    requested_by: Any = None,
-    restarts: int = 0,
-) -> CompactionRun:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a run is asked to do; `background` leaves it to the queue.
+
+    `trigger` is who asked (CompactionRun.Trigger), `reason` the rule. `keep_last_n` overrides the
+    profile's cut, `replaces` is the summary to make again. `restarts` counts workers that died.
+    """
+
+    session: Session
+    branch: Branch
+    trigger: str
+    reason: str
+    profile: CompactionProfile
+    background: bool
+    instructions: str = ""
+    keep_last_n: int | None = None
+    replaces: SessionSummary | None = None
+    requested_by: Any = None
+    restarts: int = 0
+
+    @property
+    def mode(self) -> str:
+        """The mode of the run's row."""
+        return "background" if self.background else "inline"
+
+
+def request_run(request: RunRequest) -> CompactionRun:
     """Return a queued run; a background one reaches the queue when the transaction commits.
 
     A branch waits for one automatic run at most: where one is queued already, that one is returned.
     """
-    run = _insert_or_find(
-        session=session,
-        branch=branch,
-        trigger=trigger,
-        reason=reason,
-        mode="background" if background else "inline",
-        profile=profile,
-        instructions=instructions,
-        keep_last_n=keep_last_n,
-        replaces=replaces,
-        requested_by=requested_by,
-        restarts=restarts,
-    )
+    run = _insert_or_find(request)
     if run.is_new:
         row = run.row
         event(
             "run_requested",
-            session=session,
-            branch=branch,
+            session=request.session,
+            branch=request.branch,
             run=row,
-            reason=reason,
-            trigger=str(trigger),
+            reason=request.reason,
+            trigger=str(request.trigger),
             mode=row.mode,
         )
-        if background:
+        if request.background:
             queue.enqueue_run(row.pk)
     return run.row
 
@@ -91,7 +92,7 @@ class _Requested:
     is_new: bool
 
 
-def _insert_or_find(**columns: Any) -> _Requested:
+def _insert_or_find(request: RunRequest) -> _Requested:
     """Insert a run, or find the automatic one that waits for the same branch.
 
     The waiting one may be claimed between the two: then there is room for ours. An inline request
@@ -99,26 +100,29 @@ def _insert_or_find(**columns: Any) -> _Requested:
     """
     for _ in range(INSERT_ATTEMPTS - 1):
         try:
-            return _insert(columns)
+            return _insert(request)
         except IntegrityError:
-            waiting = waiting_run(columns["branch"])
-            if waiting is None or columns["trigger"] != waiting.trigger:
+            waiting = waiting_run(request.branch)
+            if waiting is None or request.trigger != waiting.trigger:
                 continue
-            if columns["mode"] == "background":
+            if request.background:
                 return _Requested(waiting, is_new=False)
-            if _take_over(waiting, columns):
+            if _reassign(waiting, request):
                 return _Requested(waiting, is_new=True)
-    return _insert(columns)
+    return _insert(request)
 
 
-def _take_over(waiting: CompactionRun, columns: dict[str, Any]) -> bool:
+def _reassign(waiting: CompactionRun, request: RunRequest) -> bool:
     """Have a request that cannot wait do what waits for the queue; whether nobody was quicker.
 
     The run is then the request's own, with its reason, and waits for nothing any more.
     """
-    own = {name: columns[name] for name in ("reason", "mode", "profile")}
     changed = CompactionRun.objects.filter(pk=waiting.pk, status=Status.QUEUED).update(
-        **own, **NO_ERROR, waits_until=None
+        reason=request.reason,
+        mode=request.mode,
+        profile=request.profile,
+        **NO_ERROR,
+        waits_until=None,
     )
     waiting.refresh_from_db()
     return bool(changed)
@@ -131,9 +135,22 @@ def waiting_run(branch: Branch) -> CompactionRun | None:
     ).first()
 
 
-def _insert(columns: dict[str, Any]) -> _Requested:
+def _insert(request: RunRequest) -> _Requested:
     with transaction.atomic():
-        return _Requested(CompactionRun.objects.create(**columns), is_new=True)
+        row = CompactionRun.objects.create(
+            session=request.session,
+            branch=request.branch,
+            trigger=request.trigger,
+            reason=request.reason,
+            mode=request.mode,
+            profile=request.profile,
+            instructions=request.instructions,
+            keep_last_n=request.keep_last_n,
+            replaces=request.replaces,
+            requested_by=request.requested_by,
+            restarts=request.restarts,
+        )
+    return _Requested(row, is_new=True)
 
 
 def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
@@ -273,17 +290,19 @@ def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0
     if not run.is_finished or run.status == Status.SUCCEEDED:
         raise CompactionError("Only a run that failed, was skipped or cancelled can be run again.")
     return request_run(
-        session=run.session,
-        branch=run.branch,
-        trigger=run.trigger,
-        reason=run.reason,
-        profile=_as_it_is_now(run.profile),
-        background=True,
-        instructions=run.instructions,
-        keep_last_n=run.keep_last_n,
-        replaces=run.replaces,
-        requested_by=requested_by,
-        restarts=restarts,
+        RunRequest(
+            session=run.session,
+            branch=run.branch,
+            trigger=run.trigger,
+            reason=run.reason,
+            profile=_as_it_is_now(run.profile),
+            background=True,
+            instructions=run.instructions,
+            keep_last_n=run.keep_last_n,
+            replaces=run.replaces,
+            requested_by=requested_by,
+            restarts=restarts,
+        )
     )
 
 

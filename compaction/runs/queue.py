@@ -24,6 +24,7 @@ from chatapp.conf import chatapp_settings
 logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
 SWEEP_TASK = "compaction.tasks.sweep"
+# A change takes effect with the next `migrate`, which stores the schedules anew.
 SWEEP_MINUTES = 1
 ROLL_UP_TASK = "compaction.tasks.roll_up"
 ROLL_UP_MINUTES = 5

@@ -72,15 +72,17 @@ def resummarize(
         )
     snapshot = snapshot_of(summary.session, summary.branch, profile=profile)
     return lifecycle.request_run(
-        session=summary.session,
-        branch=summary.branch,
-        trigger=Trigger.RESUMMARIZE,
-        reason=Reason.RESUMMARIZE,
-        profile=snapshot.profile_row,
-        background=True,
-        instructions=instructions,
-        replaces=summary,
-        requested_by=requested_by,
+        lifecycle.RunRequest(
+            session=summary.session,
+            branch=summary.branch,
+            trigger=Trigger.RESUMMARIZE,
+            reason=Reason.RESUMMARIZE,
+            profile=snapshot.profile_row,
+            background=True,
+            instructions=instructions,
+            replaces=summary,
+            requested_by=requested_by,
+        )
     )
 
 

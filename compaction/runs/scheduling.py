@@ -37,8 +37,8 @@ AHEAD_LEAST_SHARE = 0.1
 def check_branch(session: Session, branch: Branch | None = None) -> CompactionRun | None:
     """Queue a run for a branch whose trigger is due; return it, or None.
 
-    While another worker holds the branch only `pending` is set; after failures nothing happens
-    until the back-off is over, and where all is kept verbatim there is nothing to do.
+    While another worker holds the branch only a recheck is requested; after failures nothing
+    happens until the back-off is over, and where all is kept verbatim there is nothing to do.
     """
     return check(snapshot_of(session, state=ensure_state(branch or session.branch)))
 
@@ -77,12 +77,14 @@ def _queue(snapshot: BranchSnapshot, decision: Decision) -> CompactionRun | None
         waiting=snapshot.waiting,
     )
     return lifecycle.request_run(
-        session=snapshot.session,
-        branch=snapshot.branch,
-        trigger=CompactionRun.Trigger.PROACTIVE,
-        reason=decision.reason,
-        profile=snapshot.profile_row,
-        background=True,
+        lifecycle.RunRequest(
+            session=snapshot.session,
+            branch=snapshot.branch,
+            trigger=CompactionRun.Trigger.PROACTIVE,
+            reason=decision.reason,
+            profile=snapshot.profile_row,
+            background=True,
+        )
     )
 
 

@@ -29,7 +29,7 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
 
 
 def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
-    """Return cursor, lease, pending, and which trigger comes next and how far away it is."""
+    """Return cursor and lease, and which trigger comes next and how far away it is."""
     state = snapshot.state
     rules = sorted(distances(snapshot.profile, snapshot.whole_facts), key=_how_far)
     return {

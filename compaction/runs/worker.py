@@ -1,7 +1,8 @@
 """Compacting a branch: request a run, claim it, hold the branch's lease, look again afterwards.
 
 Every way into a compaction ends here: inline before a request, in a worker, by hand, after an
-overflow. What a worker does with a run is in work.py, when one is due in checking.py.
+overflow. What a worker does with a run is in
+compaction.runs.execution, when one is due in compaction.runs.scheduling.
 """
 
 from __future__ import annotations
@@ -55,16 +56,18 @@ def compact_branch(
     """
     snapshot = snapshot_of(session, branch, profile=profile)
     run = lifecycle.request_run(
-        session=session,
-        branch=snapshot.branch,
-        trigger=trigger,
-        reason=reason,
-        profile=snapshot.profile_row,
-        background=False,
-        instructions=instructions,
-        keep_last_n=keep_last_n,
-        replaces=replaces,
-        requested_by=requested_by,
+        lifecycle.RunRequest(
+            session=session,
+            branch=snapshot.branch,
+            trigger=trigger,
+            reason=reason,
+            profile=snapshot.profile_row,
+            background=False,
+            instructions=instructions,
+            keep_last_n=keep_last_n,
+            replaces=replaces,
+            requested_by=requested_by,
+        )
     )
     return execute_run(run.pk, seconds=seconds or compaction_settings.inline_seconds)
 

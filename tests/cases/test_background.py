@@ -21,7 +21,7 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import queue
 from compaction.runs import worker as compact_service
-from compaction.runs.lifecycle import request_run
+from compaction.runs.lifecycle import RunRequest, request_run
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import check_branch, execute_run
 from compaction.summaries.summarizer import ModelSummarizer
@@ -75,11 +75,13 @@ def queued_run(session, **arguments):
     snapshot = snapshot_of(fresh(session))
     arguments = {"trigger": "manual", "reason": "manual"} | arguments
     return request_run(
-        session=snapshot.session,
-        branch=snapshot.branch,
-        profile=snapshot.profile_row,
-        background=True,
-        **arguments,
+        RunRequest(
+            session=snapshot.session,
+            branch=snapshot.branch,
+            profile=snapshot.profile_row,
+            background=True,
+            **arguments,
+        )
     )
 
 

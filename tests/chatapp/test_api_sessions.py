@@ -10,8 +10,11 @@ import pytest
 from rest_framework.exceptions import NotFound
 from rest_framework.test import APIClient
 
+from chatapp import transcript
 from chatapp.api.serializers import SessionSerializer
+from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
+from chatapp.transcript import SwitchRefusedError
 from chatapp.turns.service import TurnLease
 from tests.factories import SessionFactory, UserFactory, call, result, store, talk
 
@@ -320,3 +323,31 @@ def test_the_schema_and_its_page_are_served(api):
 @pytest.mark.parametrize("version", ["\0", "1\n2"])
 def test_a_schemas_version_that_no_header_can_carry_is_refused(api, version):
     problem(api.get("/api/v1/schema/", {"version": version}), 400)
+
+
+class Hesitant(FullHistoryBackend):
+    """Switches only when it is asked to hurry."""
+
+    def switch(self, session, branch, wishes, *, activate):
+        if not wishes.get("hurry"):
+            raise SwitchRefusedError("A run works on the branch. Wait for it, then switch.")
+        activate()
+
+
+def test_a_backend_may_refuse_a_switch_or_do_as_it_is_asked(api, owner, settings):
+    settings.CHATAPP = settings.CHATAPP | {"CONTEXT": {"BACKEND": f"{__name__}.Hesitant"}}
+    session = SessionFactory(owner=owner, wires=talk(2))
+    old = session.branch
+    first = session.branch.messages.order_by("position").first()
+    fork = transcript.fork(session, at=first)
+    address = f"/api/v1/branches/{fork.pk}/activate/"
+    refused = api.post(address)
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "A run works on the branch. Wait for it, then switch.",
+    )
+    session.refresh_from_db()
+    assert session.active_branch_id == old.pk
+    assert api.post(address, {"wishes": {"hurry": True}}, format="json").status_code == 200
+    session.refresh_from_db()
+    assert session.active_branch_id == fork.pk

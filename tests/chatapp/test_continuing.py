@@ -118,8 +118,8 @@ def test_any_refusal_falls_back_to_the_whole_history_once_and_is_remembered(sess
     say(session, user("one"))
     assert say(session, user("two")).content == "answered"
     say(session, user("three"))
-    held = ["previous_response_id" in body for body in bodies(server)]
-    assert held == [False, True, False, False]
+    goes_on = ["previous_response_id" in body for body in bodies(server)]
+    assert goes_on == [False, True, False, False]
     assert roles(bodies(server)[2]) == ["system", "user", "assistant", "user"]
     assert Session.objects.get(pk=session.pk).stateless
     assert Incident.objects.get().code == "stateless"

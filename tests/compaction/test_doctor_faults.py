@@ -19,7 +19,7 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine, repair_findings
 from compaction.doctor.findings import Finding
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
-from compaction.runs.lifecycle import claim, request_run
+from compaction.runs.lifecycle import RunRequest, claim, request_run
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
 from tests.made_once import made_once
@@ -426,12 +426,14 @@ def test_a_turns_lease_that_holds_stays(session):
 
 def running(session: Session) -> CompactionRun:
     run = request_run(
-        session=session,
-        branch=session.branch,
-        trigger="manual",
-        reason="manual",
-        profile=snapshot_of(session).profile_row,
-        background=True,
+        RunRequest(
+            session=session,
+            branch=session.branch,
+            trigger="manual",
+            reason="manual",
+            profile=snapshot_of(session).profile_row,
+            background=True,
+        )
     )
     worker = uuid.uuid4()
     claimed = claim(run.pk, worker)

@@ -213,10 +213,10 @@ def test_a_run_that_ends_because_its_worker_is_to_stop(began, queued, monkeypatc
 
 def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began, queued):
     def prepare(session):
-        run = lifecycle.request_run(
+        run = lifecycle.request_run(lifecycle.RunRequest(
             session=session, branch=session.branch, trigger="manual", reason="manual",
             profile=snapshot_of(session).profile_row, background=True,
-        )  # fmt: skip
+        ))  # fmt: skip
         worker = uuid4()
         lifecycle.claim(run.pk, worker)
         Lease.acquire_or_steal(ensure_state(session.branch).pk, worker)

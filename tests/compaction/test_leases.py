@@ -36,10 +36,10 @@ def branch_id(session):
 
 
 def request(session, *, trigger="proactive", background=True) -> CompactionRun:
-    return lifecycle.request_run(
+    return lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, trigger=trigger, reason="manual",
         profile=snapshot_of(session).profile_row, background=background,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def expire(session) -> None:

@@ -343,10 +343,10 @@ def test_after_a_cancel_the_next_message_does_not_start_it_again_at_once(session
 
 
 def test_cancelling_a_run_by_hand_holds_nothing_off(session):
-    run = lifecycle.request_run(
+    run = lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, trigger="manual", reason="manual",
         profile=profile(message_limit=10, keep_last_n=2), background=True,
-    )  # fmt: skip
+    ))  # fmt: skip
     lifecycle.cancel_run(run)
     assert check_branch(session) is not None
 

@@ -58,7 +58,7 @@ def test_a_branch_is_looked_at_though_the_sweeping_worker_was_killed(session, mo
 def test_a_dead_workers_run_by_hand_goes_on_though_its_successor_failed_once(session, monkeypatch):
     row = profile(message_limit=10, keep_last_n=2)
     ask = {"session": session, "branch": session.branch, "profile": row, "background": True}
-    dead = lifecycle.request_run(**ask, trigger="manual", reason="manual")
+    dead = lifecycle.request_run(lifecycle.RunRequest(**ask, trigger="manual", reason="manual"))
     worker = uuid.uuid4()
     ensure_state(session.branch)
     lifecycle.claim(dead.pk, worker)
@@ -66,7 +66,9 @@ def test_a_dead_workers_run_by_hand_goes_on_though_its_successor_failed_once(ses
     past = timezone.now() - timedelta(hours=1)
     CompactionState.objects.update(lease_expires_at=past)
     CompactionRun.objects.update(started_at=past)
-    other = lifecycle.request_run(**ask, trigger="proactive", reason="message_limit")
+    other = lifecycle.request_run(
+        lifecycle.RunRequest(**ask, trigger="proactive", reason="message_limit")
+    )
     with monkeypatch.context() as patch:
 
         def cut(*args, **kwargs):

@@ -107,10 +107,10 @@ def test_a_dead_workers_run_by_hand_goes_on_whoever_took_its_branch(
     compact(session)
     summary = SessionSummary.objects.get()
     store(session, talk(6, marker=20))
-    run = lifecycle.request_run(
+    run = lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, trigger="manual", reason="manual",
         profile=row, background=True,
-    )  # fmt: skip
+    ))  # fmt: skip
     worker = uuid.uuid4()
     lifecycle.claim(run.pk, worker)
     Lease.acquire_or_steal(session.branch.pk, worker)

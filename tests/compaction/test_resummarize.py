@@ -162,10 +162,10 @@ def test_many_versions_of_one_summary_find_room_for_their_placeholders(session, 
     for _ in range(24):
         newest = SessionSummary.objects.get(status="active", covers_from=two[1].covers_from)
         before = SessionSummary.objects.get(pk=newest.pk)
-        run = lifecycle.request_run(
+        run = lifecycle.request_run(lifecycle.RunRequest(
             session=session, branch=session.branch, trigger="resummarize", reason="resummarize",
             profile=snapshot_of(session).profile_row, background=False, replaces=before,
-        )  # fmt: skip
+        ))  # fmt: skip
         assert execute_run(run.pk).status == "succeeded"
         two[1].refresh_from_db()
     assert texts(sent(session), "user")[-1].startswith("MK-0023")

@@ -29,10 +29,10 @@ def session(owner, model_server, queued):
 
 def request(session, **changes) -> CompactionRun:
     arguments = {"trigger": "proactive", "reason": "message_limit", "background": True} | changes
-    return lifecycle.request_run(
+    return lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, profile=snapshot_of(session).profile_row,
         **arguments,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def backoff(session) -> float:

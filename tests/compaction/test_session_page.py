@@ -68,7 +68,7 @@ def move_cursor(session: Session, place: int, **fields) -> None:
 def test_the_meter_tells_every_part_of_the_window(session, admin_client):
     found = meter_on(admin_client.get(page_of(session)).text)
     assert found == {
-        "System prompt and rules": "10",
+        "System prompt and pinned system messages": "10",
         "Tools": "0",
         "Summaries": "0",
         "Messages so far": "320",
@@ -105,7 +105,7 @@ def test_a_request_larger_than_the_window_is_drawn_beyond_its_edge(session, admi
     assert "The next request alone is 330 tokens larger than that" in page
     titles = titles_in(drawing_on(page, "meter"))
     assert titles == [
-        "System prompt and rules: 10 tokens",
+        "System prompt and pinned system messages: 10 tokens",
         "Messages so far: 1,320 tokens",
         "Kept free for the answer: 100 tokens",
         "Beyond the window: 430 tokens",

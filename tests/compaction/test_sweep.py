@@ -48,10 +48,10 @@ def sweep(django_capture_on_commit_callbacks):
 
 def request(session, **changes) -> CompactionRun:
     arguments = {"trigger": "manual", "reason": "manual", "background": True} | changes
-    return lifecycle.request_run(
+    return lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, profile=snapshot_of(session).profile_row,
         **arguments,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def killed(session, *, leased: bool = True, **changes) -> CompactionRun:

@@ -13,7 +13,7 @@ from chatapp.admin.timeline import timeline_sources
 from chatapp.admin.toolkit.timeline import read_timeline
 from chatapp.models import Branch, Incident, Session
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
-from tests.compaction.ladders import at, ladder_of, run_of
+from tests.compaction.recoveries import at, recovery_of, run_of
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 
@@ -92,7 +92,7 @@ def test_a_run_in_every_state_is_shown(session, admin_client, status):
 
 
 def test_a_ladder_is_one_entry_that_tells_every_rung(session):
-    ladder_of(
+    recovery_of(
         session,
         {"action": "compact", "outcome": "failed", "tokens_after": 9000},
         {"action": "truncate", "characters_cut": 81234, "results_cut": 2, "tokens_after": 8200},
@@ -111,7 +111,7 @@ def test_a_ladder_is_one_entry_that_tells_every_rung(session):
 
 def test_a_run_that_is_a_rung_is_told_in_the_ladder_alone(session):
     own, recovery_step = run_of(session, 1), run_of(session, 2)
-    ladder_of(session, {"action": "compact", "run": recovery_step}, second=3)
+    recovery_of(session, {"action": "compact", "run": recovery_step}, second=3)
     found = entries(session)
     assert [entry.label for entry in found] == ["Recovery", "Succeeded"]
     assert page_of(recovery_step) in [link.url for link in found[0].links]
@@ -125,7 +125,7 @@ def test_a_replay_that_is_a_rung_is_told_in_the_ladder_alone(session):
         )
         for second in (0, 10)
     ]
-    ladder_of(session, {"action": "truncate", "replay": branches[0]}, second=1)
+    recovery_of(session, {"action": "truncate", "replay": branches[0]}, second=1)
     found = entries(session)
     assert [entry.label for entry in found] == ["Replay", "Recovery"]
     assert page_of(branches[1]) in [link.url for link in found[0].links]
@@ -133,23 +133,23 @@ def test_a_replay_that_is_a_rung_is_told_in_the_ladder_alone(session):
 
 
 def test_a_ladder_that_gave_up_is_bad(session):
-    ladder_of(session, {}, {"action": "give_up", "outcome": "no_help", "text": "Shorten it."})
+    recovery_of(session, {}, {"action": "give_up", "outcome": "no_help", "text": "Shorten it."})
     (entry,) = entries(session)
     assert entry.tone == "bad"
     assert "Shorten it." in entry.drawing
 
 
 def test_the_page_draws_ladders_and_the_panel_does_not(session, admin_client):
-    ladder_of(session, {})
-    assert 'class="ladder"' in admin_client.get(timeline_of(session)).text
+    recovery_of(session, {})
+    assert 'class="recovery"' in admin_client.get(timeline_of(session)).text
     page = admin_client.get(page_of(session)).text
-    assert 'class="ladder"' not in page
+    assert 'class="recovery"' not in page
     assert "went through after 1 step" in page
 
 
 def test_rungs_are_paged_as_whole_ladders(session):
     for number in range(5):
-        ladder_of(session, {}, {}, {}, second=10 * number)
+        recovery_of(session, {}, {}, {}, second=10 * number)
     first = read_timeline(session, timeline_sources(), most=2)
     rest = read_timeline(session, timeline_sources(), before=first.older, most=9)
     assert [entry.at for entry in first.entries] == [at(42), at(32)]
@@ -161,7 +161,7 @@ def test_rungs_are_paged_as_whole_ladders(session):
 
 def test_all_kinds_stand_in_one_order(session):
     run_of(session, 1)
-    ladder_of(session, {}, second=2)
+    recovery_of(session, {}, second=2)
     for second, kind in ((3, "retry"), (4, "change"), (5, "warning"), (6, "error")):
         Incident.objects.create(
             session=session, kind=kind, code="timeout", text="x", created_at=at(second)
@@ -175,7 +175,7 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
     admin_client.get(timeline_of(session))
     for start, count in ((0, 5), (1000, 40)):
         for number in range(start, start + 10 * count, 10):
-            ladder_of(session, {"action": "compact", "run": run_of(session, number)}, {},
+            recovery_of(session, {"action": "compact", "run": run_of(session, number)}, {},
                       second=number)  # fmt: skip
             run_of(session, number)
             Incident.objects.create(
@@ -194,7 +194,7 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
 
 def test_what_runs_and_servers_say_is_escaped(session, admin_client):
     run_of(session, status="failed", error=HOSTILE, reason=HOSTILE[:40], error_code=HOSTILE[:40])
-    ladder_of(session, {"error": HOSTILE, "text": HOSTILE, "outcome": "failed"},
+    recovery_of(session, {"error": HOSTILE, "text": HOSTILE, "outcome": "failed"},
               {"action": "give_up", "text": HOSTILE, "error": HOSTILE})  # fmt: skip
     for address in (timeline_of(session), page_of(session)):
         page = admin_client.get(address).text
@@ -205,7 +205,7 @@ def test_what_runs_and_servers_say_is_escaped(session, admin_client):
 
 def test_a_session_whose_model_is_gone_still_has_its_timeline(session, admin_client):
     Session.objects.filter(pk=session.pk).update(model="gone")
-    ladder_of(session, {})
+    recovery_of(session, {})
     run_of(session, 5)
     for address in (timeline_of(session), page_of(session)):
         page = admin_client.get(address).text

@@ -468,12 +468,14 @@ def test_a_second_compactor_finds_the_lease_whatever_session_object_it_holds(
         if not others:
             snapshot = snapshot_of(stale)
             run = lifecycle.request_run(
-                session=stale,
-                branch=stale.branch,
-                trigger="proactive",
-                reason="message_window",
-                profile=snapshot.profile_row,
-                background=True,
+                lifecycle.RunRequest(
+                    session=stale,
+                    branch=stale.branch,
+                    trigger="proactive",
+                    reason="message_window",
+                    profile=snapshot.profile_row,
+                    background=True,
+                )
             )
             others.append(run)
             others.append(execute_run(run.pk))

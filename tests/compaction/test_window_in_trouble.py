@@ -347,10 +347,10 @@ def test_a_run_by_hand_whose_worker_died_goes_on_although_another_took_the_branc
     row = profile(message_limit=10, keep_last_n=2)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
     automatic = check_branch(session)
-    manual = lifecycle.request_run(
+    manual = lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, trigger="manual", reason="manual",
         profile=row, background=True, instructions="names first",
-    )  # fmt: skip
+    ))  # fmt: skip
     worker, past = uuid.uuid4(), timezone.now() - timedelta(hours=1)
     lifecycle.claim(manual.pk, worker)
     Lease.acquire_or_steal(session.branch.pk, worker)

@@ -106,7 +106,11 @@ def test_a_short_backlog_is_told_too(session, admin_client, messages, words):
     ("failures", "words"),
     [
         (2, "240 messages wait; about 4 runs of 60."),
-        (3, "240 messages wait; about 8 runs of 30, fewer at once because runs failed."),
+        (
+            3,
+            "240 messages wait; about 8 runs of 30, fewer at once because 3 runs failed in a row "
+            "(from 3 on).",
+        ),
         (
             6,
             "240 messages wait; about 60 runs of 4; the next one is stored unsummarised, because "

@@ -6,6 +6,7 @@ import pytest
 
 from compaction.engine.parameters import Profile
 from compaction.engine.strategies.bisect import (
+    BisectStrategy,
     BisectSummary,
     cut_to_tokens,
     estimate_calls,
@@ -17,6 +18,7 @@ from compaction.engine.types import (
     SummarizerOverflow,
     SummaryAnswer,
     SummaryFailed,
+    SummaryJob,
     SummaryRequest,
 )
 from tests.fakes.summarizers import Refusing, Scripted, Sized, WordCounter, plain
@@ -292,3 +294,22 @@ def test_the_previous_summary_is_part_of_the_input():
 
 def test_without_a_known_window_one_call_is_expected():
     assert estimate_calls(plain(100), None, Profile()) == 1
+
+
+class Bullets(BisectStrategy):
+    """Asks for something else in the same way."""
+
+    algorithm = "bullets"
+    version = "bullets-1"
+    prompts = {"chunk": "Write bullet points.", "merge": "Join the bullet points."}
+
+
+def test_a_strategy_with_instructions_of_its_own_halves_and_merges_all_the_same():
+    summarizer = Refusing(most=3)
+    job = SummaryJob(items=tuple(plain(6)), counter=WordCounter())
+    profile = Profile(bisect_min_messages=2, fallback="truncate")
+    outcome = Bullets().run(job, profile, summarizer, lambda step: None)
+    asked = [step.request.prompt for step in outcome.steps]
+    assert asked == ["Write bullet points."] * 3 + ["Join the bullet points."]
+    assert (outcome.algorithm, outcome.prompt_version) == ("bullets", "bullets-1")
+    assert outcome.prompt == "Write bullet points."

@@ -39,10 +39,10 @@ class Turn:
         """Climb until the model answers or nothing is left."""
         ladder = RecoveryPolicy(rules=self.rules)
         while self.calls <= self.overflows:
-            climbed = self._recover(ladder)
-            if climbed is None:
+            tried = self._recover(ladder)
+            if tried is None:
                 return "context_overflow"
-            ladder = climbed
+            ladder = tried
             self.calls += 1
         return "success"
 

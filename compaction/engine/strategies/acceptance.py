@@ -50,6 +50,16 @@ def is_cut_off(answer: SummaryAnswer) -> bool:
     return answer.finish_reason in CUT_OFF
 
 
+def refusal_of(answer: SummaryAnswer, request: SummaryRequest) -> str:
+    """Return why an answer to a request does not count, as a sentence; empty when it does.
+
+    For strategies: everything is judged here but the size, which the run looks at.
+    """
+    if is_cut_off(answer):
+        return "The answer was cut off at the output limit."
+    return problem_of(answer) or implausible(answer.text, request)
+
+
 def does_not_shrink(before: int, after: int) -> str:
     """Return why a summary of `after` tokens may not replace `before` tokens; empty when it may."""
     if after < before:
@@ -80,7 +90,7 @@ def fault_of_outcome(outcome: Any, items: Sequence[Item], *, whole: bool) -> str
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
 _NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)
 _SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
-# A fence of ours with its mark (serialize.fenced): quoting one without it is nobody's fault.
+# A fence of ours with its mark (prompts.fenced): quoting one without it is nobody's fault.
 _FENCE = re.compile(r"</?(?:conversation|previous-summary|part|instructions) id=[0-9a-f]{8}>")
 _SENTENCE_END = re.compile(r"[.!?。！？]+\s+|[。！？]+|\n+")
 # What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.

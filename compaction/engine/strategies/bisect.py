@@ -1,6 +1,4 @@
-"""How many calls a summary will take, worked out without calling anybody.
-
-Halving: one call for everything; where that is too large, two halves and a merge of the two.
+"""Halving: one call for everything; where that is too large, two halves and a merge of the two.
 
 What it holds to: no input is cut before anybody saw it, a merge is never halved, calls are capped,
 an answer that was cut off counts as too large, and every call is a Step in a tree.
@@ -9,7 +7,7 @@ an answer that was cut off counts as too large, and every call is a Step in a tr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
@@ -116,6 +114,8 @@ class BisectSummary:
     counter: TokenCounter
     on_step: Callable[[Step], None] = on_step_nothing
     clock: Clock = time.monotonic
+    # A strategy's own instructions by kind of call.
+    prompts: Mapping[str, str] = field(default_factory=dict)
     _steps: list[Step] = field(default_factory=list)
     _calls: int = 0
 
@@ -133,6 +133,7 @@ class BisectSummary:
             previous=previous,
             instructions=instructions,
             target_tokens=self.profile.target_summary_tokens,
+            prompt=self.prompts.get("chunk", ""),
         )
         part = self._chunk(request, depth=0, parent=None)
         return Outcome(
@@ -190,6 +191,7 @@ class BisectSummary:
             texts=(left.text, right.text),
             instructions=source.instructions,
             target_tokens=self.profile.merge_target,
+            prompt=self.prompts.get("merge", ""),
         )
         answer, step = self._ask(request, depth=depth, parent=parent)
         forced = answer is None
@@ -377,10 +379,16 @@ def cut_to_tokens(text: str, tokens: int, counter: TokenCounter) -> str:
 
 
 class BisectStrategy:
-    """Asks for one summary of everything, and halves what is too large for the summariser."""
+    """Asks for one summary of everything, and halves what is too large for the summariser.
+
+    One that asks for something else in the same way is a subclass with an `algorithm`, a `version`
+    and `prompts` of its own: the instruction of a `chunk` and of a `merge`.
+    """
 
     uses_summarizer = True
+    algorithm = ALGORITHM
     version = PROMPT_VERSION
+    prompts: Mapping[str, str] = {}
     plans_from_tail = True
 
     def plan(self, items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
@@ -408,20 +416,25 @@ class BisectStrategy:
     ) -> Outcome:
         """Return the summary with the instruction that its first call was given."""
         engine = BisectSummary(
-            profile=profile, summarizer=summarizer, counter=job.counter, on_step=on_step
+            profile=profile,
+            summarizer=summarizer,
+            counter=job.counter,
+            on_step=on_step,
+            prompts=self.prompts,
         )
         outcome = engine.run(job.items, previous=job.previous, instructions=job.instructions)
         request = SummaryRequest(kind="chunk", items=job.items)
         return replace(
             outcome,
-            algorithm=ALGORITHM,
-            prompt=system_prompt(
+            algorithm=self.algorithm,
+            prompt=self.prompts.get("chunk")
+            or system_prompt(
                 "chunk",
                 target_tokens=profile.target_summary_tokens,
                 language=main_language(spoken_text(request)),
                 previous=bool(job.previous),
             ),
-            prompt_version=PROMPT_VERSION,
+            prompt_version=self.version,
             metadata={"leaf_count": outcome.leaf_count, "split_depth": outcome.split_depth},
             **files_of(job.items),
         )

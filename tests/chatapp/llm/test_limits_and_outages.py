@@ -228,7 +228,7 @@ REPORTED = [
 ]  # fmt: skip
 
 ALL = [
-    (ONE_REQUEST_OVER_THE_RATE, Reaction.LADDER),
+    (ONE_REQUEST_OVER_THE_RATE, Reaction.RECOVERY),
     (RATES, Reaction.WAIT),
     (OUTAGES, Reaction.WAIT),
     (REPORTED, Reaction.REPORT),

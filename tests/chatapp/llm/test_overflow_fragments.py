@@ -149,7 +149,7 @@ VARIANTS = [  # of the case in which a server's words are not recognised
 def test_a_request_that_is_too_large_is_an_overflow_in_every_servers_words(row):
     error = row.error()
     assert meaning(error) == (row.kind, row.observed, row.allowed)
-    assert error.reaction is Reaction.LADDER
+    assert error.reaction is Reaction.RECOVERY
 
 
 @pytest.mark.parametrize("status", [200, 400, 413, 422, 500, None])

@@ -148,7 +148,7 @@ def test_a_lost_answer_is_refused_with_the_servers_code(ask, stream):
         },
         {"when": {}, "reply": {"text": "whole"}},
     ]
-    going_on = {"previous_response_id": "resp_0", "held": 1, "stores": True}
+    going_on = {"previous_response_id": "resp_0", "messages_on_server": 1, "stores": True}
     with ModelServer(script) as ask.server:
         ask._use_models(ask.server.models())
         error = ask.ask(deadline=5, stream=stream, messages=[HELLO, HELLO], **going_on)

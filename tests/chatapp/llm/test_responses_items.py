@@ -262,7 +262,7 @@ def test_plain_text_has_no_typed_parts():
 
 def test_what_the_server_holds_is_not_sent_but_known_to_have_called():
     messages = [HELLO, asked(call()), result(), {"role": "user", "content": "And?"}]
-    items = items_of(messages, held=2)
+    items = items_of(messages, messages_on_server=2)
     assert [item["type"] for item in items] == ["function_call_output", "message"]
     assert item_faults(items, open_calls=("c1",)) == []
 
@@ -315,7 +315,7 @@ def test_a_request_that_goes_on_sends_only_what_is_new():
         api="responses",
         stores=True,
         previous_response_id="resp_1",
-        held=2,
+        messages_on_server=2,
     )
     assert arguments_of(OPENAI, request) == {
         "model": "gpt",
@@ -326,7 +326,9 @@ def test_a_request_that_goes_on_sends_only_what_is_new():
 
 
 def test_without_an_answer_to_go_on_from_everything_is_sent():
-    request = ModelRequest(messages=[HELLO, HELLO], api="responses", stores=True, held=1)
+    request = ModelRequest(
+        messages=[HELLO, HELLO], api="responses", stores=True, messages_on_server=1
+    )
     assert len(arguments_of(OPENAI, request)["input"]) == 2
 
 
@@ -349,8 +351,10 @@ def test_the_number_in_an_error_leads_back_to_the_message():
     messages = [HELLO, asked(call(), content="I look."), result(), HELLO]
     request = ModelRequest(messages=messages, api="responses")
     assert [message_at(request, index) for index in range(-1, 6)] == [None, 0, 1, 1, 2, 3, None]
-    held = ModelRequest(messages=messages, api="responses", previous_response_id="r", held=2)
-    assert [message_at(held, index) for index in range(3)] == [2, 3, None]
+    request = ModelRequest(
+        messages=messages, api="responses", previous_response_id="r", messages_on_server=2
+    )
+    assert [message_at(request, index) for index in range(3)] == [2, 3, None]
 
 
 SYSTEM_HELLO = PLAIN_HELLO | {"role": "system"}

@@ -53,7 +53,7 @@ def say(session: Session, *wires: dict, **turn):
     return run_turn(Turn(session=Session.objects.get(pk=session.pk), **turn))
 
 
-def climbed() -> list[tuple[str, str]]:
+def tried() -> list[tuple[str, str]]:
     return list(
         RecoveryStep.objects.order_by("created_at", "order").values_list("action", "outcome")
     )
@@ -77,7 +77,7 @@ def test_a_compaction_that_frees_tokens_is_the_first_rung(owner, server, queued)
     server.script = limit(400)
     session = SessionFactory(owner=owner, wires=talk(6))
     assert say(session, user("hello")).answer.content == "short"
-    assert climbed() == [("compact", "smaller")]
+    assert tried() == [("compact", "smaller")]
     recovery_step = RecoveryStep.objects.get()
     assert recovery_step.run == CompactionRun.objects.get()
     assert recovery_step.tokens_after < recovery_step.tokens_before
@@ -89,7 +89,7 @@ def test_oversized_results_are_cut_where_nothing_can_be_compacted(owner, server,
     server.script = limit(3000)
     session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 900)])
     assert say(session).answer.content == "short"
-    assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
+    assert tried() == [("compact", "no_help"), ("truncate", "smaller")]
     recovery_step = RecoveryStep.objects.get(action="truncate")
     assert recovery_step.results_cut >= 1
     assert recovery_step.characters_cut > 0
@@ -107,7 +107,7 @@ def test_an_answer_after_a_cut_goes_into_the_new_branch_and_the_next_turn_too(
     new = Branch.objects.get(kind="replay")
     assert answer.branch == new
     say(session, user("thanks"))
-    assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
+    assert tried() == [("compact", "no_help"), ("truncate", "smaller")]
     assert [row.content for row in path_messages(new)][-3:] == ["short", "thanks", "short"]
     check_all_sums(session)
 
@@ -133,8 +133,8 @@ def test_fewer_groups_are_sent_when_summaries_fail(owner, server, queued):
     server.script = [empty, *limit(160)]
     session = SessionFactory(owner=owner, wires=talk(12))
     assert say(session, user("THE QUESTION")).answer.content == "short"
-    assert climbed()[0] == ("compact", "failed")
-    assert {action for action, _ in climbed()[1:]} == {"halve"}
+    assert tried()[0] == ("compact", "failed")
+    assert {action for action, _ in tried()[1:]} == {"halve"}
     groups = RecoveryStep.objects.filter(action="halve").order_by("order")
     assert list(groups.values_list("groups", flat=True)) == [20, 10, 5, 2]
     assert [len(messages) for messages in sent(server)] == [25, 20, 10, 5, 2]
@@ -155,7 +155,7 @@ def test_the_question_is_verbatim_in_every_attempt_and_every_request_is_strict(
         assert messages[0] == {"role": "system", "content": "Be brief."}
         assert faults(messages) == []
     assert len({json.dumps(messages) for messages in sent(server)}) == len(sent(server))
-    assert climbed()[-1][0] == "give_up"
+    assert tried()[-1][0] == "give_up"
 
 
 def test_a_question_whose_tools_have_worked_stays_when_groups_are_left_out(owner, server, queued):
@@ -191,7 +191,7 @@ def test_a_question_that_alone_is_too_large_costs_no_compaction(owner, server, q
     session = SessionFactory(owner=owner, wires=talk(10))
     with pytest.raises(TurnFailedError, match="Message 21 alone has about 10,0"):
         say(session, user("word " * 8000))
-    assert climbed() == [("give_up", "no_help")]
+    assert tried() == [("give_up", "no_help")]
     assert not CompactionRun.objects.exists()
     assert len(server.calls) == 1
 
@@ -257,7 +257,7 @@ def test_too_many_messages_are_made_fewer_and_no_result_is_cut(owner, server, qu
     ]
     session = SessionFactory(owner=owner, wires=[*talk(11), user("q"), *results(3, 900)])
     assert say(session).answer.content == "short"
-    assert climbed() == [("halve", "smaller"), ("halve", "smaller")]
+    assert tried() == [("halve", "smaller"), ("halve", "smaller")]
     # 20 and 10 groups have more than the 12 messages that the error names.
     assert [len(messages) for messages in sent(server)] == [27, 8, 5]
 
@@ -267,7 +267,7 @@ def test_many_middling_results_of_one_call_are_made_to_fit(owner, server, queued
     server.script = limit(6000)
     session = SessionFactory(owner=owner, wires=[user("read them"), *results(30, 340)])
     assert say(session).answer.content == "short"
-    assert climbed() == [("compact", "no_help"), ("truncate", "smaller")]
+    assert tried() == [("compact", "no_help"), ("truncate", "smaller")]
     assert "MK-0029" in server.of("chat")[-1].text
 
 
@@ -276,7 +276,7 @@ def test_results_that_cannot_be_cut_are_summarised_rather_than_lost(owner, serve
     server.script = limit(1000)
     session = SessionFactory(owner=owner, wires=[user("read them"), *results(3, 600)])
     assert say(session).answer.content == "short"
-    assert climbed() == [("compact", "smaller")]
+    assert tried() == [("compact", "smaller")]
     assert CompactionRun.objects.get().reason == "overflow_again"
 
 
@@ -352,7 +352,7 @@ def test_the_rungs_can_be_switched_off_one_by_one(owner, server, queued):
     session = SessionFactory(owner=owner, wires=talk(6))
     with pytest.raises(TurnFailedError):
         say(session, user("hello"))
-    assert climbed() == [("give_up", "no_help")]
+    assert tried() == [("give_up", "no_help")]
     assert len(server.calls) == 1
 
 
@@ -374,7 +374,7 @@ def test_a_limit_per_minute_climbs_with_that_limit_and_is_not_the_window(owner, 
     ]
     session = SessionFactory(owner=owner, wires=talk(12))
     assert say(session, user("hello")).answer.content == "short"
-    assert climbed() == [("compact", "smaller")]
+    assert tried() == [("compact", "smaller")]
     assert RecoveryStep.objects.get().allowed == 600
     # The answer counts against the limit, too.
     assert server.of("chat")[-1].body["max_tokens"] == 150

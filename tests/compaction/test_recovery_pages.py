@@ -15,7 +15,7 @@ from compaction import vocabulary
 from compaction.admin.recovery import end_words, recoveries_of, refusal_words, title_of
 from compaction.admin.recovery_drawing import draw
 from compaction.models import RecoveryStep
-from tests.compaction.ladders import ladder_of, run_of, rung_of
+from tests.compaction.recoveries import recovery_of, recovery_step_of, run_of
 from tests.factories import SessionFactory
 
 pytestmark = pytest.mark.django_db
@@ -28,8 +28,8 @@ def page_of(row) -> str:
     return reverse(f"admin:{name}_change", args=[row.pk])
 
 
-def climb_of(session, *recovery_steps: dict):
-    recovery = ladder_of(session, *recovery_steps)
+def shown_recovery_of(session, *recovery_steps: dict):
+    recovery = recovery_of(session, *recovery_steps)
     return recoveries_of(session, [recovery])[recovery]
 
 
@@ -44,7 +44,9 @@ def bars_in(drawing: str, name: str) -> list[float]:
 
 
 def limits_in(drawing: str) -> set[float]:
-    return {float(x) for x in re.findall(r'<line x1="([\d.]+)"[^>]*class="ladder-limit"', drawing)}
+    return {
+        float(x) for x in re.findall(r'<line x1="([\d.]+)"[^>]*class="recovery-limit"', drawing)
+    }
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def branch(session) -> Branch:
 
 
 def test_the_rungs_are_drawn_in_their_order_with_what_came_of_them(session):
-    climb = climb_of(
+    climb = shown_recovery_of(
         session,
         {"action": "compact", "outcome": "no_help", "tokens_before": 9000, "tokens_after": 9000},
         {"action": "truncate", "tokens_before": 9000, "tokens_after": 8500, "results_cut": 2,
@@ -81,13 +83,13 @@ def test_the_rungs_are_drawn_in_their_order_with_what_came_of_them(session):
 
 def test_bars_are_as_long_as_the_tokens(session):
     drawing = draw(
-        climb_of(
+        shown_recovery_of(
             session,
             {"tokens_before": 10000, "tokens_after": 5000},
             {"tokens_before": 5000, "tokens_after": 2500},
         )
     )
-    before, after = bars_in(drawing, "ladder-before"), bars_in(drawing, "ladder-after")
+    before, after = bars_in(drawing, "recovery-before"), bars_in(drawing, "recovery-after")
     whole = before[0]
     assert before == [whole, whole / 2]
     assert after == [whole / 2, whole / 4]
@@ -95,15 +97,17 @@ def test_bars_are_as_long_as_the_tokens(session):
 
 def test_the_limit_that_the_server_named_counts_before_the_window(session):
     one = {"tokens_before": 10000, "tokens_after": 4000}
-    drawing = draw(climb_of(session, one | {"allowed": 5000}))
+    drawing = draw(shown_recovery_of(session, one | {"allowed": 5000}))
     assert texts_in(drawing)[0] == "Allowed: 5,000 tokens"
-    (whole,) = bars_in(drawing, "ladder-before")
-    left = float(re.search(r'<rect class="ladder-before"[^>]* x="([\d.]+)"', drawing)[1])
+    (whole,) = bars_in(drawing, "recovery-before")
+    left = float(re.search(r'<rect class="recovery-before"[^>]* x="([\d.]+)"', drawing)[1])
     assert limits_in(drawing) == {left + whole / 2}
 
 
 def test_a_limit_of_messages_is_no_limit_of_tokens(session):
-    climb = climb_of(session, {"error_kind": "too_many_messages", "allowed": 100, "observed": 131})
+    climb = shown_recovery_of(
+        session, {"error_kind": "too_many_messages", "allowed": 100, "observed": 131}
+    )
     assert (climb.limit, climb.is_named) == (8000, False)
     assert refusal_words(climb.last) == (
         "More messages than the server takes (messages: 131 counted, 100 allowed)"
@@ -111,15 +115,15 @@ def test_a_limit_of_messages_is_no_limit_of_tokens(session):
 
 
 def test_a_limit_far_beyond_the_request_is_told_and_not_drawn(session):
-    drawing = draw(climb_of(session, {"tokens_before": 900, "tokens_after": 400}))
+    drawing = draw(shown_recovery_of(session, {"tokens_before": 900, "tokens_after": 400}))
     assert texts_in(drawing)[0] == "Window: 8,000 tokens"
     assert limits_in(drawing) == set()
-    assert max(bars_in(drawing, "ladder-before")) > 300
+    assert max(bars_in(drawing, "recovery-before")) > 300
 
 
 def test_a_model_that_is_gone_leaves_the_limit_unknown(session):
     session.model = "gone"
-    climb = climb_of(session, {})
+    climb = shown_recovery_of(session, {})
     assert climb.limit is None
     assert texts_in(draw(climb))[0] == "Tokens of the request"
 
@@ -127,7 +131,7 @@ def test_a_model_that_is_gone_leaves_the_limit_unknown(session):
 def test_rungs_lead_to_their_runs_and_branches(session, branch):
     run = run_of(session)
     drawing = draw(
-        climb_of(
+        shown_recovery_of(
             session, {"action": "compact", "run": run}, {"action": "truncate", "replay": branch}
         )
     )
@@ -135,20 +139,24 @@ def test_rungs_lead_to_their_runs_and_branches(session, branch):
 
 
 def test_a_ladder_with_only_its_end_is_drawn(session):
-    climb = climb_of(session, {"action": "give_up", "outcome": "no_help", "tokens_before": 0})
+    climb = shown_recovery_of(
+        session, {"action": "give_up", "outcome": "no_help", "tokens_before": 0}
+    )
     assert texts_in(draw(climb)) == ["Window: 8,000 tokens", "Gave up"]
     assert title_of(climb) == "Request larger than the context window: gave up"
 
 
 def test_a_request_without_tokens_is_drawn(session):
-    assert bars_in(draw(climb_of(session, {"tokens_before": 0, "tokens_after": 0})), "ladder-after")
+    assert bars_in(
+        draw(shown_recovery_of(session, {"tokens_before": 0, "tokens_after": 0})), "recovery-after"
+    )
 
 
 # --- how it ended ---------------------------------------------------------------------------------
 
 
 def test_a_ladder_that_gave_up_says_what_the_user_was_told(session):
-    climb = climb_of(
+    climb = shown_recovery_of(
         session,
         {"outcome": "smaller"},
         {"action": "give_up", "outcome": "no_help", "text": "Sorry."},
@@ -159,13 +167,13 @@ def test_a_ladder_that_gave_up_says_what_the_user_was_told(session):
 
 
 def test_a_ladder_whose_last_rung_helped_went_through(session):
-    climb = climb_of(session, {"tokens_after": 8000}, {"tokens_after": 4321})
+    climb = shown_recovery_of(session, {"tokens_after": 8000}, {"tokens_after": 4321})
     assert "with 4,321 tokens" in end_words(climb)
     assert title_of(climb).endswith("went through after 2 steps")
 
 
 def test_a_ladder_that_stops_on_the_way_does_not_claim_an_end(session):
-    climb = climb_of(session, {"outcome": "failed"})
+    climb = shown_recovery_of(session, {"outcome": "failed"})
     assert end_words(climb).startswith("The end is not known")
     assert title_of(climb) == "Request larger than the context window: 1 step"
 
@@ -184,13 +192,13 @@ def test_every_move_and_every_outcome_has_words():
 
 def test_the_page_of_a_run_shows_the_whole_ladder_it_was_a_rung_of(admin_client, session):
     run, other = run_of(session), run_of(session)
-    ladder_of(session, {"action": "compact", "run": run}, {"action": "compact", "run": other}, {})
-    rung_of(session, 50)
+    recovery_of(session, {"action": "compact", "run": run}, {"action": "compact", "run": other}, {})
+    recovery_step_of(session, 50)
     page = admin_client.get(page_of(run)).text
-    assert len(re.findall(r'<svg[^>]*class="ladder"', page)) == 1
-    drawing = re.search(r'<svg[^>]*class="ladder".*?</svg>', page, re.DOTALL)[0]
+    assert len(re.findall(r'<svg[^>]*class="recovery"', page)) == 1
+    drawing = re.search(r'<svg[^>]*class="recovery".*?</svg>', page, re.DOTALL)[0]
     assert [text[:2] for text in texts_in(drawing) if "·" in text] == ["1.", "2.", "3."]
-    table = re.search(r'<details class="ladder-table">.*?</details>', page, re.DOTALL)[0]
+    table = re.search(r'<details class="recovery-table">.*?</details>', page, re.DOTALL)[0]
     assert table.count('<th scope="row">') == 3
     assert "9,000 → 4,000" in table
 
@@ -204,7 +212,7 @@ def test_the_page_costs_the_same_for_1_and_for_12_rungs(admin_client, session):
     counts = []
     for count in (0, 1, 12):
         run = run_of(session)
-        ladder_of(session, *[{"action": "compact", "run": run if n == 0 else run_of(session)}
+        recovery_of(session, *[{"action": "compact", "run": run if n == 0 else run_of(session)}
                              for n in range(count)])  # fmt: skip
         admin_client.get(page_of(run))
         with CaptureQueriesContext(connection) as queries:
@@ -216,7 +224,7 @@ def test_the_page_costs_the_same_for_1_and_for_12_rungs(admin_client, session):
 
 def test_what_a_server_said_is_escaped(admin_client, session):
     run = run_of(session)
-    ladder_of(
+    recovery_of(
         session,
         {"action": "compact", "run": run, "error": HOSTILE, "error_kind": HOSTILE[:40],
          "text": HOSTILE, "outcome": "failed"},
@@ -231,6 +239,6 @@ def test_what_a_server_said_is_escaped(admin_client, session):
 def test_each_thing_that_the_server_said_stands_there_once(admin_client, session):
     run = run_of(session)
     first = {"run": run, "action": "compact", "error": "No. One."}
-    ladder_of(session, first, {"error": "No. One."}, {"error": "No. Two."})
+    recovery_of(session, first, {"error": "No. One."}, {"error": "No. Two."})
     page = admin_client.get(page_of(run)).text
     assert (page.count("No. One."), page.count("No. Two.")) == (1, 1)

@@ -28,7 +28,7 @@ def run_of(session: Session, second: float = 0, **columns) -> CompactionRun:
     )  # fmt: skip
 
 
-def rung_of(session: Session, second: float = 0, **columns) -> RecoveryStep:
+def recovery_step_of(session: Session, second: float = 0, **columns) -> RecoveryStep:
     words = {
         "recovery": uuid4(), "order": 0, "action": "halve", "outcome": "smaller",
         "error_kind": "context_overflow", "error": "too large", "tokens_before": 9000,
@@ -39,9 +39,9 @@ def rung_of(session: Session, second: float = 0, **columns) -> RecoveryStep:
     )
 
 
-def ladder_of(session: Session, *recovery_steps: dict, second: float = 0) -> UUID:
+def recovery_of(session: Session, *recovery_steps: dict, second: float = 0) -> UUID:
     """Store the steps of one turn, one a second."""
     recovery = uuid4()
     for order, columns in enumerate(recovery_steps):
-        rung_of(session, second + order, recovery=recovery, order=order, **columns)
+        recovery_step_of(session, second + order, recovery=recovery, order=order, **columns)
     return recovery

@@ -102,10 +102,10 @@ def emergency(owner, model_server, queued) -> CompactionRun:
     window()
     session = SessionFactory(owner=owner, wires=talk(28, marker=1))
     ensure_state(session.branch)
-    return lifecycle.request_run(
+    return lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, trigger="proactive", reason=Reason.ARCHIVE,
         profile=snapshot_of(session).profile_row, background=False,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def test_an_archives_run_that_is_run_again_asks_the_summariser(emergency):
@@ -125,10 +125,10 @@ def test_so_does_the_one_that_follows_a_dead_web_workers(emergency):
 
 
 def test_no_other_run_follows_an_overflow_whose_request_died(session):
-    run = lifecycle.request_run(
+    run = lifecycle.request_run(lifecycle.RunRequest(
         session=session, branch=session.branch, trigger="overflow_retry", reason="overflow",
         profile=profile(message_limit=100), background=False, keep_last_n=0,
-    )  # fmt: skip
+    ))  # fmt: skip
     worker = uuid.uuid4()
     lifecycle.claim(run.pk, worker)
     Lease.acquire_or_steal(ensure_state(session.branch).pk, worker)
