@@ -12,6 +12,7 @@ from compaction.engine.strategies.acceptance import (
     implausible,
     is_cut_off,
     problem_of,
+    refusal_of,
 )
 from compaction.engine.types import Item, Outcome, SummaryAnswer, SummaryRequest, ToolCall
 from tests.fakes.summarizers import plain, shaped
@@ -41,6 +42,22 @@ def test_only_a_short_text_is_taken_for_an_error_or_a_question(start):
 def test_every_name_of_an_output_limit_is_known():
     names = ("length", "max_tokens", "model_length", "incomplete")
     assert all(is_cut_off(SummaryAnswer(text="half", finish_reason=one)) for one in names)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (SummaryAnswer(text="half", finish_reason="length"), "cut off at the output limit"),
+        (SummaryAnswer(text=" "), "empty"),
+        (SummaryAnswer(text="User: a\nAssistant: b"), "went on with the dialogue"),
+    ],
+)
+def test_a_strategy_is_told_why_an_answer_does_not_count(answer, words):
+    assert words in refusal_of(answer, REQUEST)
+
+
+def test_a_strategy_is_told_nothing_of_an_answer_that_counts():
+    assert refusal_of(SummaryAnswer(text="The order PX-4471 is late."), REQUEST) == ""
 
 
 def test_what_does_not_shrink_is_told_with_both_sizes():
