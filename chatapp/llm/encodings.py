@@ -5,7 +5,7 @@ differs. Neither may happen while somebody waits for an answer. So this module r
 itself, and only `download`, which `manage.py load_encodings` calls, uses the network
 (docs/models.md#token-counts).
 
-Estimates tokens from the kinds of characters, where no encoding can be had; and chars / 4.
+Where no encoding can be had, tokens are estimated from the kinds of characters.
 """
 
 from __future__ import annotations

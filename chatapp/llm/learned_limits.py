@@ -1,7 +1,7 @@
 """What model servers teach: their real window, their longest answer, their way of counting.
 
 What a refusal teaches is remembered per model and used by everything that asks how much fits
-(`taught`).
+(`with_learned_limits`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A recovery as a piece of a page: drawn as a recovery of its steps, with a legend, and as a table.
+"""A recovery as a piece of a page: drawn step by step, with a legend, and as a table.
 
 It is drawn as wide as a telephone shows it, so its text is as large as the page's everywhere.
 Colours come from static/compaction/recovery.css.

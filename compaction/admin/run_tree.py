@@ -1,4 +1,4 @@
-"""The bisect tree of a run, drawn: one row a step, moved in by depth, with the messages it read.
+"""The tree of a run's steps, drawn: one row a step, moved in by depth, with the messages it read.
 
 The drawing is SVG made here; colours come from static/compaction/run.css. What it says is also in
 the table of steps below it, and in each row's label.

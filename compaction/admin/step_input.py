@@ -1,7 +1,8 @@
 """What a step was given, put together again from what is stored: instruction, texts, messages.
 
-It is what engine/prompts.messages_for sent, without the numbers in the tags of its fences. It may
-be larger than memory should hold, so it is read in batches and sent piece by piece.
+It is what compaction.engine.strategies.prompts.messages_for sent, without the numbers in the tags
+of its fences. It may be larger than memory should hold, so it is read in batches and sent piece by
+piece.
 """
 
 from __future__ import annotations
