@@ -8,6 +8,7 @@ migrates the database of DATABASE_URL and prints that as JSON.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -15,6 +16,8 @@ from django.apps import apps
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 OUR_APPS = ("chatapp", "compaction")
+# Names that come of a table's name at the time stay when the table gets another one.
+GIVEN_NAME = re.compile(r"INDEX \w+(?:_[0-9a-f]{8}|_pkey)(?:_like|_uniq)? ON")
 
 
 def described(connection: BaseDatabaseWrapper) -> dict[str, Any]:
@@ -67,7 +70,8 @@ def _conditions(connection: BaseDatabaseWrapper, cursor: Any, table: str) -> lis
             "WHERE contype = 'c' AND conrelid = %s::regclass",
             [table, table],
         )
-    return sorted(definition for (definition,) in cursor.fetchall() if definition)
+    found = (definition for (definition,) in cursor.fetchall() if definition)
+    return sorted(GIVEN_NAME.sub("INDEX of the database ON", one) for one in found)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.models import POSITION_STEP, Branch, Message, Session
+from compaction.engine.strategies.bisect import ALGORITHM
 from compaction.engine.strategies.prompts import PROMPT_VERSION
 from compaction.models import (
     CompactionProfile,
@@ -18,7 +19,7 @@ from compaction.models import (
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.summaries.storing import ALGORITHM, PLACEHOLDER_NOTICE
+from compaction.summaries.storing import PLACEHOLDER_NOTICE
 from tests.bench.attempts import PROMPTS, Attempts
 from tests.bench.texts import Phrases, turn_columns
 

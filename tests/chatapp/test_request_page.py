@@ -240,12 +240,12 @@ def test_everything_is_sent_where_the_whole_history_is(session, admin_client, se
 
 
 ALONE = """
-from chatapp.transcript.writing import Draft
+from chatapp.transcript.writing import NewMessage
 from chatapp.transcript import append, create_session
 user = get_user_model().objects.create_superuser("operator", password="x")
 session = create_session(owner=user, system_prompt="Be brief.")
 wires = [{"role": "system", "content": "A rule."}, {"role": "user", "content": "Where?"}]
-append(session.branch, [Draft(wire=wire) for wire in wires])
+append(session.branch, [NewMessage(wire=wire) for wire in wires])
 client = Client()
 client.force_login(user)
 page = client.get(f"/admin/chatapp/session/{session.pk}/change/").content.decode()
