@@ -19,7 +19,8 @@ from tests.compaction.support import NEVER, compact, say
 from tests.deep_forks import DEEP, TOKENS, counted_reads, deep_session
 from tests.factories import profile
 
-pytestmark = pytest.mark.django_db
+# CI runs these on PostgreSQL: five thousand forks are made for each.
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 # The first is not counted: what a process reads once is read there.
 DEPTHS = (1, 1, 60, DEEP)
