@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from chatapp.formatting import clock, duration
-from compaction.engine.policy.reasons import reason_label
+from compaction.engine.policy.reasons import RunCode, reason_label
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status
@@ -46,7 +46,7 @@ ACTION_MEANINGS = {
     "give_up": "Nothing was left to try: the user was told what to do.",
 }
 RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
-INTERRUPTED = "interrupted"
+INTERRUPTED = RunCode.INTERRUPTED
 # A step of the first kind reads messages, one of the second joins two texts; there may be others.
 CHUNK, MERGE = "chunk", "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
@@ -133,8 +133,8 @@ class Explanation:
     ways: tuple[str, ...] = ()
 
 
-EXPLANATIONS = {
-    "summariser_error": Explanation(
+EXPLANATIONS: dict[str, Explanation] = {
+    RunCode.SUMMARISER_ERROR: Explanation(
         title="The summariser could not answer",
         happened="A call of the summarising model failed for another reason than its input's size.",
         means=f"{_NOTHING_LOST} After an automatic run, the next ones wait for a while.",
@@ -143,7 +143,7 @@ EXPLANATIONS = {
         "it again.",
         ways=("steps", "profile", "state", "retry"),
     ),
-    "bad_answer": Explanation(
+    RunCode.BAD_ANSWER: Explanation(
         title="The answer was no summary",
         happened="Asked twice, the model answered with an empty text, a tool call, an error's "
         "text or a question back.",
@@ -152,7 +152,7 @@ EXPLANATIONS = {
         "the extractive summariser, which needs no model.",
         ways=("steps", "profile", "retry"),
     ),
-    "strategy_error": Explanation(
+    RunCode.STRATEGY_ERROR: Explanation(
         title="The strategy failed",
         happened="The strategy or the cut that the profile names raised an error, or returned what "
         "cannot be stored.",
@@ -161,7 +161,7 @@ EXPLANATIONS = {
         "another strategy or cut in the profile; then run it again.",
         ways=("steps", "profile", "state", "retry"),
     ),
-    "too_many_calls": Explanation(
+    RunCode.TOO_MANY_CALLS: Explanation(
         title="The run needed more calls than it may make",
         happened="Halving went on until the profile's cap of model calls (max_model_calls) was "
         "reached.",
@@ -170,7 +170,7 @@ EXPLANATIONS = {
         "max_model_calls in the profile.",
         ways=("steps", "profile", "retry"),
     ),
-    "nothing_to_do": Explanation(
+    RunCode.NOTHING_TO_DO: Explanation(
         title="There was nothing to summarise",
         happened="The run was given no message.",
         means=_NOTHING_LOST,
@@ -178,7 +178,7 @@ EXPLANATIONS = {
         "many the profile keeps verbatim.",
         ways=("state", "profile"),
     ),
-    "not_smaller": Explanation(
+    RunCode.NOT_SMALLER: Explanation(
         title="The summary would have saved nothing",
         happened="The text that came out, with what stays beside it, is not smaller than what it "
         "was to replace.",
@@ -187,7 +187,7 @@ EXPLANATIONS = {
         "or unpin messages: what is pinned is sent although it is summarised.",
         ways=("steps", "profile", "state", "retry"),
     ),
-    "lost_race": Explanation(
+    RunCode.LOST_RACE: Explanation(
         title="Another worker was faster",
         happened="While the summary was being written, the branch changed hands, its cursor "
         "moved, or its positions were renumbered.",
@@ -195,7 +195,7 @@ EXPLANATIONS = {
         remedy="Look whether another run of the session has done the work. If not, run it again.",
         ways=("state", "session", "retry"),
     ),
-    "out_of_time": Explanation(
+    RunCode.OUT_OF_TIME: Explanation(
         title="The run used up its time",
         happened="The calls took longer than a run may work (COMPACTION_RUN_SECONDS, or the time a "
         "waiting user is asked to wait).",
@@ -204,7 +204,7 @@ EXPLANATIONS = {
         "less time; run again from here, it works in the background with the full time.",
         ways=("steps", "profile", "retry"),
     ),
-    "interrupted": Explanation(
+    RunCode.INTERRUPTED: Explanation(
         title="The worker stopped in the middle",
         happened="The process that worked on the run ended, or the queue's own time was up.",
         means=f"{_NOTHING_LOST} The sweep starts such a run again by itself, a few times.",
@@ -212,7 +212,7 @@ EXPLANATIONS = {
         "it is interrupted again and again, look at the worker's log and its memory.",
         ways=("session", "state", "retry"),
     ),
-    "stopped": Explanation(
+    RunCode.STOPPED: Explanation(
         title="The worker was asked to stop",
         happened="The queue's cluster was shut down, and the worker left the run between two "
         "calls.",
@@ -220,7 +220,7 @@ EXPLANATIONS = {
         remedy="Nothing has to be done, as long as a cluster runs again.",
         ways=("session", "state"),
     ),
-    "over_budget": Explanation(
+    RunCode.OVER_BUDGET: Explanation(
         title="The budget of an hour was used up",
         happened="The summarising calls of this session, or of all its owner's sessions, reached "
         "a limit for an hour.",
@@ -230,7 +230,7 @@ EXPLANATIONS = {
         "raise the COMPACTION_…_PER_HOUR setting if the limit is too low.",
         ways=("session", "state", "retry"),
     ),
-    "breaker_open": Explanation(
+    RunCode.BREAKER_OPEN: Explanation(
         title="The model was left alone",
         happened="The summarising model had failed several times in a row, so it is not called "
         "for a while.",
@@ -239,7 +239,7 @@ EXPLANATIONS = {
         "run try at once.",
         ways=("state", "retry"),
     ),
-    "unknown_model": Explanation(
+    RunCode.UNKNOWN_MODEL: Explanation(
         title="There is no such model",
         happened="The session or the profile names a model that this installation does not have.",
         means=f"{_NOTHING_LOST} No model was called.",
@@ -247,21 +247,21 @@ EXPLANATIONS = {
         "names; then run it again.",
         ways=("profile", "session", "retry"),
     ),
-    "internal_error": Explanation(
+    RunCode.INTERNAL_ERROR: Explanation(
         title="An error of the program ended the run",
         happened="Something went wrong that nobody foresaw; the worker's log has all of it.",
         means=f"{_NOTHING_LOST} The conversation goes on without this compaction.",
         remedy="Run it again. If it fails again, report it with the run's id and the log.",
         ways=("steps", "retry"),
     ),
-    "busy": Explanation(
+    RunCode.BUSY: Explanation(
         title="The branch was busy",
         happened="Another run was compacting the same branch.",
         means="A branch has one worker at a time. The other run looks again when it is done.",
         remedy="Usually nothing has to be done. Run it again if the other run came to nothing.",
         ways=("state", "session", "retry"),
     ),
-    "not_due": Explanation(
+    RunCode.NOT_DUE: Explanation(
         title="It was no longer due",
         happened="When a worker came to the run, no trigger of the profile was due any more.",
         means="Another run had done the work.",
@@ -269,7 +269,7 @@ EXPLANATIONS = {
         "trigger.",
         ways=("session", "state"),
     ),
-    "nothing_to_compact": Explanation(
+    RunCode.NOTHING_TO_COMPACT: Explanation(
         title="There was nothing to compact",
         happened="Every message since the last summary is kept verbatim, or the messages of the "
         "summary to replace are gone.",
@@ -278,21 +278,21 @@ EXPLANATIONS = {
         "keep_recent_tokens in the profile).",
         ways=("profile", "state", "session"),
     ),
-    "not_active": Explanation(
+    RunCode.NOT_ACTIVE: Explanation(
         title="The summary was not active any more",
         happened="The summary to make again was replaced or taken back before a worker came.",
         means="There was nothing to replace; no model was called.",
         remedy="Re-summarise the version that is active now, if it is not good either.",
         ways=("session",),
     ),
-    "cancelled": Explanation(
+    RunCode.CANCELLED: Explanation(
         title="Somebody cancelled it",
         happened="The run was cancelled before it ended.",
         means=_NOTHING_LOST,
         remedy="Run it again if it is wanted after all.",
         ways=("retry", "session"),
     ),
-    "deleted": Explanation(
+    RunCode.DELETED: Explanation(
         title="The session was deleted",
         happened="The session was deleted while the run worked.",
         means="There is nothing left to compact.",

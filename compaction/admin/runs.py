@@ -41,7 +41,7 @@ OF_RESULTS = ("token_change", "ratio_shown", "chunk_count", "was_truncated")
 
 PLAIN_CHARS = 600
 _NOTHING_LOST = "Nothing is lost: the messages are all still there."
-_REMEDIES = {
+_REMEDIES: dict[str, str] = {
     BREAKER_OPEN: "Mend the model's server or key. “Close the breaker” on its page lets the calls "
     "out again, and the next sweep gives this run to a worker.",
 }

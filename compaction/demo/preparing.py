@@ -24,7 +24,7 @@ from chatapp.models import Session
 from chatapp.transfer import import_file
 from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.models import CompactionRun, CompactionStep
 from compaction.runs.resummarize import estimate_compaction
 from compaction.runs.worker import compact_branch, execute_run
@@ -139,7 +139,7 @@ class Compacted:
     @property
     def is_elsewhere(self) -> bool:
         """Whether another run has the conversation, perhaps one of a demo that was killed."""
-        return self.run.error_code == "busy"
+        return self.run.error_code == RunCode.BUSY
 
     @property
     def ratio(self) -> float | None:

@@ -21,7 +21,7 @@ from django.utils import timezone
 from chatapp.conf import chatapp_settings
 from chatapp.messages.wire import Cleaner
 from compaction.conf import compaction_settings
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.errors import CompactionError
 from compaction.events import event
 from compaction.models import CompactionRun, ModelBreaker
@@ -31,7 +31,7 @@ ERROR_CHARS = 500
 # What a call may take beyond its own time-out.
 CALL_SLACK_SECONDS = 30
 # The code of a run that waits for a model.
-BREAKER_OPEN = "breaker_open"
+BREAKER_OPEN = RunCode.BREAKER_OPEN
 MODEL_CHARS = 100
 
 

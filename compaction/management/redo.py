@@ -15,6 +15,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.branches.snapshot import snapshot_of
+from compaction.engine.policy.reasons import RunCode
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs.resummarize import estimate_redo, resummarize, summaries_to_redo
@@ -27,7 +28,7 @@ SUCCEEDED, QUEUED, PLANNED, NOTHING, FAILED = (
     "succeeded",
     "queued",
     "planned",
-    "nothing_to_do",
+    RunCode.NOTHING_TO_DO,
     "failed",
 )
 

@@ -21,7 +21,7 @@ from compaction.branches.leases import state_of
 from compaction.branches.planning import cut_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.recovery import (
     RecoveryAction,
     RecoveryInput,
@@ -148,7 +148,7 @@ class _OverflowRecovery:
         """Compact everything but the question."""
         reason = self._compaction_reason(snapshot)
         run = _compact_fully(self.session, snapshot.branch, reason)
-        if run.error_code == "busy" and _is_free_and_unchanged(snapshot):
+        if run.error_code == RunCode.BUSY and _is_free_and_unchanged(snapshot):
             run = _compact_fully(self.session, snapshot.branch, reason)
         context = context_of(snapshot_of(self.session), run_id=str(run.pk))
         # A smaller window that the refusal taught makes every request smaller: that is not freed.

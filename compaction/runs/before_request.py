@@ -28,7 +28,7 @@ from compaction.branches.leases import ensure_state
 from compaction.branches.planning import cut_of, decision_of, due_before_request
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.window import is_last_resort, uses_digest
 from compaction.engine.types import Decision
 from compaction.events import event
@@ -44,7 +44,13 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
 # Codes of runs whose summariser gave nothing usable: a smaller batch may help.
 _OF_NO_USE = frozenset(
-    {"bad_answer", "summariser_error", "not_smaller", "too_many_calls", "strategy_error"}
+    {
+        RunCode.BAD_ANSWER,
+        RunCode.SUMMARISER_ERROR,
+        RunCode.NOT_SMALLER,
+        RunCode.TOO_MANY_CALLS,
+        RunCode.STRATEGY_ERROR,
+    }
 )
 # A summary can be restored between two reads of one request: it is then put together again.
 MOST_READS = 3

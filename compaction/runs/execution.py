@@ -22,7 +22,7 @@ from compaction.branches.planning import PlanFailed, batch_of, decision_of, inpu
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.convert import read_items
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.window import uses_digest
 from compaction.engine.strategies.acceptance import does_not_shrink
 from compaction.engine.types import (
@@ -76,19 +76,19 @@ def do_work(work: Work) -> None:
     except MustWaitError as wait:
         _wait(run, wait)
     except LostRaceError as lost:
-        lifecycle.finish(run, Status.FAILED, code="lost_race", sentence=str(lost))
+        lifecycle.finish(run, Status.FAILED, code=RunCode.LOST_RACE, sentence=str(lost))
     except SummaryFailed as failure:
         fail(run, failure.code, str(failure))
     except OutOfTimeError as late:
-        fail(run, "out_of_time", str(late))
+        fail(run, RunCode.OUT_OF_TIME, str(late))
     except UnknownModelError as unknown:
-        fail(run, "unknown_model", str(unknown))
+        fail(run, RunCode.UNKNOWN_MODEL, str(unknown))
     except Exception as error:
         # A fault of ours must not fail the user's turn, and must be seen.
         logger.exception("Run %s failed", run.pk)
         fail(
             run,
-            "internal_error",
+            RunCode.INTERNAL_ERROR,
             f"An unexpected error ended the run ({type(error).__name__}: {error}).",
         )
 
@@ -114,7 +114,7 @@ def _hand_over(run: CompactionRun, stopping: StoppingError) -> None:
     Both or none: a worker that dies here leaves a running run, which the sweep takes up.
     """
     with transaction.atomic():
-        if lifecycle.finish(run, Status.FAILED, code="stopped", sentence=str(stopping)):
+        if lifecycle.finish(run, Status.FAILED, code=RunCode.STOPPED, sentence=str(stopping)):
             lifecycle.retry_run(run, requested_by=run.requested_by, restarts=run.restarts)
 
 
@@ -155,7 +155,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         lifecycle.finish(
             run,
             Status.SKIPPED,
-            code="nothing_to_compact",
+            code=RunCode.NOTHING_TO_COMPACT,
             sentence="There is nothing to compact: all messages since the last summary are kept "
             "verbatim (keep_last_n, an open question, or a tool call with its results).",
         )
@@ -192,7 +192,7 @@ def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     lifecycle.finish(
         run,
         Status.SKIPPED,
-        code="not_due",
+        code=RunCode.NOT_DUE,
         sentence="No trigger is due any more: another run has done the work.",
     )
     return False
@@ -266,7 +266,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         lifecycle.finish(
             work.run,
             Status.SKIPPED,
-            code="not_active",
+            code=RunCode.NOT_ACTIVE,
             sentence=f"The summary is {old.status} by now; there is nothing to replace.",
         )
         return
@@ -275,7 +275,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         lifecycle.finish(
             work.run,
             Status.SKIPPED,
-            code="nothing_to_compact",
+            code=RunCode.NOTHING_TO_COMPACT,
             sentence="The summary has no source messages any more.",
         )
         return
@@ -295,7 +295,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         summary=tokens,
     )
     if problem := does_not_shrink(outcome.input_tokens, tokens):
-        raise SummaryFailed("not_smaller", problem)
+        raise SummaryFailed(RunCode.NOT_SMALLER, problem)
     store_new_version(
         snapshot=snapshot,
         run=work.run,
@@ -334,4 +334,4 @@ def _must_shrink(outcome: Outcome, sizes: Sizes) -> None:
     """Refuse a text that is not smaller than what it was made of, or saves the request nothing."""
     problem = does_not_shrink(outcome.input_tokens, sizes.summary)
     if problem := problem or does_not_shrink(sizes.before, sizes.after):
-        raise SummaryFailed("not_smaller", problem)
+        raise SummaryFailed(RunCode.NOT_SMALLER, problem)

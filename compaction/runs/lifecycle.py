@@ -20,6 +20,7 @@ from chatapp.database import again_if_cut
 from chatapp.models import Branch, Session
 from compaction.branches.leases import lock_state
 from compaction.conf import compaction_settings
+from compaction.engine.policy.reasons import RunCode
 from compaction.engine.types import Outcome
 from compaction.errors import CompactionError, LostRaceError
 from compaction.events import event
@@ -35,7 +36,7 @@ NO_ERROR = {"error_code": "", "error": ""}
 INSERT_ATTEMPTS = 3
 LONGEST_BACKOFF_SECONDS = 3600
 # The code of a run that found another one working on its branch.
-BUSY = "busy"
+BUSY = RunCode.BUSY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +197,7 @@ def reload(run: CompactionRun) -> None:
         run.refresh_from_db()
     except CompactionRun.DoesNotExist:
         run.status = Status.CANCELLED
-        run.error_code, run.error = "deleted", "The session was deleted while the run worked."
+        run.error_code, run.error = RunCode.DELETED, "The session was deleted while the run worked."
 
 
 def put_back(
@@ -240,7 +241,7 @@ def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
     for run in runs.filter(status=Status.RUNNING):
         if running_row(run).update(
             status=Status.FAILED,
-            error_code="interrupted",
+            error_code=RunCode.INTERRUPTED,
             error="The worker stopped in the middle of the run; nothing of it was stored. "
             "A later run takes the same messages.",
             finished_at=timezone.now(),
@@ -264,7 +265,7 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
         lock_state(run.branch_id)
         cancelled = unfinished.update(
             status=Status.CANCELLED,
-            error_code="cancelled",
+            error_code=RunCode.CANCELLED,
             error="Somebody cancelled the run; nothing of it was stored.",
             finished_at=timezone.now(),
             waits_until=None,

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import F
 
 from compaction.branches.leases import Lease
+from compaction.engine.policy.reasons import RunCode
 from compaction.engine.types import (
     Step,
     Summarizer,
@@ -137,7 +138,7 @@ class NoSummarizer:
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Refuse the call."""
         raise SummaryFailed(
-            "strategy_error",
+            RunCode.STRATEGY_ERROR,
             "The strategy asked the summariser although it says that it does not "
             "(uses_summarizer); nothing was sent.",
         )

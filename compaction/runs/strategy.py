@@ -14,6 +14,7 @@ from chatapp.selectors import pinned_messages
 from compaction.branches.context_builder import limits_of
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.reasons import RunCode
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
 from compaction.engine.tool_results import limited_results
@@ -38,7 +39,7 @@ from compaction.summaries.summarizer import (
 )
 
 logger = logging.getLogger(__name__)
-STRATEGY_ERROR = "strategy_error"
+STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
 
 def summarise(
@@ -90,7 +91,7 @@ def _run_strategy(
     except SummaryFailed:
         raise
     except (SummarizerError, SummarizerOverflow) as error:
-        raise SummaryFailed("summariser_error", str(error)) from error
+        raise SummaryFailed(RunCode.SUMMARISER_ERROR, str(error)) from error
     except Exception as error:
         if error is writer.raised:
             raise
@@ -108,7 +109,7 @@ def _checked(name: str, outcome: Outcome, items: Sequence[Item], *, whole: bool)
         raise SummaryFailed(STRATEGY_ERROR, f"The strategy {name!r} {fault}.")
     text = storable(outcome.text)
     if not text.strip():
-        raise SummaryFailed("bad_answer", f"The strategy {name!r} returned an empty text.")
+        raise SummaryFailed(RunCode.BAD_ANSWER, f"The strategy {name!r} returned an empty text.")
     strategy = STRATEGIES.get(name)
     writer = outcome.writer or ("" if strategy.uses_summarizer else name)
     metadata = {"strategy": name, STRATEGY_VERSION: strategy.version} | dict(outcome.metadata)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.conf import compaction_settings
+from compaction.engine.policy.reasons import RunCode
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs import queue
@@ -161,11 +162,13 @@ def _is_due(session: Session, state: CompactionState) -> bool:
     try:
         return check_branch(session, state.branch) is not None
     except UnknownModelError as unknown:
-        event("branch_left_alone", session=session, branch=state.branch, code="unknown_model")
+        event("branch_left_alone", session=session, branch=state.branch, code=RunCode.UNKNOWN_MODEL)
         logger.warning("Session %s is not looked at: %s", session.pk, unknown)
         CompactionState.objects.filter(pk=state.pk).update(next_check_at=None)
     except Exception:
         # A fault of ours, or the database's: the next branch may be well, and this one later.
-        event("branch_left_alone", session=session, branch=state.branch, code="internal_error")
+        event(
+            "branch_left_alone", session=session, branch=state.branch, code=RunCode.INTERNAL_ERROR
+        )
         logger.exception("Session %s could not be looked at.", session.pk)
     return False

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from compaction.branches.leases import Lease, lease_stolen, lock_state
 from compaction.conf import compaction_settings
+from compaction.engine.policy.reasons import RunCode
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs import lifecycle
@@ -70,7 +71,7 @@ def _restart_run_of(worker: UUID, branch_id: UUID) -> None:
         branch=branch_id,
         worker=worker,
         status=Status.FAILED,
-        error_code="interrupted",
+        error_code=RunCode.INTERRUPTED,
         mode="background",
     )
     for run in dead.exclude(trigger=CompactionRun.Trigger.PROACTIVE):

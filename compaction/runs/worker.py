@@ -21,6 +21,7 @@ from chatapp.models import Branch, Session
 from compaction.branches.leases import Lease, after_lease, ensure_state
 from compaction.branches.snapshot import snapshot_of
 from compaction.conf import compaction_settings
+from compaction.engine.policy.reasons import RunCode
 from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
@@ -103,7 +104,7 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         # Also a queue's time-out, which is no Exception: the row must not say "running" for ever.
         fail(
             run,
-            "interrupted",
+            RunCode.INTERRUPTED,
             "The worker was stopped in the middle of the run; nothing was stored.",
         )
         raise

@@ -19,6 +19,7 @@ from chatapp.messages.wire import Cleaner, WireMessage
 from chatapp.models import Session
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.prompts import instruction_of, messages_for
 from compaction.engine.types import (
     Summarizer,
@@ -179,7 +180,7 @@ def summarizer_for(
     )
 
 
-OVER_BUDGET = "over_budget"
+OVER_BUDGET = RunCode.OVER_BUDGET
 NO_MODEL = (OVER_BUDGET, BREAKER_OPEN)
 # What says that the server or the account has a problem, and not this one conversation.
 _OUTAGES = frozenset(

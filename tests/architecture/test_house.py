@@ -140,3 +140,17 @@ def test_a_reason_is_declared_once():
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
     assert set(written) & {str(reason.value) for reason in Reason} == set()
+
+
+def test_an_error_code_of_a_run_is_declared_once():
+    from compaction.engine.policy.reasons import RunCode
+
+    rooms = re.compile(r"compaction/(?:branches|engine|limits|recovery|runs|summaries|vocabulary)")
+    written = {
+        f"{path}:{node.lineno} {node.value}"
+        for path, tree in TREES.items()
+        if rooms.match(path) and "policy/reasons.py" not in path
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in set(RunCode)
+    }
+    assert written == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from django.utils.html import escape
 
 from chatapp import formatting
 from compaction.admin.run_tree import Node, arrange, draw
+from compaction.engine.policy.reasons import RunCode
 from compaction.models import CompactionRun, CompactionStep
 from compaction.profiles import find_profile
 from compaction.vocabulary import EXPLANATIONS
@@ -258,41 +258,20 @@ def test_hostile_text_is_text_in_the_drawing_and_the_panel(admin_client, owner):
 # --- what a run without a result means ------------------------------------------------------------
 
 
-# Codes that have a name because more than one place needs them.
-CODES = {"OVER_BUDGET", "BREAKER_OPEN", "BUSY"}
-
-
-def codes_in(source: str) -> set[str]:
-    """Every code that a module gives to a run: keywords, `fail`, SummaryFailed, assignments."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        given: list[ast.expr] = []
-        if isinstance(node, ast.Call):
-            given += [k.value for k in node.keywords if k.arg in ("code", "error_code")]
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            given += node.args[1:2] if name == "fail" else []
-            given += node.args[:1] if name == "SummaryFailed" else []
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CODES:
-            given.append(node.value)
-        elif isinstance(node, ast.Assign) and "error_code" in ast.unparse(node.targets[0]):
-            given += getattr(node.value, "elts", [node.value])[:1]
-        # An empty one is looked for, or taken away.
-        found |= {each.value for each in given if isinstance(each, ast.Constant) and each.value}
-    return found
-
-
 def test_every_code_of_the_services_and_the_engine_has_words():
     root = Path(settings.BASE_DIR) / "compaction"
     rooms = ("branches", "engine", "limits", "recovery", "runs", "summaries")
-    modules = [module for room in rooms for module in (root / room).rglob("*.py")]
-    found = set().union(*(codes_in(module.read_text()) for module in modules))
-    assert found == {
+    texts = [module.read_text() for room in rooms for module in (root / room).rglob("*.py")]
+    used = {
+        RunCode[name].value for text in texts for name in re.findall(r"RunCode\.([A-Z_]+)", text)
+    }
+    assert used == {
         "summariser_error", "bad_answer", "too_many_calls", "nothing_to_do", "not_smaller",
         "lost_race", "out_of_time", "interrupted", "unknown_model", "internal_error",
         "busy", "not_due", "nothing_to_compact", "not_active", "cancelled", "deleted",
         "stopped", "over_budget", "breaker_open", "strategy_error",
     }  # fmt: skip
-    assert found == set(EXPLANATIONS)
+    assert used == set(RunCode) == set(EXPLANATIONS)
 
 
 def test_a_failed_run_says_what_happened_what_it_means_and_what_to_do(

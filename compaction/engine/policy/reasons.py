@@ -1,4 +1,4 @@
-"""Why a run was made: the rule's name as it is stored, and what people read instead of it."""
+"""Why a run was made, and why it came to nothing: the names that are stored with it."""
 
 from __future__ import annotations
 
@@ -47,6 +47,31 @@ class Reason(StrEnum):
     RESUMMARIZE = "resummarize", "Re-summarised"
     # The messages themselves are stored: a request would leave them out.
     ARCHIVE = "archive", "Stored unsummarised"
+
+
+class RunCode(StrEnum):
+    """Why a run came to nothing; compaction.vocabulary explains each one."""
+
+    SUMMARISER_ERROR = "summariser_error"
+    BAD_ANSWER = "bad_answer"
+    STRATEGY_ERROR = "strategy_error"
+    TOO_MANY_CALLS = "too_many_calls"
+    NOTHING_TO_DO = "nothing_to_do"
+    NOT_SMALLER = "not_smaller"
+    LOST_RACE = "lost_race"
+    OUT_OF_TIME = "out_of_time"
+    INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
+    OVER_BUDGET = "over_budget"
+    BREAKER_OPEN = "breaker_open"
+    UNKNOWN_MODEL = "unknown_model"
+    INTERNAL_ERROR = "internal_error"
+    BUSY = "busy"
+    NOT_DUE = "not_due"
+    NOTHING_TO_COMPACT = "nothing_to_compact"
+    NOT_ACTIVE = "not_active"
+    CANCELLED = "cancelled"
+    DELETED = "deleted"
 
 
 _BY_VALUE: dict[str, Reason] = {str(member.value): member for member in Reason}

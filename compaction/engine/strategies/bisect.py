@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import split_point
+from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.strategies.acceptance import implausible, is_cut_off, problem_of
 from compaction.engine.strategies.base import files_of, plan_by_cut
@@ -126,7 +127,7 @@ class BisectSummary:
         Raises SummaryFailed.
         """
         if not items:
-            raise SummaryFailed("nothing_to_do", "There is nothing to summarise.")
+            raise SummaryFailed(RunCode.NOTHING_TO_DO, "There is nothing to summarise.")
         request = SummaryRequest(
             kind="chunk",
             items=tuple(items),
@@ -224,14 +225,14 @@ class BisectSummary:
             if step.outcome != "error":
                 return None, step
             problem = step.error
-        raise SummaryFailed("bad_answer", problem)
+        raise SummaryFailed(RunCode.BAD_ANSWER, problem)
 
     def _call(
         self, request: SummaryRequest, *, depth: int, parent: int | None
     ) -> tuple[SummaryAnswer | None, Step]:
         if self._calls >= self.profile.max_model_calls:
             raise SummaryFailed(
-                "too_many_calls",
+                RunCode.TOO_MANY_CALLS,
                 f"The run reached its cap of {self.profile.max_model_calls} model calls "
                 "(max_model_calls). Raise it, or use a summariser with a larger window.",
             )
@@ -258,7 +259,7 @@ class BisectSummary:
             duration_ms=round((self.clock() - started) * 1000),
         )
         if fatal:
-            raise SummaryFailed("summariser_error", error)
+            raise SummaryFailed(RunCode.SUMMARISER_ERROR, error)
         return answer, step
 
     def _record(
