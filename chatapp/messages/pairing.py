@@ -7,7 +7,7 @@ here: what is missing or misplaced is mended in the request only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from chatapp.messages.wire import WireMessage
@@ -22,22 +22,35 @@ _LATE_SYSTEM = "[System note]\n"
 CallPlace = tuple[int, int]
 
 
-def answers(messages: Sequence[Mapping[str, Any]]) -> dict[int, CallPlace]:
-    """Return {index of a tool message: the call it answers}; orphans are left out."""
+def pair(places: Iterable[tuple[str | None, Sequence[str]]]) -> dict[int, CallPlace]:
+    """Return {index of a result: the call it answers}; results without a call are left out.
+
+    Each place of the conversation is (the id that it answers, or None where it is no result; the
+    ids of the calls that it asks for).
+    """
     # For each id its open calls, the one to be answered next at the end: those of the nearest
     # message, and of these the first.
     open_calls: dict[str, list[CallPlace]] = {}
     found: dict[int, CallPlace] = {}
-    for index, message in enumerate(messages):
-        if message["role"] == "tool":
-            waiting = open_calls.get(str(message.get("tool_call_id") or ""))
+    for index, (answered, asked) in enumerate(places):
+        if answered is not None:
+            waiting = open_calls.get(answered)
             if waiting:
                 found[index] = waiting.pop()
-            continue
-        calls = list(enumerate(_calls(message)))
-        for number, call in reversed(calls):
-            open_calls.setdefault(str(call.get("id") or ""), []).append((index, number))
+        for number in range(len(asked) - 1, -1, -1):
+            open_calls.setdefault(asked[number], []).append((index, number))
     return found
+
+
+def answers(messages: Sequence[Mapping[str, Any]]) -> dict[int, CallPlace]:
+    """Return the same for wire messages."""
+    return pair(map(_ids, messages))
+
+
+def _ids(message: Mapping[str, Any]) -> tuple[str | None, Sequence[str]]:
+    if message["role"] == "tool":
+        return str(message.get("tool_call_id") or ""), ()
+    return None, [str(call.get("id") or "") for call in _calls(message)]
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

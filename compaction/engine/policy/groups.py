@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from chatapp.messages.pairing import pair
 from compaction.engine.types import Group, Item
 
 
@@ -29,16 +30,11 @@ class MoreItemsNeeded(Exception):  # noqa: N818 - it is a question, not a fault
 
 def answered_calls(items: Sequence[Item]) -> dict[int, int]:
     """Return {index of a tool item: index of the item whose call it answers}; no orphans."""
-    open_calls: list[tuple[str, int]] = []
-    found: dict[int, int] = {}
-    for index, item in enumerate(items):
-        if item.role == "tool":
-            for at in range(len(open_calls) - 1, -1, -1):
-                if open_calls[at][0] == item.tool_call_id:
-                    found[index] = open_calls.pop(at)[1]
-                    break
-        open_calls += [(call.id, index) for call in item.tool_calls]
-    return found
+    places = (
+        (item.tool_call_id if item.role == "tool" else None, [call.id for call in item.tool_calls])
+        for item in items
+    )
+    return {result: caller for result, (caller, _) in pair(places).items()}
 
 
 def legal_cuts(items: Sequence[Item]) -> list[int]:
