@@ -82,8 +82,8 @@ def kept_of(
         question = anchor_before(snapshot.branch, cursor, last=behind.last_covered)
     if question is not None and question not in [*earlier, *rows]:
         earlier = sorted([*earlier, question], key=lambda row: row.position)
-    rules = [*(row for row in snapshot.pinned if row.is_pinned_system), *behind.system]
-    return rules, [*earlier, *rows]
+    system = [*(row for row in snapshot.pinned if row.is_pinned_system), *behind.system]
+    return system, [*earlier, *rows]
 
 
 def question_in(rows: Sequence[Message]) -> Message | None:
@@ -118,7 +118,7 @@ def context_of(
 
 
 def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
-    rules, kept = kept_of(snapshot, groups=cut.groups)
+    system, kept = kept_of(snapshot, groups=cut.groups)
     texts, tokens = snapshot.summary_texts, snapshot.sent_summary_tokens
     if cut.groups is not None and snapshot.summaries:
         # The newest has taken in those before it.
@@ -127,7 +127,7 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
         tokens = tokens * share // max(1, snapshot.summary_tokens)
     rendering, carriers = _rendered(snapshot, texts)
     part = HistoryPart(
-        system=rules,
+        system=system,
         summaries=carriers,
         summary_tokens=tokens,
         merge_system=rendering.merges_system,

@@ -254,12 +254,12 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
     branch, window = snapshot.branch, snapshot.model.context_window
     tokens = max(0, branch.token_total - state.covered_tokens)
     messages = max(0, branch.message_count - state.covered_messages)
-    rules = _rules(snapshot) if messages > profile.tail > 0 else 0
-    ages_alone = _may_age(profile, messages - rules)
+    pinned_system = _pinned_system(snapshot) if messages > profile.tail > 0 else 0
+    ages_alone = _may_age(profile, messages - pinned_system)
     fixed = snapshot.fixed_tokens if _looks_at_request(snapshot, tokens) else 0
     return Facts(
         messages=messages,
-        rules=rules,
+        pinned_system=pinned_system,
         tokens=tokens,
         request_tokens=math.ceil(model.scale * (fixed + tokens)),
         usable=window - snapshot.reserve if window > 0 else None,
@@ -278,15 +278,14 @@ def whole_facts_of(snapshot: BranchSnapshot) -> Facts:
     return replace(facts, request_tokens=tokens, waiting_seconds=_seconds_since(since))
 
 
-def _rules(snapshot: BranchSnapshot) -> int:
+def _pinned_system(snapshot: BranchSnapshot) -> int:
     """Return how many of the messages so far are rules of the conversation.
 
     They open it, so behind a cursor there are hardly any; they are not looked for there.
     """
     if snapshot.state.cursor or not snapshot.profile.counts_window:
         return 0
-    rules = pinned_messages(snapshot.branch).filter(role=Message.Role.SYSTEM)
-    return rules.count()
+    return pinned_messages(snapshot.branch).filter(role=Message.Role.SYSTEM).count()
 
 
 def _may_age(profile: Profile, messages: int) -> bool:

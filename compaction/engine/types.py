@@ -65,8 +65,8 @@ class Facts:
     `usable` is window - max(reserve, answer's maximum): room for the answer is taken off; None when
     the window is not known. `seconds_since` is None before the first summary. `waiting_seconds` is
     how long the first message that left the tail has waited; None where too few did. `window` is
-    the whole window, 0 when it is not known. `rules` are those of the messages that are rules of
-    the conversation: always sent, never summarised, no part of the window.
+    the whole window, 0 when it is not known. `pinned_system` are the messages that open the
+    conversation: always sent, never summarised, no part of the window.
     """
 
     messages: int
@@ -76,12 +76,12 @@ class Facts:
     seconds_since: float | None = None
     waiting_seconds: float | None = None
     window: int = 0
-    rules: int = 0
+    pinned_system: int = 0
 
     @property
     def countable(self) -> int:
         """The messages that the sliding window counts."""
-        return self.messages - self.rules
+        return self.messages - self.pinned_system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -294,9 +294,9 @@ def test_what_cannot_wait_is_not_hidden_by_what_can():
 
 
 def test_rules_of_the_conversation_are_no_part_of_the_window():
-    facts = Facts(messages=80, tokens=1, request_tokens=1, usable=None, rules=29)
+    facts = Facts(messages=80, tokens=1, request_tokens=1, usable=None, pinned_system=29)
     assert decide(PRESET, facts) is None
-    facts = replace(facts, rules=28)
+    facts = replace(facts, pinned_system=28)
     assert decide(PRESET, facts).reason == "message_window"
 
 
