@@ -1,0 +1,183 @@
+"""What a text names exactly: addresses, paths, identifiers, dates, numbers and names.
+
+No dictionary of shapes that somebody's codes happen to have: a token is an identifier because it
+mixes digits with letters or has a form that words do not have. Names are told by their capitals,
+where the script has them, and by quotation marks where it has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+
+from compaction.engine.extractive.sentences import HAN, KANA
+
+URL, MAIL, PATH, IDENTIFIER = "url", "mail", "path", "identifier"
+DATE, NUMBER, NAME = "date", "number", "name"
+
+# What an entity of a kind is worth in the measures; the least forgiving kinds count most.
+KIND_WEIGHTS = {URL: 2.0, MAIL: 2.0, PATH: 2.0, IDENTIFIER: 3.0, DATE: 2.0, NAME: 2.0, NUMBER: 1.0}
+
+_LETTER = rf"[^\W\d_{HAN}{KANA}]"
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?|januar|februar|märz|mai|juni|"
+    r"juli|oktober|dezember|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|"
+    r"noviembre|diciembre|janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|"
+    r"décembre|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря)"
+)
+_TOKEN = re.compile(
+    r"(?P<url>\bhttps?://[^\s<>\"'`，。；）)\]】]{1,300})"
+    r"|(?P<mail>[A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9-]{1,64}(?:\.[A-Za-z0-9-]{1,64}){1,5})"
+    r"|(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of |de )?{_MONTH}\b(?:,? \d{{4}}\b)?"
+    rf"|\b{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"
+    r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]|(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?:\s?[ap]\.?m\b\.?)?"
+    r"|\b\d{1,2}\s?[ap]\.?m\b\.?)"
+    r"|(?P<path>(?:~|\.{1,2}|[A-Za-z]:)?(?:[A-Za-z0-9_.@+-]{0,80}[/\\]){1,12}[A-Za-z0-9_.@+-]{1,80}"
+    r"|\b[A-Za-z0-9_-]{1,60}\.(?:py|js|ts|tsx|md|json|ya?ml|toml|txt|csv|html?|css|sh|sql|go|rs|"
+    r"java|cpp|h|rb|php|cfg|ini|lock|log|pdf|docx?|xlsx?|png|jpe?g|zip)\b)"
+    r"|(?P<money>[$€£¥₽₹]\s?\d[\d.,\u00a0\u202f]*\d?(?:\s?(?:[kKmMbB]|million|billion|trillion)\b)?)"
+    rf"|(?P<word>[^\W_{HAN}{KANA}](?:[^\W{HAN}{KANA}]|[-.:'’&+#@](?=[^\W{HAN}{KANA}])"
+    r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)",
+    re.IGNORECASE,
+)
+_WIDE = re.compile(f"[{HAN}{KANA}]")
+_WIDE_RUN = re.compile(f"[{HAN}{KANA}]+")
+_QUOTED = re.compile(r"[《「『“]([^《》「」『』“”\n]{2,40})[》」』”]")
+_PURE_NUMBER = re.compile(
+    r"[\d.,:\u00a0\u202f]+(?:%|‰|st|nd|rd|th|s|x|k|m|mm|cm|km|kg|g|mg|ml|l|gb|mb|kb|tb|ms|min|h|hz|"
+    r"ghz|px|eur|usd|bn)?(?:-(?:day|year|month|week|hour|minute|minutes|person|page|point))?$",
+    re.IGNORECASE,
+)
+_LONG_DIGITS = re.compile(r"\d{7,}|\d{2,}(?:-\d{2,}){2,}")
+_CAMEL = re.compile(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
+_SENTENCE_BREAK = re.compile(r"(?:^|[.!?:;。！？\n•*#>\"“(\[|-])\s*[\"'“‘(\[*_#>-]*\s*$")
+_BETWEEN_NAMES = re.compile(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
+_TRAILING = ".,:;!?'’-&+#"
+MAX_NAME_WORDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One thing that a text names, where it stands, and its `key`: the form to compare by."""
+
+    kind: str
+    text: str
+    key: str
+    start: int
+    end: int
+
+
+def key_of(text: str) -> str:
+    """Return the form in which two spellings of an entity are the same."""
+    return text.casefold().replace("\u00a0", " ").replace("\u202f", " ").strip(_TRAILING)
+
+
+def find_entities(text: str, *, small: Container[str] = ()) -> list[Entity]:
+    """Return the entities of a text in the order in which they stand, in one pass.
+
+    `small` are words that are written small elsewhere: at the start of a sentence they are no
+    names. A name of several words is one entity.
+    """
+    found: list[Entity] = []
+    for match in _TOKEN.finditer(text):
+        for kind, start, end in _kinds_of(match, text, small):
+            piece = text[start:end]
+            if kind == NAME and found and _continues(found[-1], text, start):
+                first = found.pop()
+                piece = text[first.start : end]
+                start = first.start
+            found.append(Entity(kind, piece, key_of(piece), start, end))
+    if not text.isascii():
+        found += _quoted(text)
+        found.sort(key=lambda one: one.start)
+    return [one for one in found if one.key]
+
+
+def _kinds_of(
+    match: re.Match[str], text: str, small: Container[str]
+) -> Iterator[tuple[str, int, int]]:
+    shape, start, end = match.lastgroup, match.start(), match.end()
+    if shape in (URL, MAIL, DATE):
+        end -= len(match[0]) - len(match[0].rstrip(".,;:!?"))
+        yield str(shape), start, end
+    elif shape == PATH:
+        kind = PATH if _is_path(match[0]) else _of_token(match[0], text, start, small)
+        if kind:
+            yield kind, start, end
+    elif shape == "money":
+        yield NUMBER, start, end
+    else:
+        token = match[0].rstrip(_TRAILING)
+        if token and (kind := _of_token(token, text, start, small)):
+            yield kind, start, start + len(token)
+
+
+def _is_path(token: str) -> bool:
+    if "/" not in token and "\\" not in token:
+        return True
+    parts = [part for part in re.split(r"[/\\]", token) if part]
+    # `and/or`, `24/7`, `km/h` are words; a path has a root, a dot or three parts.
+    return (
+        token[0] in "/~."
+        or "." in parts[-1].strip(".")
+        or len(parts) > 2
+        or any(one in part for part in parts for one in "_.")
+    ) and any(character.isalpha() for character in token)
+
+
+def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
+    """Return the kind of a token; empty for an ordinary word."""
+    if any(character.isdigit() for character in token):
+        if _LONG_DIGITS.fullmatch(token):
+            return IDENTIFIER
+        return NUMBER if _PURE_NUMBER.match(token) or "/" in token else IDENTIFIER
+    if "_" in token or "::" in token or (_CAMEL.search(token) and token[0].islower()):
+        return IDENTIFIER
+    if len(token) < 2 or not token[0].isupper():
+        return ""
+    if _CAMEL.search(token):
+        return NAME
+    starts = bool(_SENTENCE_BREAK.search(text, max(0, start - 8), start)) or start == 0
+    if starts and (token.casefold() in small or not token.isupper()):
+        # Alone at the start of a sentence, capitals say nothing.
+        return NAME if token.casefold() not in small and _next_is_capital(text, start, token) else ""
+    return "" if token in ("I", "I'm", "I've", "I'd", "I'll", "OK", "Ok") else NAME
+
+
+def _next_is_capital(text: str, start: int, token: str) -> bool:
+    after = start + len(token)
+    return text[after : after + 1] == " " and text[after + 1 : after + 2].isupper() and (
+        text[after + 1 : after + 3] not in ("I ", "I'")
+    )
+
+
+def _continues(previous: Entity, text: str, start: int) -> bool:
+    between = text[previous.end : start]
+    return (
+        previous.kind == NAME
+        and bool(_BETWEEN_NAMES.fullmatch(between))
+        and previous.text.count(" ") + 1 < MAX_NAME_WORDS
+    )
+
+
+def _quoted(text: str) -> list[Entity]:
+    """Return what stands in Chinese or Japanese quotation marks: the names of books and places."""
+    return [
+        Entity(NAME, match[1], key_of(match[1]), match.start(1), match.end(1))
+        for match in _QUOTED.finditer(text)
+        if _WIDE.search(match[1])
+    ]
+
+
+def small_words(texts: Iterable[str]) -> frozenset[str]:
+    """Return the words that occur in small letters: written large, they only start a sentence."""
+    words: set[str] = set()
+    for text in texts:
+        words.update(word for word in _WORDS.findall(text) if word.islower())
+    return frozenset(words)
+
+
+_WORDS = re.compile(rf"{_LETTER}{{2,40}}")
