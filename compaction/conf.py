@@ -95,6 +95,11 @@ class CompactionSettings(SettingsGroup):
         unit="seconds",
         minimum=1,
     )
+    low_score: int = setting(
+        40,
+        "Summaries whose quality scores lower, of 100, are listed as those that need a look.",
+        minimum=0,
+    )
     environment: Mapping[str, str] = setting(
         lambda: texts_of(ENVIRONMENT | WINDOW_ENVIRONMENT),
         "The variables that override parameters of a preset, as they are set.",

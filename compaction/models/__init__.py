@@ -1,7 +1,9 @@
-"""Stored compaction: profiles, runs, their steps, recoveries, summaries, their links, branch state,
-and what watches over many processes: heartbeats, breakers, totals.
+"""Stored compaction: profiles, runs, their steps, recoveries, summaries, their links, what they
+know and where it comes from, branch state, and what watches over many processes: heartbeats,
+breakers, totals.
 """
 
+from compaction.models.fidelity import SummaryLine, SummaryQuality, SummaryUnits
 from compaction.models.operations import DailyFigures, ModelBreaker, RunTotals, WorkerHeartbeat
 from compaction.models.runs import CompactionRun, CompactionStep, RecoveryStep
 from compaction.models.state import CompactionProfile, CompactionState
@@ -18,5 +20,8 @@ __all__ = [
     "RunTotals",
     "SessionSummary",
     "SessionSummaryMessage",
+    "SummaryLine",
+    "SummaryQuality",
+    "SummaryUnits",
     "WorkerHeartbeat",
 ]

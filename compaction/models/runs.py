@@ -142,6 +142,7 @@ class CompactionStep(models.Model):
         OK = "ok", "OK"
         OVERFLOW = "overflow", "Too large"
         TRUNCATED = "truncated", "Cut off"
+        REJECTED = "rejected", "Rejected"
         ERROR = "error", "Error"
 
     run = models.ForeignKey(CompactionRun, on_delete=models.CASCADE, related_name="steps")
@@ -162,6 +163,9 @@ class CompactionStep(models.Model):
     output_tokens = models.BigIntegerField(default=0)
     outcome = models.CharField(max_length=9, choices=Outcome.choices)
     duration_ms = models.PositiveIntegerField(default=0)
+    # Why an answer was rejected, for programs; `error` is the sentence. The database knows the
+    # default, too: processes of the version before may still insert.
+    code = models.CharField(max_length=40, blank=True, default="", db_default="")
     error = models.TextField(blank=True)
     output = models.TextField(blank=True)
     prompt = models.TextField(blank=True)
@@ -175,6 +179,12 @@ class CompactionStep(models.Model):
         constraints = [
             # A run's steps in the order of the calls.
             models.UniqueConstraint(fields=["run", "order"], name="step_order"),
+        ]
+        indexes = [
+            # /metrics: the few rejected answers by their reason.
+            models.Index(
+                fields=["code"], condition=models.Q(outcome="rejected"), name="step_rejected"
+            ),
         ]
 
     def __str__(self) -> str:
