@@ -16,7 +16,7 @@ from django.template.loader import render_to_string
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview
-from chatapp.admin.toolkit.extension import MessageView
+from chatapp.admin.toolkit.extension import MessageView, admin_extensions
 from chatapp.admin.toolkit.lists import CREATED_SINCE, one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section
@@ -220,6 +220,11 @@ class MessageAdmin(ReadOnlyAdmin):
             Link.to("Session", Session, obj.session_id),
             Link(label="Branch's messages in order", url=messages_url(obj.branch_id)),
         ]
+
+    def panels_for(self, request: HttpRequest, obj: Message) -> list[Panel]:
+        """Return the other apps' panels."""
+        draws = [draw for each in admin_extensions() for draw in each.message_panels]
+        return [panel for draw in draws if (panel := draw(request, obj)) is not None]
 
 
 def messages_url(branch_id: Any) -> str:

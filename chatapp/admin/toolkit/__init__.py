@@ -9,5 +9,5 @@
 * svg: drawings and bar charts
 * path_pages: pages of a branch's messages, and how each message stands
 * timeline: entries of a session's timeline, merged from tables
-* extension: what an app adds to the front page, to a session's page, to its timeline
+* extension: what an app adds to the front page, to pages of sessions and messages, to timelines
 """

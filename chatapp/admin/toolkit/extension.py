@@ -1,4 +1,4 @@
-"""What an app adds to chatapp's pages: panels of the front page, pages, parts of a session's page.
+"""What an app adds to chatapp's pages: panels of the front page and of messages, parts of sessions.
 
 An app declares one AdminExtension and names it in its Extension (see chatapp.extensions). One line
 in one of its lists adds a panel, a page or a source of the timeline.
@@ -21,7 +21,7 @@ from chatapp.admin.toolkit.path_pages import StatusesOf
 from chatapp.admin.toolkit.timeline import TimelineSource
 from chatapp.context.assembly import Context
 from chatapp.extensions import registered
-from chatapp.models import Session
+from chatapp.models import Message, Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,8 @@ class AdminExtension:
     front_panels: Sequence[FrontPanel] = ()
     pages: Sequence[AdminPage] = ()
     session: SessionPart = field(default_factory=SessionPart)
+    message_panels: Sequence[Callable[[HttpRequest, Message], Panel | None]] = ()
+    """Panels of a message's page; None where there is nothing to say."""
     timeline_sources: Sequence[TimelineSource] = ()
     """Tables of a session's timeline; one takes the place of another one with the same key."""
 
