@@ -110,9 +110,9 @@ class DailyFigures(models.Model):
 
     Runs count on the day they were requested, under the status they have now; `unfinished` are
     queued or running, so a day with such runs is rolled up again. `ratios` counts the day's
-    summaries by compression ratio in steps of ratios.RATIO_STEP. `sessions` to `tokens_sent` are
-    totals at `refreshed_at`: tokens of all sessions' active branches, and what the next request of
-    each would send of them.
+    summaries by compression ratio in steps of ratios.RATIO_STEP. `sessions` to `scores` are as of
+    `refreshed_at`: tokens of all sessions' active branches, what the next request of each would
+    send of them, and how much the summaries of the last days know.
     """
 
     day = models.DateField(primary_key=True)
@@ -129,6 +129,8 @@ class DailyFigures(models.Model):
     messages = models.PositiveBigIntegerField(default=0)
     tokens_stored = models.BigIntegerField(default=0)
     tokens_sent = models.BigIntegerField(default=0)
+    # What statistics/scores.py has to say: scores by profile and model, and how many are low.
+    scores = models.JSONField(default=dict, db_default={})
     refreshed_at = models.DateTimeField()
 
     class Meta:

@@ -27,7 +27,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Greatest, RowNumber
 from django.utils import timezone
 
-from chatapp.formatting import day_range, days_between, utc_day
+from chatapp.formatting import day_range, day_start, days_between, utc_day
 from chatapp.models import Message, Session
 from compaction.models import (
     CompactionProfile,
@@ -40,8 +40,9 @@ from compaction.profiles import find_profile, parameters_of
 from compaction.selectors import QUEUED_SINCE, ready_q
 from compaction.statistics.ratios import distribution
 from compaction.statistics.report import Period
+from compaction.statistics.scores import score_figures
 
-TOTALS = ("sessions", "messages", "tokens_stored", "tokens_sent")
+TOTALS = ("sessions", "messages", "tokens_stored", "tokens_sent", "scores")
 # What is worked out for every day again; totals and their time belong to the day that has them.
 _COUNTS = tuple(
     field.name
@@ -74,7 +75,13 @@ def refresh_figures(*, now: datetime | None = None, everything: bool = False) ->
     today = utc_day(now)
     days = _days_due(today, everything=everything)
     rows = [_row(day, now) for day in days if day != today]
-    whole = DailyFigures(day=today, refreshed_at=now, **counts_of(today), **totals())
+    whole = DailyFigures(
+        day=today,
+        refreshed_at=now,
+        **counts_of(today),
+        **totals(),
+        scores=score_figures(day_start(today - timedelta(days=DAYS_SHOWN - 1))),
+    )
     with transaction.atomic():
         _store(rows, (*_COUNTS,))
         _store([whole], (*_COUNTS, *TOTALS, "refreshed_at"))
@@ -180,7 +187,7 @@ def counts_of(day: date) -> dict[str, Any]:
 
 
 def totals() -> dict[str, int]:
-    """Return how much there is now, by the names in TOTALS.
+    """Return how much there is now, by its names in TOTALS; scores are worked out by themselves.
 
     Messages are all rows less the placeholders, because both have an index to be counted on.
     """

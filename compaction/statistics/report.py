@@ -18,6 +18,7 @@ from django.db.models.functions import Coalesce, RowNumber, TruncDate
 
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.statistics.ratios import Ratios, ratios_by
+from compaction.statistics.scores import ScoreRow, scores_by_kind
 
 Status = CompactionRun.Status
 GROUPINGS = ("day", "profile", "model", "owner")
@@ -152,6 +153,12 @@ class Period:
             .order_by("-count", "error_code")[:MOST_FAILURES]
         )
         return [Failure(code=row.error_code, count=row.count, newest=row) for row in rows]
+
+    def scores(self) -> list[ScoreRow]:
+        """Return how much the summaries of the runs know, by profile and model."""
+        return scores_by_kind(
+            SessionSummary.objects.filter(self._within("run__"), run__isnull=False)
+        )
 
     def groups(self, by: str) -> list[ReportGroup]:
         """Return one row a group: days in order, everything else by the number of its runs.

@@ -34,6 +34,7 @@ from compaction.statistics.report import (
     ReportGroup,
     Totals,
 )
+from compaction.statistics.scores import ScoreRow
 from compaction.vocabulary import seconds
 
 LABEL_CELLS = 14
@@ -46,6 +47,14 @@ REASON_COLUMNS = (
     TableColumn(heading="Failed", right=True),
     TableColumn(heading="Cancelled", right=True),
     TableColumn(heading="Unfinished", right=True),
+)
+SCORE_COLUMNS = (
+    TableColumn(heading="Profile", elastic=True),
+    TableColumn(heading="Model", elastic=True),
+    TableColumn(heading="Summaries", right=True),
+    TableColumn(heading="p10", right=True),
+    TableColumn(heading="Median", right=True),
+    TableColumn(heading="Hindsight", right=True),
 )
 SLOWEST_COLUMNS = (
     TableColumn(heading="Run"),
@@ -62,7 +71,8 @@ class Command(BaseCommand):
 
     help = (
         "Reports what compaction did: sessions, runs by outcome and reason, tokens saved, "
-        "compression ratios, model calls and cost, the slowest runs, and failures in words. "
+        "compression ratios, model calls and cost, quality by profile and model, the slowest runs, "
+        "and failures in words. "
         "All times are UTC."
     )
 
@@ -117,6 +127,9 @@ def _report(period: Period, by: str | None) -> Iterator[str]:
     if by:
         cells = map(_group_cells, period.groups(by))
         yield from _table(f"Runs by {by}", _group_columns(by), cells)
+    yield from _table(
+        "Quality by profile and model", SCORE_COLUMNS, map(_score_cells, period.scores())
+    )
     yield from _table("Slowest runs", SLOWEST_COLUMNS, map(_slow_cells, period.slowest()))
     yield from _failures(period.failures())
 
@@ -190,6 +203,17 @@ def _group_cells(group: ReportGroup) -> list[str]:
     ]
 
 
+def _score_cells(row: ScoreRow) -> list[str]:
+    return [
+        one_line(row.profile) or "—",
+        one_line(row.model) or NO_MODEL,
+        f"{row.summaries:,}",
+        f"{row.p10:.0f}",
+        f"{row.median:.0f}",
+        percent(row.hindsight),
+    ]
+
+
 def _slow_cells(run: CompactionRun) -> list[str]:
     return [
         short_id(run.pk),
@@ -225,7 +249,8 @@ def _utc(moment: datetime) -> str:
 def report_as_dict(period: Period, *, by: str | None = None) -> dict[str, Any]:
     """Return the whole report; `groups` is empty where nothing is grouped `by`.
 
-    `ratio` and `median_ratio` are parts of one, times ISO 8601 in UTC, `cost` in the price's unit.
+    `ratio`, `median_ratio` and `hindsight` are parts of one, scores parts of 100, times ISO 8601 in
+    UTC, `cost` in the price's unit.
     """
     totals = period.totals()
     return {
@@ -244,6 +269,7 @@ def report_as_dict(period: Period, *, by: str | None = None) -> dict[str, Any]:
         "failures": [_failure_json(failure) for failure in period.failures()],
         "by": by,
         "groups": [_group_json(group) for group in (period.groups(by) if by else ())],
+        "quality": [asdict(row) for row in period.scores()],
     }
 
 
