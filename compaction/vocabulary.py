@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from chatapp.formatting import clock, duration
 from compaction.engine.policy.reasons import RunCode, reason_label
+from compaction.engine.provenance import Origin
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status
@@ -50,6 +51,25 @@ INTERRUPTED = RunCode.INTERRUPTED
 # A step of the first kind reads messages, one of the second joins two texts; there may be others.
 CHUNK, MERGE = "chunk", "merge"
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
+NOT_MEASURED = "Not measured: made before quality was measured."
+# How a line of a summary is known to come from its messages.
+ORIGINS = {
+    Origin.EXACT: "exact words",
+    Origin.CITED: "cited by the model",
+    Origin.MATCHED: "matched by what it names",
+    Origin.NONE: "no source",
+}
+# What a text names, one and many.
+FACT_KINDS = {
+    "url": ("address", "addresses"),
+    "mail": ("mail address", "mail addresses"),
+    "path": ("path", "paths"),
+    "identifier": ("identifier", "identifiers"),
+    "date": ("date or time", "dates and times"),
+    "name": ("name", "names"),
+    "number": ("number", "numbers"),
+    "rule": ("rule", "rules"),
+}
 
 _NOTHING_LOST = "Nothing was stored and nothing is lost: the messages are all still there."
 

@@ -9,6 +9,7 @@ from compaction.admin.sessions import SESSION_PART
 from compaction.admin.states import CompactionStateAdmin
 from compaction.admin.steps import CompactionStepAdmin
 from compaction.admin.summaries import SessionSummaryAdmin, SummarySourceAdmin
+from compaction.admin.summary_sources import fate_panel
 from compaction.admin.timeline import TIMELINE_SOURCES
 from compaction.admin.workers import WorkerHeartbeatAdmin
 
@@ -28,5 +29,6 @@ ADMIN = AdminExtension(
     front_panels=(FrontPanel(draw=front_panel, style="compaction/front.css"),),
     pages=(AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),),
     session=SESSION_PART,
+    message_panels=(fate_panel,),
     timeline_sources=TIMELINE_SOURCES,
 )

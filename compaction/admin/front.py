@@ -25,7 +25,8 @@ from chatapp.models import Message, Session
 from compaction.admin.actions import may_run, may_view
 from compaction.admin.breakers import OPEN
 from compaction.admin.front_plots import PLOTS, Plot
-from compaction.admin.lists import FAILURES, WAITING
+from compaction.admin.lists import FAILURES, LOOK, WAITING
+from compaction.admin.quality_plots import score_table
 from compaction.admin.workers import SILENT, silent_at_work
 from compaction.conf import compaction_settings
 from compaction.models import (
@@ -43,6 +44,7 @@ from compaction.statistics.daily import (
     refresh_figures,
     waiting_runs,
 )
+from compaction.statistics.scores import rows_of
 
 _NOT_YET = "Not worked out yet"
 REFRESH = "compaction_refresh_figures"
@@ -95,10 +97,28 @@ ALERTS = (
         tone="busy",
     ),
 )
+LOW_SCORES = Alert(
+    model=SessionSummary,
+    one="1 summary scored low",
+    many="summaries scored low",
+    means="They are sent, and know little of what they cover. A verdict on its page takes one off.",
+    filters={"score": LOOK},
+    tone="busy",
+)
+"""Counted with the figures: summaries are too many to be looked through for a page."""
 
 
-def alerts_of(request: HttpRequest) -> list[dict[str, str]]:
+def alerts_of(request: HttpRequest, newest: DailyFigures | None) -> list[dict[str, str]]:
     """Return the lines that the operator may see; usually none."""
+    return [*_alerts_now(request), *_alerts_of_figures(newest)]
+
+
+def _alerts_of_figures(newest: DailyFigures | None) -> list[dict[str, str]]:
+    low = newest.scores.get("low", 0) if newest else 0
+    return [LOW_SCORES.shown(low)] if low else []
+
+
+def _alerts_now(request: HttpRequest) -> list[dict[str, str]]:
     counts = _counts()
     return [
         alert.shown(counts[alert.model])
@@ -219,7 +239,7 @@ def front_panel(request: HttpRequest) -> SafeString | str:
     newest = stored[-1] if stored else newest_figures()
     shown: dict[str, Any] = {
         "refresh_url": reverse(f"admin:{REFRESH}") if may_run(request) else "",
-        "alerts": alerts_of(request),
+        "alerts": alerts_of(request, newest),
     }
     if newest is None or not newest.sessions:
         shown["is_empty"] = not Session.objects.exists()
@@ -229,6 +249,7 @@ def front_panel(request: HttpRequest) -> SafeString | str:
             "tiles": tiles_of(request, newest, waiting_since=oldest_waiting(now), now=now),
             "plots": _plots(stored, utc_day(now)),
             "days": DAYS_SHOWN,
+            "scores": score_table(rows_of(newest.scores)),
         }
     return render_to_string("admin/compaction/front.html", shown, request)
 

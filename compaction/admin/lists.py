@@ -20,6 +20,7 @@ from chatapp.admin.toolkit.lists import Condition, by_condition, by_value
 from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.formatting import clock
 from compaction import vocabulary
+from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, reason_label
 from compaction.engine.registry import TRIGGERS
 from compaction.models import (
@@ -29,6 +30,7 @@ from compaction.models import (
     SessionSummaryMessage,
 )
 from compaction.statistics.ratios import RATIO_BINS, bin_q
+from compaction.statistics.scores import needs_look_q
 from compaction.vocabulary import (
     INTERRUPTED,
     SUMMARY_STATUSES,
@@ -44,6 +46,8 @@ UNFINISHED = "unfinished"
 WAITING = "waiting"
 BACKING_OFF = "backing-off"
 COMPACTING = "compacting"
+# Summaries that an operator should look at.
+LOOK = "look"
 UNFINISHED_STATUSES = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
 
 DIGEST_BADGE = html.badge("Fallback digest", "busy")
@@ -138,6 +142,18 @@ BY_ACTIVITY = by_condition(
     },
 )
 """What a branch is doing now: a worker holds it, or automatic runs wait after failures."""
+BY_SCORE = by_condition(
+    "score",
+    "score",
+    {
+        LOOK: ("Low, sent, and not judged", needs_look_q),
+        "low": ("Low", lambda: Q(quality__score__lt=compaction_settings.low_score)),
+        "none": ("Not measured", lambda: Q(quality__isnull=True)),
+        "good": ("Judged good", lambda: Q(quality__verdict="good")),
+        "bad": ("Judged bad", lambda: Q(quality__verdict="bad")),
+    },
+)
+"""How much a summary still knows, and what operators think of it."""
 
 
 class Ratio(admin.SimpleListFilter):

@@ -22,6 +22,7 @@ from compaction.admin.branch_view import BranchView, statuses_of, summary_link, 
 from compaction.admin.forms import SESSION_FORMS, compact, redo
 from compaction.admin.lists import run_table, summary_table
 from compaction.admin.meter import meter_panel
+from compaction.admin.quality_plots import decay_panel
 from compaction.admin.states import state_panel
 from compaction.admin.timeline_bar import conversation_panel
 from compaction.branches.snapshot import snapshot_of
@@ -36,12 +37,13 @@ ROWS_SHOWN = 10
 # --- the session's page ---------------------------------------------------------------------------
 
 
-PANELS: Sequence[Callable[[BranchView], Panel]] = (
+PANELS: Sequence[Callable[[BranchView], Panel | None]] = (
     meter_panel,
     lambda view: state_panel(view.snapshot),
     conversation_panel,
+    decay_panel,
 )
-"""The panels of a session's page, from above; one line adds one."""
+"""The panels of a session's page, from above; one line adds one. None: nothing to say."""
 
 
 def links_of(session: Session) -> list[Link]:
@@ -58,7 +60,7 @@ def panels_of(request: HttpRequest, session: Session) -> list[Panel]:
     """Return the panels in their order; a sentence where the branch cannot be read."""
     try:
         view = view_for(request, session)
-        return [draw(view) for draw in PANELS]
+        return [panel for draw in PANELS if (panel := draw(view)) is not None]
     except REFUSALS as refusal:
         return [Panel.saying("Compaction", refusal)]
 
@@ -160,7 +162,7 @@ def notes_on(context: Context) -> list[str]:
 
 
 SESSION_PART = SessionPart(
-    styles=("compaction/session.css", "compaction/recovery.css"),
+    styles=("compaction/session.css", "compaction/quality.css", "compaction/recovery.css"),
     links=links_of,
     panels=panels_of,
     tables=tables_of,

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.db.models.functions import Left
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path
@@ -28,9 +29,18 @@ from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.actions import for_each, may_run, queued
 from compaction.admin.forms import RESTORE, RESUMMARISE, may_restore, refuse_draft, taken_back
-from compaction.admin.lists import BY_REASON, BY_SUMMARY_STATUS, BY_TRIGGER, Ratio, source_table
+from compaction.admin.lists import (
+    BY_REASON,
+    BY_SCORE,
+    BY_SUMMARY_STATUS,
+    BY_TRIGGER,
+    Ratio,
+    source_table,
+)
 from compaction.admin.summary_compare import compare_page, pair_of
 from compaction.admin.summary_panels import default_comparison, ratio_panel, version_tables
+from compaction.admin.summary_quality import QUALITY_FORMS, quality_panel, score_words
+from compaction.admin.summary_sources import sources_panel
 from compaction.models import CompactionRun, CompactionStep, SessionSummary, SessionSummaryMessage
 from compaction.runs.resummarize import resummarize
 from compaction.summaries.restore import restore_summary
@@ -63,6 +73,7 @@ class SessionSummaryAdmin(WideList):
         "sources",
         "token_change",
         "ratio",
+        "score",
     )
     list_select_related = ("session",)
     list_filter = (
@@ -74,6 +85,7 @@ class SessionSummaryAdmin(WideList):
         BY_TRIGGER,
         BY_REASON,
         Ratio,
+        BY_SCORE,
         "truncated",
         "kind",
     )
@@ -88,9 +100,14 @@ class SessionSummaryAdmin(WideList):
         "truncated",
         "is_digest",
     )
+    list_previews = {"scored": F("quality__score")}
     text_paths = ("summary_text",)
     actions = ("resummarise", "restore")
-    page_forms: ClassVar[Mapping[str, PageForm]] = {"resummarise": RESUMMARISE, "restore": RESTORE}
+    page_forms: ClassVar[Mapping[str, PageForm]] = {
+        "resummarise": RESUMMARISE,
+        "restore": RESTORE,
+        **QUALITY_FORMS,
+    }
     sections = (
         Section(
             title=None,
@@ -140,7 +157,8 @@ class SessionSummaryAdmin(WideList):
     )
 
     class Media:
-        css = {"all": ["compaction/summary.css"]}
+        css = {"all": ["compaction/summary.css", "compaction/quality.css"]}
+        js = [forms.Script("compaction/sources.js", type="module")]
 
     # --- actions ----------------------------------------------------------------------------------
 
@@ -193,6 +211,7 @@ class SessionSummaryAdmin(WideList):
             return ratio
         return format_html("{} {}", ratio, lists.truncated_words(True))
 
+    score = column("Score", lambda row: score_words(getattr(row, "scored", None)))
     was_truncated = lists.WAS_TRUNCATED
     cost_shown = lists.COST
     summary_size = column(
@@ -266,8 +285,8 @@ class SessionSummaryAdmin(WideList):
         return notices_on(obj, may_redo=may_run(request))
 
     def panels_for(self, request: HttpRequest, obj: SessionSummary) -> list[Panel]:
-        """Return how much smaller it made the request."""
-        return [ratio_panel(obj)]
+        """Return how much smaller it made the request, what it still knows, and from where."""
+        return [ratio_panel(obj), quality_panel(request, obj), sources_panel(request, obj)]
 
     def tables_for(self, request: HttpRequest, obj: SessionSummary) -> list[Table]:
         """Return earlier and later versions, the line of continuation, and the sources."""
