@@ -11,7 +11,7 @@ from compaction.engine.fidelity.languages import LANGUAGES, UNKNOWN, language_of
 SENTENCES = {
     "en": "The customer asked for a refund, and it is not clear who has to pay for the trip.",
     "de": "Der Kunde möchte das Geld zurück, und es ist noch nicht klar, wer den Versand bezahlt.",
-    "fr": "Le client veut être remboursé et il ne sait pas encore qui doit payer pour le transport.",
+    "fr": "Le client veut être remboursé et il ne sait pas encore qui doit payer le transport.",
     "es": "El cliente quiere que se le devuelva el dinero, pero no está claro quién paga el envío.",
     "pt": "O cliente não quer a máquina e pediu o dinheiro, mas você ainda não sabe quem paga.",
     "it": "Il cliente non vuole la macchina e chiede il rimborso della spesa, ma non si sa come.",
@@ -64,6 +64,10 @@ def test_chinese_with_many_english_names_is_chinese():
     text = "我们决定用 PostgreSQL 和 Redis，不用 RabbitMQ。请把 Kubernetes 的配置也改一下。"
 
     assert language_of(text) == "zh"
+
+
+def test_chinese_with_numbers_between_its_characters_is_chinese():
+    assert language_of("我们5月3日在第2个车站见面，票价是35元，别忘了带护照。") == "zh"
 
 
 def test_half_one_language_and_half_another_is_unknown():

@@ -1,0 +1,213 @@
+"""Which summaries are not good enough to be stored as they are, and what they must add.
+
+Only what is plain is rejected: a second call costs time, and every rejection ends with a summary
+all the same. A summary that reports an apology, a plan or a refusal is a summary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compaction.engine.extractive.sentences import line_spans
+from compaction.engine.fidelity.entities import IDENTIFIER, NAME, find_entities
+from compaction.engine.fidelity.measure import Quality
+
+MOST_MISSING = 30
+FEWEST_IDENTIFIERS = 3
+FEWEST_CARRIED = 3
+LONGEST_OPENING = 300
+
+OTHER_LANGUAGE = "other_language"
+UNSUPPORTED = "unsupported"
+IDENTIFIERS_LOST = "identifiers_lost"
+BELOW_YARDSTICK = "below_yardstick"
+CARRIED_LOST = "carried_lost"
+ONLY_NONE = "only_none"
+NOT_A_SUMMARY = "not_a_summary"
+CODES = (
+    OTHER_LANGUAGE,
+    UNSUPPORTED,
+    IDENTIFIERS_LOST,
+    BELOW_YARDSTICK,
+    CARRIED_LOST,
+    ONLY_NONE,
+    NOT_A_SUMMARY,
+)
+
+_NOTHING = re.compile(
+    r"(?:[-*•]\s*)?\W{0,3}(?:none|n/?a|nothing|no|not applicable|none (?:so far|yet|mentioned|"
+    r"stated|given)|"
+    r"no (?:\w+ ){0,3}(?:mentioned|specified|stated|provided|given|identified|recorded)|keine?|"
+    r"nichts|"
+    r"aucune?|rien|ningun[oa]|nada|nessun[oa]?|niente|nenhuma?|geen|нет|ничего|无|無|没有|沒有|"
+    r"暂无|なし|"
+    r"ありません|없음|لا شيء|لا يوجد)?\W{0,3}$",
+    re.IGNORECASE,
+)
+_TITLE = re.compile(r"(?:#{1,6}\s.*|\*\*[^*]{1,60}\*\*:?|[^:：]{1,40}[:：])$")
+_LABELLED = re.compile(r"^\W{0,4}[^\W\d_][^:：\n]{0,40}[:：]\W{0,3}(?=\S)")
+
+# How a text begins that speaks to the user instead of reporting.
+_OPENINGS = re.compile(
+    r"\W{0,4}(?:"
+    # An answer.
+    r"(?:sure|certainly|of course|absolutely|great|okay|ok|got it|"
+    r"understood)[,.!](?: here(?:['’]s| is| are)"
+    r"| i(?:['’]ll| will| can| have)|$)|you(?:['’]re| are) welcome|happy to help|"
+    r"(?:hello|hi)(?: there)?[,!]|how can i (?:help|assist)|thank you for (?:sharing|providing|"
+    r"the)|"
+    # An apology or a refusal.
+    r"(?:i(?:['’]m| am) (?:very |really |so )?sorry|sorry|i apologi[sz]e|my apologies|"
+    r"unfortunately)[,.]? "
+    r"(?:but |for (?:the|any) (?:confusion|inconvenience|misunderstanding)|(?:that )?i |about)|"
+    r"i (?:can['’]?t|cannot|am unable to|won['’]t|am not able to|['’]m unable to) (?:help|assist|"
+    r"provide|"
+    r"summari[sz]e|fulfil|complete|do|comply|access|see|continue|create|generate)|"
+    r"as an? (?:ai|language model)|i (?:do not|don['’]t) (?:have|see) (?:any|access|a|the|enough) |"
+    # A plan.
+    r"(?:first,? |now,? |next,? )?(?:i(?:['’]ll| will| shall)|i(?:['’]m| am) going to|let me|"
+    r"let['’]s|"
+    r"we(?:['’]ll| will)) (?:now |first |start|begin|summari[sz]e|create|write|proceed|help|"
+    r"analy[sz]e|"
+    r"take|go|check|look|read|continue|provide|try|fix|implement)|"
+    r"(?:we|i) need to (?:summari[sz]e|produce|write|create)|the user wants me to|"
+    r"okay, (?:so )?(?:the user|i need)|"
+    # The same elsewhere.
+    r"(?:es tut mir leid|tut mir leid|entschuldigung)[,.]|leider kann ich|ich kann (?:diese|ihnen|"
+    r"dir|das)\b.{0,60}nicht|"
+    r"(?:gerne|natürlich|klar|selbstverständlich)[,!.]|ich werde (?:jetzt|nun)|"
+    r"(?:je suis )?désolée?[,.]|je ne peux pas|bien sûr[,!.]|voici (?:le|un|votre) résumé|"
+    r"je vais (?:maintenant|d['’]abord)|"
+    r"lo siento[,.]|no puedo (?:ayudar|proporcionar|resumir|cumplir)|(?:claro|por supuesto)[,!.]|"
+    r"voy a (?:resumir|empezar|crear)|"
+    r"desculpe[,.]|não posso (?:ajudar|fornecer|resumir)|mi dispiace[,.]|non posso (?:aiutar|"
+    r"fornire|riassumere)|certo[,!.]|"
+    r"het spijt me|ik kan (?:u|je|dit|deze)\b.{0,60}niet|natuurlijk[,!.]|"
+    r"извините|к сожалению, я|простите|конечно[,!.]|я не могу (?:помочь|предоставить|выполнить)|"
+    r"сейчас я|"
+    r"抱歉|对不起|很遗憾|我无法|我不能(?:帮|提供|总结|完成)|当然[，！,!]|好的[，！,!。]|"
+    r"以下是(?:您|你|对话|为您)|我(?:将|会|来)(?:为您|总结|先|开始)|让我(?:来|先)|"
+    r"申し訳|すみません|もちろん|承知しました|かしこまりました|わかりました|죄송|물론|알겠습니다|"
+    r"네[,!]|"
+    r"عذرا|آسف|بالطبع|لا أستطيع|لا يمكنني"
+    r")",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateLimits:
+    """What a summary must reach; shares from 0 to 1. A profile's parameters have the same names.
+
+    `min_user_identifiers`: of the user's identifiers, where there are three. `min_score_share`: of
+    the yardstick's score. `max_carried_lost`: of what the summary before named, where it is three.
+    """
+
+    min_user_identifiers: float = 0.3
+    min_score_share: float = 0.6
+    max_carried_lost: float = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """One reason why a summary is not stored as it is.
+
+    `missing` is what the summariser should name; for UNSUPPORTED, what it must not name.
+    """
+
+    code: str
+    sentence: str
+    missing: tuple[str, ...] = ()
+
+
+def rejections(text: str, quality: Quality, *, limits: GateLimits) -> tuple[Rejection, ...]:
+    """Return why a summary is rejected, the plainest reason first; nothing where it is accepted."""
+    return tuple(_reasons(text, quality, limits))
+
+
+def _reasons(text: str, quality: Quality, limits: GateLimits) -> Iterator[Rejection]:
+    if says_nothing(text):
+        yield Rejection(
+            code=ONLY_NONE,
+            sentence="Every section of the summary says that there is nothing: the model left out "
+            "the whole conversation.",
+            missing=_lost(quality),
+        )
+    elif speaks_to_user(text):
+        yield Rejection(
+            code=NOT_A_SUMMARY,
+            sentence="The text answers, apologises or announces something instead of summarising: "
+            "the model took the conversation for a request to itself.",
+            missing=_lost(quality),
+        )
+    if not quality.language_matches:
+        yield Rejection(
+            code=OTHER_LANGUAGE,
+            sentence=f"The summary is written in another language ({quality.language}) than the "
+            "conversation: the model that goes on from it may change its language, too.",
+        )
+    if invented := _exact(quality.unsupported):
+        yield Rejection(
+            code=UNSUPPORTED,
+            sentence=f"The summary names {len(invented)} numbers or identifiers that nobody wrote, "
+            f"{invented[0][:60]} for example: they would be taken for facts.",
+            missing=invented[:MOST_MISSING],
+        )
+    kept, whole = quality.user_identifiers
+    if whole >= FEWEST_IDENTIFIERS and kept < limits.min_user_identifiers * whole:
+        yield Rejection(
+            code=IDENTIFIERS_LOST,
+            sentence=f"The summary names {kept} of the user's {whole} identifiers; at least "
+            f"{limits.min_user_identifiers:.0%} are asked for: what they stand for can no longer "
+            "be looked up.",
+            missing=_lost(quality, kind=IDENTIFIER),
+        )
+    if quality.yardstick and quality.score < limits.min_score_share * quality.yardstick:
+        yield Rejection(
+            code=BELOW_YARDSTICK,
+            sentence=f"The summary scores {quality.score:.1f}, sentences chosen without a model "
+            f"score {quality.yardstick:.1f} at the same size; at least "
+            f"{limits.min_score_share:.0%} of that is asked for: too many facts were left out.",
+            missing=_lost(quality),
+        )
+    lost, carried = quality.carried
+    if carried >= FEWEST_CARRIED and lost > limits.max_carried_lost * carried:
+        yield Rejection(
+            code=CARRIED_LOST,
+            sentence=f"The summary drops {lost} of {carried} facts of the summary before it; at "
+            f"most {limits.max_carried_lost:.0%} may go: nothing else that is sent has them.",
+            missing=quality.carried_lost[:MOST_MISSING],
+        )
+
+
+def says_nothing(text: str) -> bool:
+    """Whether all sections of a text are empty or say None."""
+    lines = [text[start:end] for start, end in line_spans(text)]
+    bodies = [_LABELLED.sub("", line) for line in lines if not _TITLE.match(line)]
+    return all(_NOTHING.match(body) for body in bodies)
+
+
+def speaks_to_user(text: str) -> bool:
+    """Whether a text begins as an answer, an apology or a plan does; a report begins otherwise."""
+    first = next((text[start:end] for start, end in line_spans(text)), "")
+    # What stands under a heading or in a list is reported, whatever its first word.
+    if first.startswith(("#", "- ", "* ", "•", "**")):
+        return False
+    return bool(_OPENINGS.match(first[:LONGEST_OPENING]))
+
+
+def _lost(quality: Quality, *, kind: str = "") -> tuple[str, ...]:
+    texts = (fact.text for fact in quality.lost if not kind or fact.kind == kind)
+    return tuple(dict.fromkeys(texts))[:MOST_MISSING]
+
+
+def _exact(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those that are no names: numbers, dates, identifiers, addresses and paths."""
+    return tuple(
+        text
+        for text in texts
+        if any(character.isdigit() for character in text)
+        or any(one.kind != NAME for one in find_entities(text))
+    )
