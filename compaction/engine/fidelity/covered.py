@@ -32,10 +32,11 @@ TOOL_FACTOR = 0.4
 OUTPUT_HEAD, OUTPUT_END = 4_000, 1_000
 """Of a tool's output, so many characters are read: results stand at its head or its end."""
 ARGUMENT_CHARACTERS = 2_000
-SAMPLED_MESSAGES = 24
-SAMPLED_CHARACTERS = 400
+SAMPLED_MESSAGES = 12
+SAMPLED_CHARACTERS = 300
 LONGEST_RULE = 400
-MOST_RULES = 200
+MOST_JUDGED = 1_000
+"""So many sentences that could be rules are looked at."""
 SHORTEST_WORD, LONGEST_WORD = 3, 40
 EXCUSED_CHARACTERS = 80
 
@@ -239,15 +240,15 @@ class Covered:
     def rules(self) -> list[str]:
         """What the user said must, or must never, be done; in small letters."""
         said = self._said_by_user
-        found: dict[str, None] = {}
+        judged: dict[str, bool] = {}
         for cue in _CUES if not said.isascii() else filter(str.isascii, _CUES):
             start = said.find(cue)
-            while start >= 0 and len(found) < MOST_RULES:
+            while start >= 0 and len(judged) < MOST_JUDGED:
                 sentence = _sentence_around(said, start)
-                if sentence and is_rule(sentence):
-                    found[sentence] = None
+                if sentence not in judged:
+                    judged[sentence] = is_rule(sentence)
                 start = said.find(cue, start + len(cue))
-        return list(found)
+        return [sentence for sentence, rules in judged.items() if rules]
 
     def was_taken_back(self, fact: Fact) -> bool:
         """Whether the user named it in these messages beside a word such as "remove"."""
@@ -324,7 +325,7 @@ _CUES = (
     "切勿", "千万别",
     "絶対に", "しないで", "必ず", "だけ", "반드시", "절대", "하지", "금지",
     "niemals", "auf keinen fall", "immer", "darf", "dürfen", "muss", "müssen",
-    "jamais", "toujours", "il faut", "interdit", "ne ",
+    "jamais", "toujours", "il faut", "interdit", " ne ",
     "nunca", "siempre", "debe", "prohibid", "solo ",
     "никогда", "всегда", "нельзя", "обязательно", "запрещено", "только",
     "لا تستخدم", "يجب", "ممنوع", "أبدا", "دائما",
