@@ -25,11 +25,11 @@ from compaction.engine.types import Item, TokenCounter
 
 QUALITY_VERSION = 1
 # Of texts of equal size, the better one should hold the answers to more questions about the
-# conversation (bfcl_memory). The weight of words was chosen on the customer and finance sets: half of
-# the answers are ordinary words. On the notetaker set it is better where texts are thinned out with
-# filler and slightly worse where they are not. The answers tell little about clauses that are chosen
-# differently: two halves of the questions agree on the order of such texts at 0.1 to 0.4 only. Only
-# users speak there: how entities of the user and of all share the rest was set, not fitted.
+# conversation (bfcl_memory). The weight of words was chosen on the customer and finance sets, where
+# many answers are ordinary words. On the notetaker set it is better where texts are thinned out
+# with filler and slightly worse where they are not. The answers tell little about clauses that are
+# only chosen differently: two halves of the questions agree on the order of such texts at 0.1 to
+# 0.4. Only users speak there: how entities of users and of all share the rest is set, not fitted.
 USER_SHARE = 0.4
 ALL_SHARE = 0.2
 WORD_SHARE = 0.4
