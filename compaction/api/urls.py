@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from compaction.api import views
+from compaction.api import quality, views
 
 urlpatterns = [
     path("sessions/<uuid:session_id>/compact/", views.CompactView.as_view(), name="compact"),
@@ -31,5 +31,16 @@ urlpatterns = [
         "summaries/<uuid:summary_id>/restore/",
         views.SummaryRestore.as_view(),
         name="summary-restore",
+    ),
+    path(
+        "summaries/<uuid:summary_id>/quality/",
+        quality.SummaryQualityView.as_view(),
+        name="summary-quality",
+    ),
+    path(
+        "summaries/<uuid:summary_id>/lines/", quality.SummaryLines.as_view(), name="summary-lines"
+    ),
+    path(
+        "messages/<uuid:message_id>/fate/", quality.MessageFateView.as_view(), name="message-fate"
     ),
 ]

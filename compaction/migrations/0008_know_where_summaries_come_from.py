@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                 ('yardstick', models.FloatField(default=0.0, help_text='The score of an extractive text of equal size; 0: unknown.')),
                 ('cumulative', models.FloatField(blank=True, help_text='Share known of all that was named since the first message.', null=True)),
                 ('unsupported_count', models.PositiveIntegerField(default=0)),
-                ('rejected', models.PositiveSmallIntegerField(default=0, help_text='Answers that were refused before this text was taken.')),
+                ('rejected', models.PositiveSmallIntegerField(default=0, help_text='How often a text was refused before this one was taken.')),
                 ('hindsight', models.FloatField(blank=True, null=True)),
                 ('hindsight_facts', models.PositiveIntegerField(default=0)),
                 ('hindsight_at', models.DateTimeField(blank=True, editable=False, null=True)),
@@ -114,10 +114,5 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='summaryquality',
             index=models.Index(fields=['score'], name='quality_score'),
-        ),
-        # The newest measured ones, for p10 and median by profile and model.
-        migrations.AddIndex(
-            model_name='summaryquality',
-            index=models.Index(fields=['-created_at'], name='quality_newest'),
         ),
     ]

@@ -117,7 +117,7 @@ class SummaryQuality(models.Model):
     )
     unsupported_count = models.PositiveIntegerField(default=0)
     rejected = models.PositiveSmallIntegerField(
-        default=0, help_text="Answers that were refused before this text was taken."
+        default=0, help_text="How often a text was refused before this one was taken."
     )
     hindsight = models.FloatField(null=True, blank=True)
     hindsight_facts = models.PositiveIntegerField(default=0)
@@ -142,8 +142,6 @@ class SummaryQuality(models.Model):
         indexes = [
             # /metrics counts the scores, the list of low ones finds its own.
             models.Index(fields=["score"], name="quality_score"),
-            # The newest measured ones, for p10 and median by profile and model.
-            models.Index(fields=["-created_at"], name="quality_newest"),
         ]
 
     def __str__(self) -> str:

@@ -23,6 +23,7 @@ from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.tool_results import is_oversized
 from compaction.models import CompactionState, SessionSummaryMessage
 from compaction.selectors import branch_summaries_of, chain_of
+from compaction.summaries.fidelity import copy_fidelity
 
 LINK_BATCH = 1000
 
@@ -113,6 +114,7 @@ def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
         summary.previous_id = _mapped(copies, summary.previous_id)
         summary.save(force_insert=True)
         _copy_links(old_id, summary.pk, replayed.ids)
+    copy_fidelity(copies, replayed.ids)
     return copies
 
 

@@ -1,0 +1,248 @@
+"""What stands beside a summary: clauses for later passes, its lines' sources, its quality.
+
+Written in the transaction that stores the summary. Ids of messages come as the database gives them
+(convert.read_items) and go back in the same form, so that a clause of an earlier pass and a message
+of this one are told to be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models.functions import Length
+
+from chatapp.models import Message
+from compaction.engine.fidelity.measure import LostFact, Quality
+from compaction.engine.provenance import Origin, SourcedLine, Unit, UnitKind
+from compaction.engine.types import Outcome
+from compaction.models import (
+    CompactionStep,
+    SessionSummary,
+    SummaryLine,
+    SummaryQuality,
+    SummaryUnits,
+)
+
+REJECTED = CompactionStep.Outcome.REJECTED
+ROWS_AT_ONCE = 1000
+SUMMARIES_AT_ONCE = 50
+# What of a Quality has a column of its own, or a table; the rest are its `figures`.
+_OWN_PLACE = frozenset(
+    {"version", "score", "yardstick", "cumulative", "named_weight", "lost", "facts"}
+)
+
+
+# --- storing --------------------------------------------------------------------------------------
+
+
+def store_fidelity(summary: SessionSummary, outcome: Outcome) -> None:
+    """Store clauses, lines and quality of a summary that was just written, as far as there are any.
+
+    Call it in the transaction that stores the summary. A source that is no message of the session
+    any more becomes a line without a source.
+    """
+    quality = outcome.quality
+    known = _known_messages(summary, outcome)
+    if outcome.units or quality is not None:
+        SummaryUnits.objects.create(
+            summary=summary,
+            units=[_unit_row(unit, known) for unit in outcome.units],
+            named_weight=_named_weight(summary, quality),
+        )
+    SummaryLine.objects.bulk_create(_line_rows(summary, outcome.lines, known), ROWS_AT_ONCE)
+    if quality is not None:
+        rejected = sum(step.outcome == REJECTED for step in outcome.steps)
+        SummaryQuality.objects.create(
+            summary=summary, rejected=rejected, **_quality_columns(quality)
+        )
+
+
+def _known_messages(summary: SessionSummary, outcome: Outcome) -> Mapping[Any, UUID]:
+    """Return the ids of the messages that are named, each by the form in which it was read."""
+    sources = (source.message for line in outcome.lines for source in line.sources)
+    named = {*sources, *(unit.message for unit in outcome.units)} - {None}
+    ids = {read: _id(read) for read in named}
+    there = Message.objects.filter(pk__in=ids.values(), session=summary.session_id)
+    existing = set(there.values_list("pk", flat=True)) if ids else set()
+    return {read: pk for read, pk in ids.items() if pk in existing}
+
+
+def _id(read: Any) -> UUID:
+    found: UUID = Message._meta.pk.to_python(read)
+    return found
+
+
+def _unit_row(unit: Unit, known: Mapping[Any, UUID]) -> list[Any]:
+    message = known.get(unit.message)
+    return [
+        unit.text,
+        unit.kind.value,
+        unit.speaker,
+        unit.position,
+        None if message is None else str(message),
+        unit.start,
+        unit.end,
+        list(unit.entities),
+        round(unit.worth, 4),
+        unit.note,
+    ]
+
+
+def _named_weight(summary: SessionSummary, quality: Quality | None) -> float:
+    """Return what all that was named weighs; a pass that was not measured adds nothing."""
+    return named_before(summary.previous) if quality is None else quality.named_weight
+
+
+def _line_rows(
+    summary: SessionSummary, lines: Iterable[SourcedLine], known: Mapping[Any, UUID]
+) -> Iterator[SummaryLine]:
+    for number, line in enumerate(lines, start=1):
+        place = {"summary": summary, "number": number, "start": line.start, "end": line.end}
+        sources = [source for source in line.sources if source.message in known]
+        if not sources:
+            yield SummaryLine(origin=Origin.NONE.value, **place)
+        for source in sources:
+            yield SummaryLine(
+                origin=line.origin.value,
+                message_id=known[source.message],
+                message_start=source.start,
+                message_end=source.end,
+                **place,
+            )
+
+
+def _quality_columns(quality: Quality) -> dict[str, Any]:
+    figures = asdict(quality)
+    return {
+        "version": quality.version,
+        "score": quality.score,
+        "yardstick": quality.yardstick,
+        "cumulative": quality.cumulative,
+        "unsupported_count": len(quality.unsupported),
+        "figures": {name: value for name, value in figures.items() if name not in _OWN_PLACE},
+        "lost": [_lost_row(fact) for fact in quality.lost],
+        "facts": [list(fact) for fact in quality.facts],
+    }
+
+
+def _lost_row(fact: LostFact) -> dict[str, Any]:
+    message = None if fact.message is None else str(_id(fact.message))
+    return asdict(fact) | {"message": message}
+
+
+# --- reading for the next pass --------------------------------------------------------------------
+
+
+def units_before(summary: SessionSummary | None) -> tuple[Unit, ...]:
+    """Return the clauses that a summary keeps for the next pass; none for an old one, or for None.
+
+    They stand where their messages stand now: positions may have been renumbered since.
+    """
+    rows = _units_row(summary, "units")
+    if not rows:
+        return ()
+    stored = [row for row in rows if len(row) == _COLUMNS]
+    ids = {row[_MESSAGE] for row in stored} - {None}
+    places = dict(Message.objects.filter(pk__in=ids).values_list("pk", "position"))
+    return tuple(_unit(row, places) for row in stored)
+
+
+def named_before(summary: SessionSummary | None) -> float:
+    """Return what all weighs that was named up to a summary's end; 0 where nobody counted it."""
+    return float(_units_row(summary, "named_weight") or 0.0)
+
+
+def _units_row(summary: SessionSummary | None, column: str) -> Any:
+    if summary is None:
+        return None
+    rows = SummaryUnits.objects.filter(pk=summary.pk)
+    return rows.values_list(column, flat=True).first()
+
+
+_COLUMNS, _MESSAGE = 10, 4
+
+
+def _unit(row: Sequence[Any], places: Mapping[UUID, int]) -> Unit:
+    text, kind, speaker, position, message, start, end, entities, worth, note = row
+    key = None if message is None else UUID(message)
+    there = key in places
+    return Unit(
+        text=text,
+        kind=UnitKind(kind) if kind in _KINDS else UnitKind.FACT,
+        speaker=speaker,
+        position=places[key] if key is not None and there else position,
+        message=Message._meta.pk.get_db_prep_value(key, connection) if there else None,
+        start=start if there else 0,
+        end=end if there else 0,
+        entities=tuple(entities),
+        worth=worth,
+        note=note,
+    )
+
+
+_KINDS = frozenset(UnitKind)
+
+
+# --- replays --------------------------------------------------------------------------------------
+
+
+def copy_fidelity(copies: Mapping[UUID, UUID], ids: Mapping[UUID, UUID]) -> None:
+    """Give copies of summaries ({old id: new id}) what the old ones have, for a replayed branch.
+
+    `ids` leads from each message to the one that repeats it. A piece of a message whose text became
+    shorter stays a piece of the older message: there its offsets still reproduce it.
+    """
+    left = iter(copies.items())
+    while part := dict(islice(left, SUMMARIES_AT_ONCE)):
+        _copy_part(part, ids)
+
+
+def _copy_part(copies: Mapping[UUID, UUID], ids: Mapping[UUID, UUID]) -> None:
+    lines = list(SummaryLine.objects.filter(summary__in=copies).order_by("pk"))
+    units = list(SummaryUnits.objects.filter(summary__in=copies))
+    qualities = list(SummaryQuality.objects.filter(summary__in=copies))
+    named = {line.message_id for line in lines if line.message_id is not None}
+    named |= {UUID(row[_MESSAGE]) for kept in units for row in kept.units if row[_MESSAGE]}
+    same = _unchanged(named, ids)
+    for line in lines:
+        line.pk, line.summary_id = None, copies[line.summary_id]
+        if line.message_id is not None:
+            line.message_id = same.get(line.message_id, line.message_id)
+    for kept in units:
+        kept.summary_id = copies[kept.summary_id]
+        kept.units = [_pointed(row, same) for row in kept.units]
+    for quality in qualities:
+        quality.summary_id = copies[quality.summary_id]
+        quality.lost = [
+            fact | {"message": _mapped(fact.get("message"), ids)} for fact in quality.lost
+        ]
+    SummaryLine.objects.bulk_create(lines, ROWS_AT_ONCE)
+    SummaryUnits.objects.bulk_create(units)
+    SummaryQuality.objects.bulk_create(qualities)
+
+
+def _unchanged(named: Iterable[UUID], ids: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
+    """Return the replayed messages whose text has the length that it had: {old id: new id}.
+
+    A replay only shortens texts.
+    """
+    moved = {old: ids[old] for old in named if old in ids}
+    rows = Message.objects.filter(pk__in=[*moved, *moved.values()]).order_by()
+    sizes = dict(rows.annotate(size=Length("content")).values_list("pk", "size"))
+    return {old: new for old, new in moved.items() if sizes.get(old) == sizes.get(new)}
+
+
+def _pointed(row: Sequence[Any], ids: Mapping[UUID, UUID]) -> list[Any]:
+    return [*row[:_MESSAGE], _mapped(row[_MESSAGE], ids), *row[_MESSAGE + 1 :]]
+
+
+def _mapped(message: str | None, ids: Mapping[UUID, UUID]) -> str | None:
+    if not message:
+        return None
+    old = UUID(message)
+    return str(ids.get(old, old))
