@@ -10,14 +10,19 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import Error
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Max, Min, Q, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
@@ -25,8 +30,10 @@ from chatapp.api.exceptions import plain_problem
 from compaction.models import (
     CompactionRun,
     CompactionState,
+    CompactionStep,
     ModelBreaker,
     RunTotals,
+    SummaryQuality,
     WorkerHeartbeat,
 )
 from compaction.monitoring.health import ALIVE_SECONDS
@@ -36,6 +43,7 @@ from compaction.selectors import QUEUED_SINCE, ready_q
 logger = logging.getLogger(__name__)
 UNFINISHED = (CompactionRun.Status.QUEUED.value, CompactionRun.Status.RUNNING.value)
 BREAKER_STATES = {"closed": 0, "probing": 1, "open": 2}
+SCORE_BUCKETS = tuple(range(10, 101, 10))
 
 
 def exposition(accepted: str) -> tuple[bytes, str]:
@@ -62,6 +70,8 @@ class DatabaseCollector:
         yield from _leases()
         yield from _breakers()
         yield from _workers(now)
+        yield from _scores()
+        yield from _rejections()
 
 
 def _ended_runs() -> Iterator[Metric]:
@@ -174,6 +184,30 @@ def _workers(now: datetime) -> Iterator[Metric]:
         if kind in found:
             age.add_metric([kind], _seconds(now - found[kind]["newest"]))
     yield from (alive, age)
+
+
+def _scores() -> Iterator[Metric]:
+    """Yield what is stored: sessions that are deleted take their summaries away."""
+    buckets = {f"upto_{most}": Count("pk", filter=Q(score__lte=most)) for most in SCORE_BUCKETS}
+    found = SummaryQuality.objects.aggregate(all=Count("pk"), total=Sum("score"), **buckets)
+    counts = [(f"{most:.1f}", found[f"upto_{most}"]) for most in SCORE_BUCKETS]
+    scores = HistogramMetricFamily(
+        "palimpsest_summary_score", "How much stored summaries still know, of 100."
+    )
+    scores.add_metric([], [*counts, ("+Inf", found["all"])], sum_value=found["total"] or 0.0)
+    yield scores
+
+
+def _rejections() -> Iterator[Metric]:
+    rejected = CounterMetricFamily(
+        "palimpsest_summaries_rejected",
+        "Texts of summarisers that were refused, by reason.",
+        labels=["reason"],
+    )
+    rows = CompactionStep.objects.filter(outcome=CompactionStep.Outcome.REJECTED)
+    for code, count in rows.order_by("code").values_list("code").annotate(steps=Count("pk")):
+        rejected.add_metric([code], count)
+    yield rejected
 
 
 def _seconds(age: timedelta) -> float:

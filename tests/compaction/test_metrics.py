@@ -15,6 +15,8 @@ from compaction.models import (
     CompactionState,
     ModelBreaker,
     RunTotals,
+    SessionSummary,
+    SummaryQuality,
     WorkerHeartbeat,
 )
 from tests.compaction.scraping import AUTHORIZED, let_scrape
@@ -75,6 +77,14 @@ def run(session, status: str = "queued", **columns) -> CompactionRun:
         session=session, branch=session.branch, status=status,
         profile=snapshot_of(session).profile_row, **columns,
     )  # fmt: skip
+
+
+def measured(session, score: float) -> None:
+    summary = SessionSummary.objects.create(
+        session=session, branch=session.branch, status="superseded", summary_text="A text.",
+        trigger="manual", reason="manual", covers_from=1, covers_through=2,
+    )  # fmt: skip
+    SummaryQuality.objects.create(summary=summary, version=1, score=score)
 
 
 def beat(kind: str, seconds: float) -> None:
@@ -219,6 +229,24 @@ def test_a_clock_that_is_ahead_makes_no_negative_age():
     assert scrape()["palimpsest_heartbeat_age_seconds"] == {("web",): 0}
 
 
+def test_scores_are_counted_up_to_each_ten(session):
+    for score in (9.5, 40.0, 40.5):
+        measured(session, score)
+    shown = scrape()
+    buckets = shown["palimpsest_summary_score_bucket"]
+    assert [buckets[most,] for most in ("10.0", "40.0", "50.0", "100.0")] == [1, 2, 3, 3]
+    assert shown["palimpsest_summary_score_count"] == {(): 3}
+    assert shown["palimpsest_summary_score_sum"] == {(): 90.0}
+
+
+def test_refused_texts_are_counted_by_reason(session):
+    one = run(session, "succeeded")
+    codes = [("rejected", "language"), ("rejected", "language"), ("rejected", "empty"), ("ok", "")]
+    for order, (outcome, code) in enumerate(codes):
+        one.steps.create(kind="chunk", order=order, outcome=outcome, code=code)
+    assert scrape()["palimpsest_summaries_rejected_total"] == {("language",): 2, ("empty",): 1}
+
+
 def test_no_word_of_a_conversation_is_shown(session, queued):
     compact(session)
     body = Client().get("/metrics", headers=AUTHORIZED).content.decode()
@@ -242,12 +270,12 @@ def test_every_figure_has_a_sentence_that_explains_it():
     assert [one.name for one in families if not one.documentation.endswith(".")] == []
 
 
-def test_a_scrape_costs_five_queries_however_much_is_stored(session, django_assert_num_queries):
+def test_a_scrape_costs_seven_queries_however_much_is_stored(session, django_assert_num_queries):
     for number in range(6):
         total("failed", f"reason {number}", runs=number)
         run(session, created_at=ago(number))
         beat("queue", number)
         ModelBreaker.objects.create(model=f"model {number}")
         lease(session.owner, ago(-60))
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(7):
         scrape()
