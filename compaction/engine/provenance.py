@@ -34,7 +34,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourcePiece:
     """A piece of a message: its id, and the offsets of the piece in the message's content.
 
     Offsets are code points; both are 0 where the message as a whole is meant, or a tool call of it.
@@ -50,8 +50,8 @@ class Unit:
     """One clause, verbatim but for white space, with who said it and where.
 
     `worth` is what it counts before anything else is chosen (1 is an ordinary clause of a user);
-    `entities` are the keys of what it names. `replaces` is the older text whose place it takes.
-    `message` is None where only an older summary's text is known. `position` orders units.
+    `entities` are the keys of what it names. `note` says which older value it replaces
+    or removes. `message` is None where only an older summary's text is known. `position` orders units.
     """
 
     text: str
@@ -63,14 +63,14 @@ class Unit:
     end: int = 0
     entities: tuple[str, ...] = ()
     worth: float = 1.0
-    replaces: str = ""
+    note: str = ""
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> SourcePiece | None:
         """The piece of a message that reproduces the text; None where nobody knows."""
         if self.message is None:
             return None
-        return Source(message=self.message, start=self.start, end=self.end)
+        return SourcePiece(message=self.message, start=self.start, end=self.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +80,4 @@ class SourcedLine:
     start: int
     end: int
     origin: Origin
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourcePiece, ...] = ()

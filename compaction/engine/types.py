@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from compaction.engine.provenance import SourcedLine, Unit
+
+if TYPE_CHECKING:
+    from compaction.engine.fidelity.measure import Quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +96,10 @@ class SummaryRequest:
     `kind` names what is asked: `chunk` (items, perhaps with the summary they continue) or `merge`
     (texts) have an instruction of their own; a strategy that asks for something else names it and
     brings its `prompt`, in which no text of the conversation may stand. `target_tokens` is the size
-    asked for. `reinforced` is set on the second try after an answer that did not count.
+    asked for. `reinforced` is set on the second try after an answer that did not count. `units` are
+    what earlier passes kept: a summariser without a model chooses from them, too. `kept` are the
+    messages behind those to summarise, to be read and not summarised. With `cites`, prose is asked
+    for that cites messages by their numbers. `missing` is what an answer that was refused lacked.
     """
 
     kind: str
@@ -102,6 +110,10 @@ class SummaryRequest:
     target_tokens: int = 700
     reinforced: bool = False
     prompt: str = ""
+    units: tuple[Unit, ...] = ()
+    kept: tuple[Item, ...] = ()
+    cites: bool = False
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +127,14 @@ class SummaryAnswer:
     output_tokens: int = 0
     model: str = ""
     cost: float = 0.0
+    units: tuple[Unit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error.
+    """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error, rejected.
+
+    `code` says why an answer was rejected (compaction.engine.fidelity.gate).
 
     `key` is the strategy's own name for the step; `parent` the key of the step it belongs under,
     which was reported before; `depth` is one more than that step's, and 0 without one. `is_call` is
@@ -144,6 +159,7 @@ class Step:
     output: str = ""
     model: str = ""
     cost: float = 0.0
+    code: str = ""
     request: SummaryRequest | None = field(default=None, repr=False)
 
 
@@ -153,7 +169,9 @@ class SummaryJob:
 
     `previous` is the text that the new summary continues; `digest` is the part of it that is a
     fallback digest, empty where there is none. `sent_again` are positions of messages that are sent
-    verbatim all the same (pinned ones). `instructions` are a person's wishes.
+    verbatim all the same (pinned ones). `instructions` are a person's wishes. `units` are the
+    clauses that earlier passes kept, `named_before` is what all that they named weighs. `kept` are
+    the newest messages that stay verbatim, as far as a summariser may read them.
     """
 
     items: tuple[Item, ...]
@@ -162,6 +180,9 @@ class SummaryJob:
     digest: str = ""
     instructions: str = ""
     sent_again: frozenset[int] = frozenset()
+    units: tuple[Unit, ...] = ()
+    named_before: float = 0.0
+    kept: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +202,9 @@ class Outcome:
     its version; both are empty where no model was asked, and `writer` then says who wrote.
     `metadata` is stored beside the usual figures; `files_read` and `files_modified` as columns.
     `is_digest`: the text is made of the messages themselves, and stands beside the summary that
-    was there before until one takes it in.
+    was there before until one takes it in. `units` are the clauses to choose from in the next
+    pass, `lines` say where each line of the text comes from, `quality` how much it knows,
+    `rejections` why answers before it were refused.
     """
 
     text: str
@@ -204,6 +227,10 @@ class Outcome:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files_read: tuple[str, ...] = ()
     files_modified: tuple[str, ...] = ()
+    units: tuple[Unit, ...] = ()
+    lines: tuple[SourcedLine, ...] = ()
+    quality: Quality | None = None
+    rejections: tuple[str, ...] = ()
 
     @property
     def compression_ratio(self) -> float:

@@ -1,276 +1,302 @@
-"""One extractive summary, put together: what must be in it, what fits, and how it is trimmed."""
+"""One summary put together from units: what must be in it, what fits, and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from itertools import zip_longest
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 
-from compaction.engine.extractive.candidates import Candidate, CandidateGroup, Material
 from compaction.engine.extractive.headings import (
-    NOTE,
-    NOTE_CHINESE,
+    SECTION_OF,
     SEPARATOR,
-    Heading,
-    SummaryLine,
-    render_summary,
+    SummarySection,
+    render_sections,
+    render_unit,
     title,
 )
-from compaction.engine.extractive.selection import Choice, Rank, Selection, fill, new_worth
-from compaction.engine.extractive.terms import extract_terms, is_reference_number
+from compaction.engine.extractive.selection import Candidate, Selection, estimated_tokens, weigh
+from compaction.engine.extractive.terms import words_of
+from compaction.engine.extractive.units import people_of
+from compaction.engine.fidelity.entities import IDENTIFIER, MAIL, URL, find_entities, key_of
+from compaction.engine.provenance import Unit, UnitKind
 
-SHARES = {
-    Heading.REQUESTS: 0.16,
-    Heading.CONSTRAINTS: 0.12,
-    Heading.DECISIONS: 0.18,
-    Heading.RESULTS: 0.24,
-    Heading.QUESTIONS: 0.08,
-}
-"""Of the budget, for each heading before any of them takes more."""
-SHARED_WORTH = 0.7
-"""A line of less worth competes with all others: it is a scrap, or a tool's output."""
-CARRIED_SHARE = 0.5
-"""Of the budget and of each share, at most, for older lines, while newer ones are waiting."""
-ACTIONS_SHARE = 0.18
-MAX_COMMANDS_LISTED = 5
-IDENTIFIERS_SHARE = 0.15
-"""Of the budget, at most, for identifiers that no chosen sentence has."""
-OTHER_CODES_SHARE = 0.08
-"""Of the budget, when they are no reference numbers: `F-01` alone means little."""
-SHORTEST_DIGITS = 7
-"""Fewer digits are a piece of something, such as of a telephone number."""
-SMALLEST_RESERVE_TOKENS = 14
-"""So that even a tiny summary keeps one code."""
-REFERENCE_TIER, LAST_NEEDED_TIER, LAST_TIER = 2, 4, 5
-"""Reference numbers first: those of the user, of others, of tools. Then other codes, identifiers,
-and, if anything is left over, codes that only a tool printed."""
-ESSENTIAL_SHARE = 0.3
-"""Of the budget, at most, for one line that a summary needs."""
-GROUP_SHARE = 0.1
-"""Of the budget, what a group of lines may take beyond its first line."""
-GROUP_LINES = {
-    CandidateGroup.FIRST: 1,
-    CandidateGroup.ASKED: 2,
-    CandidateGroup.SAID: 2,
-    CandidateGroup.REPLIED: 1,
-}
-LAST_CHOICES = 4
-"""So many of the lines chosen last may be given up for each other's sake."""
-MOST_WORTH = 12.0
-"""Of the worth of a line that a summary needs: its cues should count, not its length."""
-INSTRUCTED_WORTH = 1.5
+RULES_SHARE = 0.3
+"""Of the budget, at most, for the user's rules, which come before everything else."""
+CHANGES_SHARE = 0.3
+ACTIONS_SHARE = 0.25
+"""Of the budget, what the outcomes of tools get before they compete with what was said."""
+ESSENTIAL_SHARE = 0.25
+"""Of the budget, at most, for one line that tells a reader where they are."""
+IDENTIFIERS_SHARE = 0.08
+"""Of the budget, at most, for identifiers that no chosen line has."""
+INSTRUCTED_WORTH = 2.5
+CONTEXT_WORDS = 3
+"""An identifier alone means little: so many words before it say what it is."""
+MAX_CONTEXT_CHARACTERS = 40
+POOL_TARGETS = 8
+"""Units are kept for later passes up to so many times the size of a summary: what ranks below that
+is not chosen by any of them."""
+
+_WORDS_BEFORE = re.compile(rf"(?:\S+\s+){{0,{CONTEXT_WORDS}}}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """A summary's text, and the units to keep for the next one, those of the text among them."""
+
+    text: str
+    units: tuple[Unit, ...]
 
 
 def compose(
-    material: Material,
+    units: Sequence[Unit],
     *,
     budget: int,
     count: Callable[[str], int],
+    language: str,
     instructions: str = "",
-    chinese: bool = False,
-) -> str:
-    """The summary with the most worth inside `budget` tokens; empty when not one line fits."""
+    pool_tokens: int = 0,
+    whole: Container[str] = (),
+) -> Composition:
+    """Return the summary with the most worth inside `budget` tokens; an empty text if no line fits.
 
-    def count_part(part: SummaryLine | Heading) -> int:
-        line = (
-            part.render(chinese=chinese)
-            if isinstance(part, SummaryLine)
-            else title(part, chinese=chinese)
-        )
-        return count(line + "\n")
-
-    selection = Selection(budget=budget, count=count_part)
-    candidates = material.candidates
-    if any(one.line.from_previous for one in (*candidates, *material.identifiers)):
-        selection.spent = count((NOTE_CHINESE if chinese else NOTE) + "\n")
-    _prefer(candidates, instructions)
-    _add_essentials(selection, candidates)
-    _add_actions(selection, material.actions)
-    selection.budget = budget - _identifier_reserve(selection, material)
-    _add_shares(selection, candidates)
-    fill(selection, candidates, carried_limit=int(CARRIED_SHARE * budget))
-    selection.budget = budget
-    selection.budget -= _identifier_reserve(
-        selection, material
-    )  # the sentences now say some of them
-    fill(selection, candidates, carried_limit=budget)
-    selection.budget = budget
-    _add_identifiers(selection, material)
-    return trimmed(selection, count=count, chinese=chinese)
-
-
-def _prefer(candidates: Iterable[Candidate], instructions: str) -> None:
-    """What the operator asked to look after counts for more."""
-    wanted = set(extract_terms(instructions[:2000]).weights)
-    if wanted:
-        for candidate in candidates:
-            if not wanted.isdisjoint(candidate.terms.weights):
-                candidate.score *= INSTRUCTED_WORTH
-
-
-def _add_essentials(selection: Selection, candidates: Iterable[Candidate]) -> None:
-    """The first request and the last exchange: they tell a reader where they are."""
-    groups: dict[CandidateGroup, list[Candidate]] = {group: [] for group in GROUP_LINES}
-    for candidate in candidates:
-        if candidate.group in groups:
-            groups[candidate.group].append(candidate)
-    for group in (
-        CandidateGroup.ASKED,
-        CandidateGroup.SAID,
-        CandidateGroup.REPLIED,
-        CandidateGroup.FIRST,
-    ):
-        _add_group(selection, group, groups[group])
-
-
-def _add_group(selection: Selection, group: CandidateGroup, members: list[Candidate]) -> None:
-    taken, spent = 0, selection.spent
-    towards = (
-        1 if group is CandidateGroup.FIRST else -1
-    )  # of equals the first request, but the last state
-    for candidate in sorted(members, key=lambda one: (-_importance(one), towards * one.order)):
-        line = candidate.line
-        if group in (CandidateGroup.ASKED, CandidateGroup.SAID):
-            line = replace(line, heading=Heading.STATE)
-        share = GROUP_SHARE * selection.budget - (selection.spent - spent)
-        limit = share if taken else ESSENTIAL_SHARE * selection.budget
-        if group is CandidateGroup.SAID and candidate.line.heading is Heading.QUESTIONS:
-            continue  # it is listed as an open one
-        if new_worth(candidate, selection.covered) and selection.add(
-            candidate, line=line, limit=int(limit), rank=Rank.ESSENTIAL
-        ):
-            taken += 1
-            if taken == GROUP_LINES[group]:
-                return
-
-
-def _importance(candidate: Candidate) -> float:
-    return candidate.score * min(MOST_WORTH, sum(candidate.terms.weights.values()))
-
-
-def _add_actions(selection: Selection, actions: tuple[SummaryLine, ...]) -> None:
-    limit = selection.spent + int(ACTIONS_SHARE * selection.budget)
-    commands = 0
-    # The latest matter most when not all fit.
-    for order, line in reversed(tuple(enumerate(actions))):
-        commands += line.label == "run"
-        if line.label == "run" and commands > MAX_COMMANDS_LISTED:
-            continue
-        if selection.spent + selection.price(line) > min(limit, selection.budget):
-            break
-        selection.add_line(line, order=order, rank=Rank.ACTION)
-
-
-def _add_shares(selection: Selection, candidates: Iterable[Candidate]) -> None:
-    """Fill each heading up to its share, so that none is left out for another's sake."""
-    whole = selection.budget
-    by_heading: dict[Heading, list[Candidate]] = {heading: [] for heading in SHARES}
-    for candidate in candidates:
-        if candidate.line.heading in by_heading and candidate.score >= SHARED_WORTH:
-            by_heading[candidate.line.heading].append(candidate)
-    for heading, members in by_heading.items():
-        room = int(SHARES[heading] * whole) - selection.spent_on.get(heading, 0)
-        selection.budget = min(whole, selection.spent + room)
-        fill(selection, members, carried_limit=selection.carried_spent + int(CARRIED_SHARE * room))
-    selection.budget = whole
-
-
-def _identifier_reserve(selection: Selection, material: Material) -> int:
-    packed = _packed_identifiers(selection, material, last_tier=LAST_NEEDED_TIER)
-    return sum(selection.price(line) for line in packed)
-
-
-def _add_identifiers(selection: Selection, material: Material) -> None:
-    """List the identifiers that no chosen line has: the carried ones and the new on a line each."""
-    packed = _packed_identifiers(selection, material, last_tier=LAST_TIER)
-    for order, line in enumerate(packed):
-        selection.add_line(line, order=order, rank=Rank.IDENTIFIER)
-
-
-def _packed_identifiers(
-    selection: Selection, material: Material, *, last_tier: int
-) -> list[SummaryLine]:
-    """At most two lines, carried and new, with as many identifiers as their share has room for."""
-    share = max(int(IDENTIFIERS_SHARE * selection.budget), SMALLEST_RESERVE_TOKENS)
-    room = min(share, selection.left) - selection.cost(Heading.IDENTIFIERS)
-    others = int(OTHER_CODES_SHARE * selection.budget)
-    packed: dict[bool, list[str]] = {}
-    for tier, line in _identifier_lines(selection, material)[: max(1, selection.budget // 6)]:
-        cost = selection.cost(replace(line, from_previous=False))  # the mark stands once a line
-        room -= cost if line.from_previous in packed else selection.cost(line)
-        others -= cost
-        if tier > last_tier or room < 0 or (tier > REFERENCE_TIER and others < 0):
-            break
-        packed.setdefault(line.from_previous, []).append(line.text)
-    return [
-        SummaryLine(
-            text=SEPARATOR.join(texts), heading=Heading.IDENTIFIERS, from_previous=from_previous
-        )
-        for from_previous, texts in packed.items()
-    ]
-
-
-def _identifier_lines(selection: Selection, material: Material) -> list[tuple[int, SummaryLine]]:
-    """(tier, line) of each identifier that no chosen line has, those to be kept first first.
-
-    Old and new ones take turns, so that neither can push the other out.
+    `units` stand in time order; the last ones are what was said last. The lines whose keys are in
+    `whole` go in before all others where they fit together.
     """
-    newest: dict[str, SummaryLine] = {}
-    tiers: dict[str, int] = {}
-    for tier, identifier, from_previous in _identifiers(material):
-        key = identifier.casefold()
-        if key not in selection.covered:
-            line = SummaryLine(
-                text=identifier, heading=Heading.IDENTIFIERS, from_previous=from_previous
-            )
-            if key not in newest or not from_previous:
-                newest[key] = line
-            tiers[key] = min(tier, tiers.get(key, tier))
-    ranked: dict[tuple[int, bool], list[SummaryLine]] = {}
-    for key, line in newest.items():
-        ranked.setdefault((tiers[key], line.from_previous), []).append(line)
-    lines: list[tuple[int, SummaryLine]] = []
-    for tier in range(LAST_TIER + 1):
-        turns = zip_longest(ranked.get((tier, False), ()), ranked.get((tier, True), ()))
-        lines.extend((tier, line) for pair in turns for line in pair if line)
-    return lines
+    wanted = (*words_of(instructions[:2000]), *_keys_of(instructions[:2000]))
+    candidates = weigh(units, wanted=wanted, wanted_worth=INSTRUCTED_WORTH)
+    costs: dict[str, int] = {}
+
+    def cost(unit: Unit) -> int:
+        line = render_unit(unit)
+        if line not in costs:
+            costs[line] = count(line + "\n")
+        return costs[line]
+
+    selection = Selection(budget=_room(budget, units, language, count), cost=cost)
+    state = _choose_state(selection, candidates)
+    _choose_whole(selection, [one for one in candidates if line_key(one.unit.text) in whole])
+    _choose_kind(selection, candidates, UnitKind.RULE, RULES_SHARE)
+    _choose_first_request(selection, candidates)
+    _choose_kind(selection, candidates, UnitKind.CHANGE, CHANGES_SHARE)
+    _choose_kind(selection, candidates, UnitKind.ACTION, ACTIONS_SHARE)
+    named = _fill_beside_identifiers(
+        selection, candidates, count, title(SummarySection.IDENTIFIERS, language)
+    )
+    text = _trimmed(selection, state, named, budget=budget, count=count, language=language)
+    return Composition(text=text, units=_pool(candidates, selection, pool_tokens))
 
 
-def _identifiers(material: Material) -> Iterator[tuple[int, str, bool]]:
-    """(tier, identifier, is it carried): those listed before in their order, then the newest."""
-    for candidate in (*material.identifiers, *reversed(material.candidates)):
-        countable, line = candidate.countable, candidate.line
-        for code in candidate.terms.codes:
-            if is_reference_number(code):
-                yield 0 if not line.label else 1 if countable else 2, code, line.from_previous
-            else:
-                yield 3 if countable else 5, code, line.from_previous
-        for identifier in candidate.terms.identifiers if countable else ():
-            if not identifier.isdigit() or len(identifier) >= SHORTEST_DIGITS:
-                yield 4, identifier, line.from_previous
+def _keys_of(text: str) -> list[str]:
+    return [entity.key for entity in find_entities(text)]
 
 
-def trimmed(selection: Selection, *, count: Callable[[str], int], chinese: bool) -> str:
-    """The text of the basket, less its last choices where the sum of parts fell short."""
-    choices = sorted(selection.choices, key=lambda one: one.rank)
-    while choices:
-        in_order = sorted(choices, key=lambda one: one.order)
-        text = render_summary((one.line for one in in_order), chinese=chinese)
-        excess = count(text) - selection.budget
+def _room(budget: int, units: Sequence[Unit], language: str, count: Callable[[str], int]) -> int:
+    """Return what the headings that will stand there leave of the budget."""
+    sections = {SECTION_OF[unit.kind] for unit in units} | {SummarySection.STATE}
+    headings = sum(count(title(section, language) + "\n") for section in sections)
+    return max(0, budget - (headings if headings * 4 <= budget else 0))
+
+
+def _choose_whole(selection: Selection, candidates: Sequence[Candidate]) -> None:
+    """Choose all of the candidates, or none where there is no room for all."""
+    missing = [one for one in candidates if not selection.has(one)]
+    if selection.spent + sum(selection.cost(one.unit) for one in missing) <= selection.budget:
+        for one in missing:
+            selection.add(one)
+
+
+def _choose_kind(
+    selection: Selection, candidates: Iterable[Candidate], kind: UnitKind, share: float
+) -> None:
+    of_kind = [one for one in candidates if one.unit.kind is kind]
+    selection.fill(of_kind, upto=selection.spent + int(share * selection.budget))
+
+
+def _choose_first_request(selection: Selection, candidates: Sequence[Candidate]) -> None:
+    """Choose what the conversation began with: the first message's best line."""
+    people = people_of(one.unit for one in candidates)
+    users = [
+        one
+        for one in candidates
+        if one.unit.speaker in people and one.unit.kind is not UnitKind.ACTION
+    ]
+    if not users:
+        return
+    first = users[0].unit.position
+    opening = [one for one in users if one.unit.position == first]
+    asking = [one for one in opening if one.unit.kind is UnitKind.REQUEST] or opening
+    best = max(asking, key=lambda one: (selection.gain(one), -one.order))
+    if selection.gain(best):
+        selection.add(best, limit=int(ESSENTIAL_SHARE * selection.budget))
+
+
+def _choose_state(selection: Selection, candidates: Sequence[Candidate]) -> set[int]:
+    """Choose a line of what the user said last, and of what was said to it; return their orders."""
+    said = [one for one in candidates if one.unit.kind is not UnitKind.ACTION]
+    chosen: set[int] = set()
+    people = people_of(one.unit for one in candidates)
+    users = [one for one in said if one.unit.speaker in people]
+    last = users[-1].unit.position if users else -1
+    for group in (
+        [one for one in users if one.unit.position == last],
+        [one for one in said if one.unit.position > last and one.unit.speaker not in people],
+    ):
+        newest = group[-1].unit.position if group else -1
+        lines = [one for one in group if one.unit.position == newest]
+        # Of an older summary's lines the last one says what held last.
+        read_back = bool(lines) and lines[-1].unit.message is None
+        best = max(
+            lines[-1:] if read_back else lines,
+            key=lambda one: (selection.gain(one), one.order),
+            default=None,
+        )
+        if best is None or best.unit.kind is UnitKind.RULE or not selection.gain(best):
+            continue
+        if selection.add(best, limit=int(ESSENTIAL_SHARE * selection.budget)):
+            chosen.add(best.order)
+    return chosen
+
+
+def _fill_beside_identifiers(
+    selection: Selection,
+    candidates: Sequence[Candidate],
+    count: Callable[[str], int],
+    heading: str,
+) -> list[str]:
+    """Fill the budget with the best units, and return the line of identifiers that none of them has."""
+
+    def taken(named: list[str]) -> int:
+        return sum(count(f"{line}\n") for line in (heading, *named)) if named else 0
+
+    room = int(IDENTIFIERS_SHARE * selection.budget)
+    reserve = taken(_named_alone(candidates, selection, room, count))
+    selection.fill(candidates, upto=selection.budget - reserve)
+    named = _named_alone(candidates, selection, room, count)
+    selection.fill(candidates, upto=selection.budget - taken(named))
+    left = selection.budget - selection.spent - count(f"{heading}\n")
+    return _named_alone(candidates, selection, min(room, left), count)
+
+
+def _named_alone(
+    candidates: Iterable[Candidate],
+    selection: Selection,
+    room: int,
+    count: Callable[[str], int],
+) -> list[str]:
+    """Return the identifiers that no chosen line has, the user's and the newest first.
+
+    They take at most `room` tokens. Each has a few of the words before it, so that a reader knows
+    what it is.
+    """
+    parts: list[str] = []
+    seen: set[str] = set()
+    ranked = sorted(candidates, key=lambda one: (bool(one.unit.speaker), -one.order))
+    for candidate in ranked:
+        if room <= 0:
+            break
+        if candidate.unit.kind is UnitKind.ACTION:
+            continue
+        text = candidate.unit.text
+        if all(selection.is_said(key) or key.isalpha() for key in candidate.unit.entities):
+            continue
+        for entity in find_entities(text):
+            key = entity.key
+            if entity.kind not in (IDENTIFIER, MAIL, URL) or key in seen or selection.is_said(key):
+                continue
+            seen.add(key)
+            part = _in_context(text, entity.start, entity.end)
+            room -= count(part + SEPARATOR)
+            if room > 0:
+                parts.append(part)
+    return [f"- {SEPARATOR.join(reversed(parts))}"] if parts else []
+
+
+def _in_context(text: str, start: int, end: int) -> str:
+    before = _WORDS_BEFORE.search(text, max(0, start - MAX_CONTEXT_CHARACTERS), start)
+    return text[before.start() if before else start : end]
+
+
+def _trimmed(
+    selection: Selection,
+    state: set[int],
+    named: list[str],
+    *,
+    budget: int,
+    count: Callable[[str], int],
+    language: str,
+) -> str:
+    """The text of the chosen, less the last choices where the sum of the parts fell short."""
+    chosen = list(selection.chosen)
+    while chosen:
+        text = _rendered(chosen, state, named, language)
+        excess = count(text) - budget
         if excess <= 0:
             return text
-        while choices and excess > 0:
-            excess -= selection.cost(choices.pop(_least(choices)).line)
+        while excess > 0 and (chosen or named):
+            if named and len(chosen) > 1:
+                excess -= count(named.pop())
+            else:
+                excess -= selection.cost(chosen.pop().unit)
     return ""
 
 
-def _least(choices: list[Choice]) -> int:
-    """Which choice to give up: one of the last, without a reference number if there is one."""
-    last = len(choices) - 1
-    for index in range(last, max(-1, last - LAST_CHOICES), -1):
-        sentence = choices[index].rank is Rank.SENTENCE
-        if sentence and not any(
-            map(is_reference_number, extract_terms(choices[index].line.text).codes)
+def _rendered(chosen: Iterable[Candidate], state: set[int], named: list[str], language: str) -> str:
+    in_order = sorted(chosen, key=lambda one: one.order)
+    placed = _placed(in_order, state)
+    sections: dict[SummarySection, list[str]] = {}
+    for section, unit in placed:
+        sections.setdefault(section, []).append(render_unit(unit))
+    if named:
+        sections[SummarySection.IDENTIFIERS] = list(named)
+    return render_sections(sections, language)
+
+
+def _placed(in_order: Sequence[Candidate], state: set[int]) -> list[tuple[SummarySection, Unit]]:
+    """Return the lines with their sections, so that of two about one thing the older comes first.
+
+    What stands under a heading above the facts, and is newer than a fact about the same, is a fact.
+    """
+    oldest: dict[str, int] = {}
+    for candidate in in_order:
+        unit = candidate.unit
+        if SECTION_OF[unit.kind] is SummarySection.FACTS and candidate.order not in state:
+            for key in unit.entities:
+                oldest.setdefault(key, candidate.order)
+    placed = []
+    for candidate in in_order:
+        unit = candidate.unit
+        section = SummarySection.STATE if candidate.order in state else SECTION_OF[unit.kind]
+        above = section in (SummarySection.REQUESTS, SummarySection.DECISIONS)
+        if above and any(
+            oldest.get(key, candidate.order) < candidate.order for key in unit.entities
         ):
-            return index
-    return last
+            section = SummarySection.FACTS
+        placed.append((section, unit))
+    return placed
+
+
+def keep_best(units: Sequence[Unit], tokens: int) -> tuple[Unit, ...]:
+    """Return the units to choose from in later passes, in time order, up to so many tokens."""
+    return _pool(weigh(units), Selection(budget=0, cost=_stored_size), tokens)
+
+
+def _pool(candidates: Sequence[Candidate], selection: Selection, tokens: int) -> tuple[Unit, ...]:
+    """Return the units to choose from next time, in time order: the chosen ones, then the best."""
+    if sum(_stored_size(one.unit) for one in candidates) <= tokens:
+        return tuple(one.unit for one in candidates)
+    kept = Selection(budget=max(tokens, selection.spent), cost=_stored_size)
+    for candidate in selection.chosen:
+        kept.add(candidate)
+    kept.fill(candidates)
+    chosen = sorted(kept.chosen, key=lambda one: one.order)
+    return tuple(one.unit for one in chosen)
+
+
+def _stored_size(unit: Unit) -> int:
+    return int(estimated_tokens(unit.text)) + 1
+
+
+def line_key(text: str) -> str:
+    """What two lines that say the same have in common."""
+    return key_of(text).rstrip("。！…!")

@@ -1,222 +1,181 @@
-"""What a sentence is about and how well it reads: told by its words, its form and its speaker."""
+"""What a sentence is about, where its words leave no doubt.
+
+A heading that is wrong misleads: whatever is not sure is a fact. The words are those of the
+languages that LANGUAGES of compaction.engine.extractive.headings has headings for. Each pattern is
+tried only where one of its words occurs: patterns are slow, most sentences have none.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from compaction.engine.extractive.headings import Heading
-from compaction.engine.extractive.sentences import HAN
+from compaction.engine.extractive.forms import count_words, is_code_line
+from compaction.engine.extractive.sentences import word_set, words_in
+from compaction.engine.provenance import UnitKind
 
-REQUEST_WORTH = 1.3
-CONSTRAINT_WORTH = 1.3
-DECISION_WORTH = 1.4
-OUTCOME_WORTH = 1.2
-ERROR_WORTH = 1.3
-TOOL_ERROR_WORTH = 4.0
-STATUS_WORTH = 1.5
-BOILERPLATE_WORTH = 0.4
-ASIDE_WORTH = 0.6
-"""A question in the middle of an assistant's message: it was answered since."""
-
-FRAGMENT_WORTH = 0.1
-"""A line of one or two words, such as a heading inside a message."""
-ANNOUNCEMENT_WORTH = 0.15
-"""A line that ends with a colon: what it announces stands in other lines."""
-CUT_WORTH = 0.9
-"""A piece of a sentence that was too long; names hide in those, so it is hardly less."""
-LEANING_WORTH = 0.75
-"""A sentence that starts by pointing back at another one."""
-CODE_WORTH = 0.25
-FIELDS_WORTH = 0.4
-"""A piece of JSON."""
-ROW_WORTH = 0.15
-WORDY_ROW_WORTH = 0.5
-"""A row of a table, whose headings stand elsewhere; one long cell can explain itself."""
-FEW_WORDS_WORTH = ((3, 0.25), (5, 0.5), (7, 0.8))
-"""(fewer words than, worth): short lines lean on their neighbours, which a summary leaves out."""
-
-WORDY_CELL_WORDS = 6
-LETTERS_PER_WORD = 2
-"""Chinese characters that say as much as one word."""
-
-_CUES = re.I
-_REQUEST = re.compile(
-    r"\b(?:please|can you|could you|would you|will you|help me|i(?:'d| would) (?:like|rather)|"
-    r"i want|i need|we need|let's|need to|make sure|todo|remind me|show me|tell me)\b"
-    r"|(?:^|\b(?:and|also|then|just|to|so|now) )(?:implement|fix|add|write|create|explain|put|use|"
-    r"check|find|make|do|give|send)\b"
-    r"|(?:^|[，。；,])请|请(?=[你您帮把给先查问确])|帮我|帮忙|我想|我要|我需要|希望|麻烦|能否|能不能|可以.{0,8}吗|需要|你[把去看先写读]|列全|写一下|查一?查|算一?算",
-    _CUES,
-)
-_RULE = re.compile(
-    r"\b(?:must|cannot|only if|at most|at least|no more than|no less|no later than|deadline|"
-    r"required?|requirement|constraint|allergic|forbid(?:den)?|not allowed|"
-    r"before (?:mon|tues|wednes|thurs|fri|satur|sun)day)\b"
-    r"|必须|不要|不能|不得|不可|只能|至少|至多|最多|禁止|务必|一定要|不超过|不许|一律",
-    _CUES,
-)
-_WISH = re.compile(
-    r"\b(?:(?<!have )(?<!'ve )never|always(?! (?:was|been|the))|limit(?:ed)?|budget|prefer|avoid|"
-    r"has to|have to|rules?|no calls)\b|(?:^|\b(?:please|and|but|so|i) )(?:do not|don't)\b"
-    r"|截止|预算|限制|要求|避免|偏好|以内|之前",
-    _CUES,
-)
-_DECISION = re.compile(
-    r"\b(?:decided?(?! by)|decision|agreed?|we(?:'ll| will) (?:use|go)|go(?:ing)? with|chose|"
-    r"chosen|settled on|switch(?:ed)? to|instead of|approved|confirmed|plan is|opted)\b"
-    r"|决定|确定|采用|选择|选定|改为|改成|同意|确认|就用|批准|定为|取代|定了|批了|生效|敲定|改用|封顶",
-    _CUES,
-)
-_ANSWER = re.compile(
-    r"(?:(?:yes|yep|yeah|no|ok|okay|agreed|fine)[,.:;!]|(?:option \w+|go (?:for|with|ahead)|do it|"
-    r"keep|forget|take|use|leave)\b)"
-    r"|[好行对选就列可][，,。①-⑨]|选[A-Z\d①-⑨]|可以[，。]|[A-Z]加[A-Z]",
-    _CUES,
-)
-_OUTCOME = re.compile(
-    r"\b(?:booked|reserved|refund(?:ed)?|issued|ordered|shipped|delivered|committed|fixed|pass(?:ed)?|"
-    r"merged|done|saved|added|created|updated|released|reproduced|found|cause|because)\b"
-    r"|已|完成|通过|到齐|关闭|合计|原因|因为|结论|建议",
-    _CUES,
-)
-_OPEN = re.compile(
-    r"\b(?:tbd|unclear|undecided|unresolved|still open|open (?:question|point)s?|not yet|"
-    r"remains to|waiting for|awaiting|to be (?:confirmed|decided))\b"
-    r"|待定|待确认|待测|未决|未知数|未达成|未解决|没有答复|还没回|悬着|不清楚|尚未",
-    _CUES,
-)
-_ERROR = re.compile(
-    r"\b(?:\w*error|\w*exception|fail(?:ed|s|ure)?|traceback|fatal|panic|denied|timed? ?out|"
-    r"timeout|refused|not found|crash(?:ed)?|bug|broken|critical|warning|exit code [1-9]\d*)\b"
-    r"|错误|失败|异常|超时|崩溃|报错|拒绝|警告|逾期",
-    _CUES,
-)
-_NO_ERROR = re.compile(
-    r"\"(?:\w*error\w*|fail\w*|warnings?)\": ?(?:null|false|0\b|\"\"|\[\])|\b0 fail", _CUES
-)
-_STATUS = re.compile(r"\"(?:\w*status|reason|result|state|message|note|状态|说明|备注)\":", _CUES)
-_BOILERPLATE = re.compile(
-    r"\b(?:thank(?:s| you)|looking forward|let me know|feel free|great question|happy to help|"
-    r"perfect|excellent|hope (?:you|this|that)|appreciate|you're welcome|no problem|sounds good|"
-    r"of course|any other questions|glad to|let me (?:check|look|see)|give me a moment|i'm sorry|"
-    r"sorry about|before i forget|good morning)\b|^(?:hi|hello|hey|morning)\b"
-    r"|谢谢|感谢|不客气|没问题|您好|你好|随时告诉我|希望对你有帮助|好的[，。]",
-    _CUES,
-)
-_LEANING = re.compile(
-    r"(?:it|he|she|they|that|this|these|those|so|and|but|then|which|or)(?:'\w+)?\b|[她他它这那]",
-    _CUES,
-)
-_HYPOTHESIS = re.compile(r"\bif\b|\bmaybe\b|\bperhaps\b|若|如果|假如|要是|也许|可能", _CUES)
-_FRAGMENT = re.compile(r"[^\W\d]{1,20}(?: [^\W\d]{1,20})?[.!:]?", re.ASCII)
-_QUESTION_END = re.compile(r"[?？][\"'”’)\]]{0,3}$|[吗呢][。]?$")
-_ANNOUNCEMENT_END = re.compile(r"[:：][*_]{0,2}$")
-_CUT_END = re.compile(r"[,，、–—]$")
-_FIELD = re.compile(r"\"[^\"]{1,60}\": ?\S")
-_CELL_EDGE = re.compile(r"\s?\|\s?")
-_CODE = re.compile(
-    r"(?:def|class) \w+[(:]|return\b.{0,200}[\w)\]}\"']$|import \w[\w.]*$|from [\w.]+ import "
-    r"|assert .{0,200}(?:==| in |[(\[])|raise \w+|(?:except|elif|for|if|while|with)\b.{0,200}:$"
-    r"|(?:try|else|finally):|self\.|@\w+(?:\(|$)|[+-]{3} |@@|diff --git|\$ |>>> |<\w"
-    r"|(?:const|let|var|function) \w+ ?[=(]"
-    r"|[\w.\"'\[\]]{1,60}(?:: \w[\w\[\], |]{0,60})? ?(?:[-+*/|]?=|<-|:=) ?\S"
-    r"|[\w.]{1,60}\((?:.{0,200}\))?[,:;]?$"
-    r"|.{0,200}[{]$"
-)
-_WORD = re.compile(rf"[^\W\d_{HAN}]{{2,40}}")
-_HAN = re.compile(f"[{HAN}]")
+RULE_WORTH = 1.5
+DECISION_WORTH = 1.3
+REQUEST_WORTH = 1.2
+FEWEST_WORDS = 4
+"""Of a request: shorter ones ("Please wait.") ask for nothing that outlives the next answer."""
 
 
-def classify(sentence: str, *, role: str, last: bool) -> Heading:
-    """The heading a sentence belongs under, from its cue words and from who said it when."""
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """Words that say what a sentence is about: a pattern, tried only where `words` has one of them.
+
+    `wide` are cues of scripts that are not Latin, where words are not parted or inflected.
+    """
+
+    words: frozenset[str]
+    pattern: re.Pattern[str]
+    wide: re.Pattern[str]
+
+    def is_in(self, sentence: str, words: frozenset[str]) -> bool:
+        """Whether the sentence, which has these `words`, has the cue."""
+        if not self.words.isdisjoint(words) and self.pattern.search(sentence):
+            return True
+        return not sentence.isascii() and bool(self.wide.search(sentence))
+
+
+def cue(words: str, *patterns: str, wide: str) -> Cue:
+    """Return a cue of these words whose pattern is any of the given ones."""
+    return Cue(word_set(words), re.compile("|".join(patterns), re.I), re.compile(wide, re.I))
+
+
+_OPENERS = (
+    r"^(?:(?:please|also|and|but|so|then|remember|note|important|rule|again|ok(?:ay)?|"
+    r"one more thing|from now on)[,:!.]? )*"
+)
+_RULE = cue(
+    "not don't never always only make ensure avoid circumstances must mustn't shall should may can "
+    "is are exceed later more latest allergic niemals keinen dürfen darf jamais faut interdit doit "
+    "nunca debes debe deben prohibido",
+    # An order: at the start of a sentence, or of a clause that is no report in the first person.
+    _OPENERS + r"(?:do not|don['’]t|never|always|only|make sure|ensure|avoid|"
+    r"under no circumstances) (?!know\b|think\b|mind\b|worry\b|hesitate\b|"
+    r"forget (?:the|that|about)\b|get me wrong|a\b|the\b)",
+    r"[,;:—–] ?(?:and |but |so |please |then )?(?:do not|don['’]t|never|always) "
+    r"(?!know\b|think\b|mind\b|worry\b|really\b|had\b|been\b|was\b|a\b)",
+    r"\b(?!i\b)\w+ (?:must(?:n['’]t)?|shall|may not|should (?:never|always|only|not)|"
+    r"(?:can|is|are|be) only (?:be )?(?:used|sent|done|run|shipped|called|paid|booked|made|"
+    r"deployed)|(?:is|are) (?:strictly )?(?:not allowed|forbidden|off[- ]limits|prohibited))\b"
+    r"(?! (?:be (?:a|the)|have)\b)",
+    r"\b(?:no more than|no later than|not exceed|at the latest) ",
+    r"\bi(?:['’]m| am) allergic to\b",
+    r"^(?!.*\b(?:i|i['’]m|i['’]ve|my|was|were|had|did)\b)(?:\S+ ){1,8}"
+    r"only (?:on|by|if|when|after|with|in|via) ",
+    r"\bi (?:never|always|only) want\b",
+    r"\bi (?:do not|don['’]t) want (?:you|any|it|to see|them|us)\b",
+    r"^(?:bitte )?(?:niemals|auf keinen Fall)\b",
+    r"\b(?:dürfen? (?:nicht|nur)|darf (?:nicht|nur|kein\w*)|niemals)\b",
+    r"\bne [^.]{1,40} jamais\b|^(?:il faut|n['’]\w+ jamais)"
+    r"|\b(?:interdit|ne doit pas|doit toujours)\b",
+    r"^nunca\b|\b(?:no debes?|siempre debes?|prohibido|nunca debe\w*)\b",
+    wide=r"必须|不要(?!紧)|不得(?!不)|只能|禁止|务必|一定要|不许|一律|切勿|千万别"
+    r"|絶対に|しないで|必ず|반드시|절대|하지 ?마|금지"
+    r"|\b(?:никогда не|нельзя|обязательно|запрещено)\b|لا تستخدم|يجب|ممنوع",
+)
+_NO_RULE = re.compile(
+    r"[?？]\s*$|\bmust[- ]have\b|\bmust (?:have|admit|say)\b"
+    r"|\bi(?:['’]ve| have| was|['’]m not)? (?:never|always|only) (?!want)"
+    r"|\b(?:was|were|had|did|used to)\b.*\b(?:always|never|only)\b|\bseems?\b",
+    re.I,
+)
+_REQUEST = cue(
+    "please can could would will help like want need let's implement fix add write create explain "
+    "find give send show tell list book cancel change check update remove run summarize summarise "
+    "translate remind recommend generate make describe compare refactor test look review bitte "
+    "kannst können möchte favor puedes podrías quiero peux pouvez plaît voudrais aimerais",
+    r"^(?:(?:ok(?:ay)?|now|then|and|also|hi|hello|hey|great|thanks|yes|sure|so)[,.!]? )*"
+    r"(?:please\b|can you\b|could you\b|would you\b|will you\b|help me\b|"
+    r"i(?:['’]d| would) like (?:you )?to\b|i want (?:you )?to\b|i need (?:you )?to\b|let['’]s\b|"
+    r"(?:implement|fix|add|write|create|explain|find|give|send|show|tell|list|book|cancel|change|"
+    r"check|update|remove|run|summari[sz]e|translate|remind|recommend|generate|make|describe|"
+    r"compare|refactor|test|look (?:at|into|up|for)|review) (?!it is\b))",
+    r"\bplease (?:\w+ )?(?:implement|fix|add|write|create|explain|find|give|send|show|tell|book|"
+    r"cancel|change|check|update|remove|run|help|proceed|let me know)\b",
+    r"^(?:bitte\b|kannst du\b|können sie\b|ich möchte\b|por favor\b|puedes\b|podrías\b|quiero\b|"
+    r"peux-tu\b|pouvez-vous\b|s['’]il (?:te|vous) plaît|je voudrais\b|j['’]aimerais\b)",
+    wide=r"^请(?!问$)|帮我|帮忙|我想要?(?:找|去|知道|预订|了解|问)|麻烦(?:你|您)|给我|推荐"
+    r"|ください|お願い|教えて|해 ?주세요|부탁|알려 ?줘"
+    r"|^(?:пожалуйста|можешь|можете|помоги|напиши|сделай|объясни|расскажи)"
+    r"|من فضلك|هل يمكنك|أريد",
+)
+_DECISION = cue(
+    "decided agreed settled chose opted go goes gone going went switch switched switching stick "
+    "sticking picked approved signed decision let's i'll entschieden beschlossen geeinigt decidido "
+    "decidimos décidé",
+    r"\b(?:we|i|they)(?:['’]ve| have|['’]ll| will|['’]re| are|['’]m| am)? (?:(?:now|just|finally|"
+    r"all|have|going to|already) ){0,2}(?:decided (?!by\b)(?:to|on|that|against|for)|"
+    r"agreed (?:to|on|that)|settled on|chose|opted|gone? with|go(?:ing)? with|switch(?:ed|ing)? to|"
+    r"stick(?:ing)? with|picked|approved|signed off)\b",
+    r"\b(?:it is|it's|it was|was|is|are|were) (?:decided|agreed|approved|settled)\b",
+    r"^(?:decision|decided|agreed|approved)\b ?[:,.—-]?|\blet['’]s (?:go|stick) with\b",
+    r"\bi['’]ll (?:take|go with|keep) the\b|\bgo (?:ahead )?with (?:option|the|plan)\b",
+    r"\b(?:wir haben (?:uns )?[^.]{0,60}(?:entschieden|beschlossen|geeinigt)|hemos decidido|"
+    r"decidimos|nous avons décidé|on a décidé)\b",
+    wide=r"决定(?!于)|就(?:选|定|用|去)|选定|改为|改成|敲定|定为|定了|同意|采用|批准"
+    r"|に決め|することにし|하기로 (?:했|결정)|결정했|(?:мы )?решили|договорились|قررنا|اتفقنا",
+)
+_DOUBT = re.compile(
+    r"\bif\b|\bmaybe\b|\bperhaps\b|\bwhether\b|\bwould\b|\bshould\b|\bcould\b|\bnot yet\b|"
+    r"\bhaven['’]t\b|\bnot (?:yet )?(?:decided|agreed)|[?？]|如果|也许|可能|要是|吗",
+    re.I,
+)
+_OPEN = cue(
+    "tbd undecided unresolved open not remains waiting awaiting to",
+    r"\b(?:tbd|undecided|unresolved|still open|open questions?|not (?:yet )?decided|"
+    r"remains to be|(?:still )?waiting (?:for|on)|awaiting|"
+    r"to be (?:confirmed|decided|determined))\b",
+    wide=r"待定|待确认|未决|未解决|还没(?:有)?(?:定|回|决定)|尚未",
+)
+_QUESTION_END = re.compile(r"[?？؟][\"'”’)\]]{0,3}$|[吗呢][。]?$")
+
+
+def classify(sentence: str, *, role: str, last: bool = False) -> UnitKind:
+    """The kind of a sentence where its words are sure, else a fact.
+
+    Only what a user or the operator says is a rule, and only what a user says a request; a question
+    is open in the `last` message alone.
+    """
     if role == "tool" or is_code_line(sentence):
-        return Heading.RESULTS
-    user = role == "user"
-    if is_question(sentence):
-        if last:
-            return Heading.QUESTIONS
-        return Heading.REQUESTS if user else Heading.RESULTS
-    if _OPEN.search(sentence) and not user:
-        return Heading.QUESTIONS
-    if _decides(sentence, user=user):
-        return Heading.DECISIONS
-    if _constrains(sentence, user=user):
-        return Heading.CONSTRAINTS
-    if user and _REQUEST.search(sentence):
-        return Heading.REQUESTS
-    return Heading.RESULTS
+        return UnitKind.FACT
+    words = words_in(sentence)
+    if role in ("user", "system", "developer") and _is_rule(sentence, words):
+        return UnitKind.RULE
+    asks = is_question(sentence)
+    if asks and last:
+        return UnitKind.QUESTION
+    if not asks and _OPEN.is_in(sentence, words):
+        return UnitKind.QUESTION
+    if _DECISION.is_in(sentence, words) and not _DOUBT.search(sentence):
+        return UnitKind.DECISION
+    if role == "user" and _REQUEST.is_in(sentence, words) and count_words(sentence) >= FEWEST_WORDS:
+        return UnitKind.REQUEST
+    return UnitKind.FACT
 
 
-def cue_worth(sentence: str, *, role: str, last: bool) -> float:
-    """The factor that the words of a sentence earn it."""
-    score = BOILERPLATE_WORTH if _BOILERPLATE.search(sentence) else 1.0
-    failed = bool(_ERROR.search(sentence)) and not _NO_ERROR.search(sentence)
-    if role == "tool":
-        if failed and not is_code_line(sentence):
-            score *= TOOL_ERROR_WORTH
-        return score * STATUS_WORTH if _STATUS.search(sentence) else score
-    if is_code_line(sentence):
-        return score
-    user = role == "user"
-    if not user and not last and is_question(sentence):
-        return score * ASIDE_WORTH
-    for earned, factor in (
-        (failed, ERROR_WORTH),
-        (user and _REQUEST.search(sentence), REQUEST_WORTH),
-        (user and last and is_question(sentence), REQUEST_WORTH),
-        (_constrains(sentence, user=user), CONSTRAINT_WORTH),
-        (_decides(sentence, user=user), DECISION_WORTH),
-        (_OUTCOME.search(sentence), OUTCOME_WORTH),
-    ):
-        if earned:
-            score *= factor
-    return score
+def is_rule(sentence: str) -> bool:
+    """Whether a sentence says what must hold from now on, rather than reports something."""
+    return _is_rule(sentence, words_in(sentence))
 
 
-def _decides(sentence: str, *, user: bool) -> bool:
-    if _HYPOTHESIS.search(sentence):
-        return False
-    return bool(_DECISION.search(sentence) or (user and _ANSWER.match(sentence)))
+def _is_rule(sentence: str, words: frozenset[str]) -> bool:
+    return _RULE.is_in(sentence, words) and not _NO_RULE.search(sentence)
 
 
-def _constrains(sentence: str, *, user: bool) -> bool:
-    return bool(_RULE.search(sentence) or (user and _WISH.search(sentence)))
-
-
-def form_worth(sentence: str) -> float:
-    """The factor for how well a line reads alone: 1 for a whole sentence, less for scraps."""
-    if _FRAGMENT.fullmatch(sentence):
-        return FRAGMENT_WORTH
-    cells = _CELL_EDGE.split(sentence) if "|" in sentence else []
-    if len(cells) > 2:
-        wordy = max(map(count_words, cells)) >= WORDY_CELL_WORDS
-        return WORDY_ROW_WORTH if wordy else ROW_WORTH
-    if _ANNOUNCEMENT_END.search(sentence):
-        return ANNOUNCEMENT_WORTH
-    if _FIELD.search(sentence):
-        return FIELDS_WORTH
-    score = 1.0
-    if is_code_line(sentence):
-        score = CODE_WORTH
-    elif _CUT_END.search(sentence):
-        score = CUT_WORTH
-    if _LEANING.match(sentence):
-        score *= LEANING_WORTH
-    words = count_words(sentence)
-    return score * next((factor for limit, factor in FEW_WORDS_WORTH if words < limit), 1.0)
+def kind_worth(kind: UnitKind) -> float:
+    """The factor that a kind earns a clause."""
+    return {
+        UnitKind.RULE: RULE_WORTH,
+        UnitKind.DECISION: DECISION_WORTH,
+        UnitKind.REQUEST: REQUEST_WORTH,
+        UnitKind.CHANGE: RULE_WORTH,
+    }.get(kind, 1.0)
 
 
 def is_question(sentence: str) -> bool:
     """Whether a sentence asks something."""
     return bool(_QUESTION_END.search(sentence))
-
-
-def is_code_line(sentence: str) -> bool:
-    """Whether a line is a piece of a program rather than of a conversation."""
-    return bool(_CODE.match(sentence)) and not _HAN.search(sentence)
-
-
-def count_words(text: str) -> int:
-    """How many words a text has, in a measure that serves Chinese as well."""
-    latin = len(_WORD.findall(text))
-    return latin if text.isascii() else latin + len(_HAN.findall(text)) // LETTERS_PER_WORD

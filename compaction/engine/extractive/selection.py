@@ -1,173 +1,158 @@
-"""Which candidates go in: greedily the most uncovered worth per token, in linear time.
+"""Which units go in: greedily the most that nothing chosen says yet, per token, in linear time.
 
-The usual way, maximal marginal relevance, compares every candidate with every chosen one. Here
-each candidate's similarity to what is chosen is kept as the worth of its terms that are not
-covered yet. That only falls, so a heap with lazy updates finds the best candidate, and a limit
-on updates per candidate bounds the whole by a multiple of the number of candidates.
+The usual way, maximal marginal relevance, compares every unit with every chosen one. Here what a
+unit adds is the worth of its terms that are not covered yet. That only falls, so a heap with lazy
+updates finds the best one, and a limit on updates per unit bounds the whole.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
-from compaction.engine.extractive.candidates import Candidate
-from compaction.engine.extractive.headings import Heading, SummaryLine
-from compaction.engine.extractive.terms import extract_terms
+from compaction.engine.extractive.terms import rarity, terms_of
+from compaction.engine.provenance import Unit
 
-MAX_UPDATES = 8
-LINE_OVERHEAD_TOKENS = 12.0
-"""Added to a candidate's size when it is ranked: many tiny lines read badly."""
-COVERED_SHARE = 0.95
-"""A candidate of whose worth this share is already said is left out."""
-MIN_LINE_TOKENS = 4
-MAX_MISSES = 30
-"""So many candidates in a row that do not fit, and the basket counts as full."""
-SMALLEST_GAIN = 0.01
-"""Less than this is noise, such as the hundredth line of a log that says the same."""
-LAST_ORDER = 1 << 40
+_WIDE = re.compile("[\u2e80-\U0010ffff]")
 
-
-class Rank(IntEnum):
-    """How dear a chosen line is: when the whole turns out too large, the highest go first."""
-
-    ESSENTIAL = 0
-    IDENTIFIER = 1
-    ACTION = 2
-    SENTENCE = 3
+MAX_UPDATES = 12
+LINE_OVERHEAD_TOKENS = 10.0
+"""Added to a unit's size when it is ranked: many tiny lines read badly."""
+SAID_AGAIN = 0.2
+"""Each term counts once; the second time, a fifth, so that a whole sentence beats its scraps."""
+SAME_MESSAGE = 0.95
+"""What a further unit of one message is worth: some of each message beats all of one."""
+MAX_MISSES = 40
+"""So many units in a row that do not fit, and the room counts as full."""
+SMALLEST_GAIN = 0.05
+"""Less than this is noise, such as "Nice." and the hundredth line of a log that says the same."""
+COVERED_SHARE = 0.15
+"""A unit of whose terms less than this is new is left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A line that goes in; `order` is its place under its heading."""
+@dataclass(slots=True, kw_only=True)
+class Candidate:
+    """A unit with its terms, weighed by how rare they are in this conversation."""
 
-    line: SummaryLine
+    unit: Unit
     order: int
-    rank: Rank
+    terms: dict[str, float]
+    whole: float
+    worth: float
+    size: float
+
+
+def weigh(
+    units: Sequence[Unit], *, wanted: Iterable[str] = (), wanted_worth: float = 1.0
+) -> list[Candidate]:
+    """Return the units as candidates; those that have one of the `wanted` terms are worth more."""
+    found = [terms_of(unit.text, (*unit.entities, *filter(None, [unit.note]))) for unit in units]
+    rare = rarity(found)
+    wishes = set(wanted)
+    candidates = []
+    for order, (unit, terms) in enumerate(zip(units, found, strict=True)):
+        weights = {term: weight * rare[term] for term, weight in terms.items()}
+        asked = wanted_worth if wishes and not wishes.isdisjoint(terms) else 1.0
+        candidates.append(
+            Candidate(
+                unit=unit,
+                order=order,
+                terms=weights,
+                whole=sum(weights.values()),
+                worth=unit.worth * asked,
+                size=estimated_tokens(unit.text) + LINE_OVERHEAD_TOKENS,
+            )
+        )
+    return candidates
 
 
 @dataclass(slots=True, kw_only=True)
 class Selection:
-    """The lines chosen so far, with their cost, and the terms they cover."""
+    """The units chosen so far, what they cost and what they cover.
+
+    `cost` returns the tokens that a unit adds to the summary.
+    """
 
     budget: int
-    count: Callable[[SummaryLine | Heading], int]
-    choices: list[Choice] = field(default_factory=list)
+    cost: Callable[[Unit], int]
+    chosen: list[Candidate] = field(default_factory=list)
     spent: int = 0
-    carried_spent: int = 0
-    covered: set[str] = field(default_factory=set)
-    spent_on: dict[Heading, int] = field(default_factory=dict)
-    _costs: dict[SummaryLine | Heading, int] = field(default_factory=dict)
+    _covered: set[str] = field(default_factory=set)
+    _of_message: dict[int, int] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
 
-    @property
-    def left(self) -> int:
-        """Tokens of the budget nobody has claimed."""
-        return self.budget - self.spent
+    def gain(self, candidate: Candidate) -> float:
+        """What choosing the candidate now would add, per token; 0 when it would repeat."""
+        new = sum(weight for term, weight in candidate.terms.items() if term not in self._covered)
+        if new <= candidate.whole * COVERED_SHARE:
+            return 0.0
+        said = SAID_AGAIN * (candidate.whole - new)
+        added = candidate.worth * (new + said) / candidate.size
+        if added <= SMALLEST_GAIN:
+            return 0.0
+        return added * SAME_MESSAGE ** self._of_message.get(candidate.unit.position, 0)
 
-    def add(
-        self,
-        candidate: Candidate,
-        *,
-        line: SummaryLine | None = None,
-        limit: int | None = None,
-        rank: Rank = Rank.SENTENCE,
-    ) -> bool:
-        """Whether the candidate went in: it is new and fits what is left (or `limit`)."""
+    def add(self, candidate: Candidate, *, limit: int | None = None) -> bool:
+        """Whether the candidate went in: it fits what is left, and `limit` where there is one."""
         if candidate.order in self._taken:
             return False
-        line = line or candidate.line
-        cost = self.price(line)
-        if cost > self.left or (limit is not None and cost > limit):
+        cost = self.cost(candidate.unit)
+        left = self.budget - self.spent
+        if cost > (left if limit is None else min(left, limit)):
             return False
         self._taken.add(candidate.order)
-        self.choices.append(Choice(line=line, order=candidate.order, rank=rank))
-        self.covered.update(candidate.terms.weights)
-        self._pay(line, cost)
+        self.chosen.append(candidate)
+        self.spent += cost
+        self._covered.update(candidate.terms)
+        position = candidate.unit.position
+        self._of_message[position] = self._of_message.get(position, 0) + 1
         return True
 
-    def add_line(self, line: SummaryLine, *, order: int, rank: Rank) -> None:
-        """Take a line that is no candidate's own; such lines stand after all others, by `order`."""
-        self._pay(line, self.price(line))
-        self.choices.append(Choice(line=line, order=LAST_ORDER + order, rank=rank))
-        terms = extract_terms(line.text)
-        self.covered.update(one.casefold() for one in (*terms.codes, *terms.identifiers))
+    def has(self, candidate: Candidate) -> bool:
+        """Whether the candidate was chosen."""
+        return candidate.order in self._taken
 
-    def _pay(self, line: SummaryLine, cost: int) -> None:
-        self.spent += cost
-        self.spent_on[line.heading] = self.spent_on.get(line.heading, 0) + cost
-        if line.from_previous:
-            self.carried_spent += cost
+    def cover(self, terms: Iterable[str]) -> None:
+        """Take terms for said: something else in the summary says them."""
+        self._covered.update(terms)
 
-    def price(self, line: SummaryLine) -> int:
-        """What a line would add: its own tokens, and its heading's when it is the first there."""
-        return self.cost(line) + (0 if line.heading in self.spent_on else self.cost(line.heading))
+    def is_said(self, term: str) -> bool:
+        """Whether something chosen has the term."""
+        return term in self._covered
 
-    def cost(self, part: SummaryLine | Heading) -> int:
-        """The tokens of a line or of a heading, counted once however often it is asked."""
-        if part not in self._costs:
-            self._costs[part] = self.count(part)
-        return self._costs[part]
+    def fill(self, candidates: Iterable[Candidate], *, upto: int | None = None) -> None:
+        """Add the best candidates while they fit the budget, or `upto` tokens in all."""
+        budget, self.budget = (
+            self.budget,
+            min(self.budget, upto if upto is not None else self.budget),
+        )
+        heap = [
+            (-self.gain(one), one.order, 0, one)
+            for one in candidates
+            if one.order not in self._taken
+        ]
+        heapq.heapify(heap)
+        misses = 0
+        while heap and misses < MAX_MISSES:
+            _, order, updates, candidate = heapq.heappop(heap)
+            current = self.gain(candidate)
+            if current <= 0:
+                continue
+            if updates < MAX_UPDATES and heap and current < -heap[0][0]:
+                heapq.heappush(heap, (-current, order, updates + 1, candidate))
+                continue
+            if self.add(candidate):
+                misses = 0
+            else:
+                misses += 1
+        self.budget = budget
 
 
 def estimated_tokens(text: str) -> float:
     """A cheap stand-in for counting, good enough to rank by: exact counts are for the chosen."""
     if text.isascii():
         return len(text) / 4
-    wide = sum(character > "\u2e7f" for character in text)
+    wide = len(_WIDE.findall(text))
     return wide + (len(text) - wide) / 4
-
-
-def gain(candidate: Candidate, covered: set[str]) -> float:
-    """What choosing the candidate now would add, per token; 0 when it would repeat."""
-    size = estimated_tokens(candidate.line.text) + LINE_OVERHEAD_TOKENS
-    return candidate.score * new_worth(candidate, covered) / size
-
-
-def new_worth(candidate: Candidate, covered: set[str]) -> float:
-    """The weight of what the candidate says and no chosen line does; 0 when it would repeat."""
-    weights = candidate.terms.weights
-    new = total = 0.0
-    for term, weight in weights.items():
-        total += weight
-        if term not in covered:
-            new += weight
-    if new <= total * (1 - COVERED_SHARE):
-        return 0.0
-    return new
-
-
-def fill(selection: Selection, candidates: Iterable[Candidate], *, carried_limit: int) -> None:
-    """Add candidates while they fit; carried ones take more than their limit only of leftovers."""
-    deferred = _fill(selection, candidates, carried_limit)
-    if deferred:
-        _fill(selection, deferred, selection.budget)
-
-
-def _fill(
-    selection: Selection, candidates: Iterable[Candidate], carried_limit: int
-) -> list[Candidate]:
-    heap = [(-gain(one, selection.covered), one.order, 0, one) for one in candidates]
-    heapq.heapify(heap)
-    deferred: list[Candidate] = []
-    misses = 0
-    while heap and selection.left >= MIN_LINE_TOKENS and misses < MAX_MISSES:
-        _, order, updates, candidate = heapq.heappop(heap)
-        current = gain(candidate, selection.covered)
-        if current < SMALLEST_GAIN:
-            continue
-        if updates < MAX_UPDATES and heap and current < -heap[0][0]:
-            heapq.heappush(heap, (-current, order, updates + 1, candidate))
-            continue
-        if estimated_tokens(candidate.line.text) > 3 * selection.left:
-            continue
-        limit = carried_limit - selection.carried_spent if candidate.line.from_previous else None
-        if selection.add(candidate, limit=limit):
-            misses = 0
-        elif limit is not None:
-            deferred.append(candidate)
-        else:
-            misses += 1
-    return deferred

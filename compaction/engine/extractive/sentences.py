@@ -8,14 +8,11 @@ megabyte without a single space costs no more than any other megabyte.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 MAX_SENTENCE_CHARACTERS = 220
 """A longer sentence is parted at a clause, else at a space, else anywhere."""
-MAX_CHINESE_CHARACTERS = 110
-"""The same for a sentence that is mainly Chinese, where every character is a token."""
 
-MIN_CLAUSE_CHARACTERS = 50
 ELLIPSIS = "…"
 
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -28,7 +25,9 @@ def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff\ufffe\uffff]+")
+_LINE = re.compile(
+    r"[^\x00-\x08\n\x0b\x0c\r\x0e-\x1f\x7f\x85\u2028\u2029\ud800-\udfff\ufffe\uffff]+"
+)
 _END = re.compile(
     r"[.!?][\"'”’)\]*]{0,3}(?=\s)"
     r"|[。！？；][”’」』）]{0,2}(?=[^.!?。！？；”’」』）])"
@@ -42,14 +41,13 @@ _ABBREVIATIONS = word_set(
     "dept est jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 _JSON_START = re.compile(r"\s{0,80}(?:\{\s{0,80}\"|\[\s{0,80}[\[{\"])")
-_BRACKETS = re.compile(r"[\[\]{}]+")
-_DANGLING_KEY = re.compile(r"(?:^|, ?)\"[^\"]{1,60}\":$")
-_HAN = re.compile(f"[{HAN}]")
-_KANA_OR_HANGUL = re.compile(f"[{KANA}{HANGUL}]")
-_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
+_FORM = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 
-LATIN_LETTERS_PER_HAN = 3
-"""A Chinese character says about as much as three letters: the measure for `mainly`."""
+
+def words_in(text: str) -> frozenset[str]:
+    """The words of a text, casefolded: for a quick look before a slow pattern is tried."""
+    return frozenset(_FORM.findall(text.casefold().replace("’", "'")))
 
 
 def fold(text: str) -> str:
@@ -64,28 +62,56 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "ignore").decode("utf-8")
 
 
+def line_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the lines of a text that are not blank stand; unprintable characters end one, too."""
+    for match in _LINE.finditer(text):
+        start, end = _stripped(text, match.start(), match.end())
+        if start < end:
+            yield start, end
+
+
 def split_lines(text: str) -> Iterator[str]:
-    """The folded lines of a text that are not blank; unprintable characters end a line, too."""
-    for line in text.splitlines():
-        for part in _UNPRINTABLE.split(line):
-            if folded := fold(part):
-                yield folded
+    """The folded lines of a text that are not blank."""
+    return (fold(text[start:end]) for start, end in line_spans(text))
+
+
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the sentences of a text stand, without list markers and white space at their ends."""
+    for first, last in line_spans(text):
+        start = _without_bullet(text, first, last)
+        for match in _END.finditer(text, start, last):
+            if match[0][0] == "." and _is_abbreviation(text, start, match.start() + 1):
+                continue
+            yield _stripped(text, start, match.end())
+            start = match.end()
+        start, end = _stripped(text, start, last)
+        if start < end:
+            yield start, end
+
+
+def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[tuple[int, int]]:
+    """Where the pieces of a sentence stand that have at most `longest` characters.
+
+    It is parted at a clause, else at a space, else anywhere. Chinese says as much in half as many.
+    """
+    wide = not text[start:end].isascii() and 2 * len(_WIDE.findall(text, start, end)) > end - start
+    longest = longest // 2 if wide else longest
+    while end - start > longest:
+        cut = _cut(text, start, longest)
+        first, last = _stripped(text, start, cut)
+        if first < last:
+            yield first, last
+        start = cut
+    first, last = _stripped(text, start, end)
+    if first < last:
+        yield first, last
 
 
 def split_sentences(text: str) -> Iterator[str]:
     """The sentences of a text, folded, without list markers, at most MAX_SENTENCE_CHARACTERS."""
-    for line in split_lines(text):
-        for sentence in _sentences_of_line(without_bullet(line)):
-            yield from split_long(sentence)
-
-
-def split_fields(text: str) -> Iterator[str]:
-    """The pieces of a JSON text, object by object, without the brackets around them."""
-    for line in split_lines(text):
-        for inside in _BRACKETS.split(line):
-            piece = _DANGLING_KEY.sub("", inside.strip(" ,")).strip(" ,:")
-            for part in split_long(piece):
-                yield part.strip(" ,:")
+    for start, end in sentence_spans(text):
+        for first, last in clause_spans(text, start, end, longest=MAX_SENTENCE_CHARACTERS):
+            yield fold(text[first:last])
 
 
 def is_json(text: str) -> bool:
@@ -95,22 +121,20 @@ def is_json(text: str) -> bool:
 
 def without_bullet(line: str) -> str:
     """The line without the list, quotation or heading markers it starts with."""
-    start = 0
-    while match := _BULLET.match(line, start):
+    return line[_without_bullet(line, 0, len(line)) :]
+
+
+def _without_bullet(text: str, start: int, end: int) -> int:
+    while match := _BULLET.match(text, start, end):
         start = match.end()
-    return line[start:]
+    return start
 
 
-def split_long(sentence: str) -> Iterator[str]:
-    """The sentence itself, or its pieces when it has more than MAX_SENTENCE_CHARACTERS."""
-    start, longest = 0, _longest(sentence)
-    while len(sentence) - start > longest:
-        end = _cut(sentence, start, longest)
-        if piece := sentence[start:end].strip():
-            yield piece
-        start = end
-    if piece := sentence[start:].strip():
-        yield piece
+def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span without white space at its ends."""
+    piece = text[start:end]
+    left = len(piece) - len(piece.lstrip())
+    return start + left, max(start + left, start + len(piece.rstrip()))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -124,31 +148,6 @@ def shorten(text: str, limit: int) -> str:
     return head.rstrip() + ELLIPSIS if limit > 1 else head
 
 
-def is_mainly_chinese(texts: Iterable[str]) -> bool:
-    """Whether Chinese characters carry most of the texts; Japanese and Korean are not Chinese."""
-    han = other = latin = 0
-    for text in texts:
-        if text.isascii():
-            latin += len(_LATIN.findall(text))
-            continue
-        han += len(_HAN.findall(text))
-        other += len(_KANA_OR_HANGUL.findall(text))
-        latin += len(_LATIN.findall(text))
-    return han > 0 and other * 10 < han and han * LATIN_LETTERS_PER_HAN >= latin
-
-
-def _sentences_of_line(line: str) -> Iterator[str]:
-    start = 0
-    for match in _END.finditer(line):
-        if match[0][0] == "." and _is_abbreviation(line, start, match.start() + 1):
-            continue
-        if piece := line[start : match.end()].strip():
-            yield piece
-        start = match.end()
-    if piece := line[start:].strip():
-        yield piece
-
-
 def _is_abbreviation(line: str, start: int, end: int) -> bool:
     word = _LAST_WORD.search(line[max(start, end - 12) : end])
     if not word:
@@ -156,16 +155,10 @@ def _is_abbreviation(line: str, start: int, end: int) -> bool:
     return (len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS
 
 
-def _longest(sentence: str) -> int:
-    if len(sentence) <= MAX_CHINESE_CHARACTERS or sentence.isascii():
-        return MAX_SENTENCE_CHARACTERS
-    mainly = 2 * len(_HAN.findall(sentence)) > len(sentence)
-    return MAX_CHINESE_CHARACTERS if mainly else MAX_SENTENCE_CHARACTERS
-
-
-def _cut(sentence: str, start: int, longest: int) -> int:
-    low, high = start + MIN_CLAUSE_CHARACTERS, start + longest
+def _cut(text: str, start: int, longest: int) -> int:
+    """Return where to part: at the last clause end in reach, else at a space, else anywhere."""
+    low, high = start + longest // 3, start + longest
     clause = 0
-    for match in _CLAUSE_END.finditer(sentence, low, high):
+    for match in _CLAUSE_END.finditer(text, low, high):
         clause = match.end()
-    return clause or (sentence.rfind(" ", low, high) + 1) or high
+    return clause or (text.rfind(" ", low, high) + 1) or high

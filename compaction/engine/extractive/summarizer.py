@@ -1,4 +1,4 @@
-"""A summariser without a language model: it chooses sentences and puts them under headings.
+"""A summariser without a language model: it chooses clauses and puts them under headings.
 
 It invents nothing: every line is a piece of what it was given. It follows nothing either: text is
 data, whatever it asks for. It is deterministic, needs no network and works in linear time, so it
@@ -7,16 +7,27 @@ can stand in wherever a model is missing, failing or too slow.
 
 from __future__ import annotations
 
-from compaction.engine.extractive.candidates import Material, gather_material
-from compaction.engine.extractive.composition import compose
-from compaction.engine.extractive.selection import gain
+from collections.abc import Sequence
+
+from compaction.engine.extractive.changes import with_changes
+from compaction.engine.extractive.composition import POOL_TARGETS, compose, line_key
+from compaction.engine.extractive.headings import (
+    LANGUAGES,
+    ParsedLine,
+    SummarySection,
+    parse_summary,
+)
+from compaction.engine.extractive.selection import weigh
 from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
     encodable,
     fold,
-    is_mainly_chinese,
     shorten,
 )
+from compaction.engine.extractive.units import people_of, speakers_of, units_of
+from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.fidelity.languages import language_of
+from compaction.engine.provenance import Unit
 from compaction.engine.types import (
     Item,
     SummarizerOverflow,
@@ -28,17 +39,25 @@ from compaction.engine.types import (
 OVERHEAD_TOKENS = 150
 """What a model's own prompt would take; kept so that a window means the same here."""
 REINFORCED_SHARE = 0.75
-"""A second try asks for less: the same answer again would be judged the same again."""
-MERGE_RATIO = 0.65
-"""Summaries were held to `ratio` when they were made: halving them again would only lose more."""
+"""A second try asks for less of what is new: the same answer would be judged the same again."""
+CARRIED_WORTH = 1.5
+"""A line of an older summary was already chosen once out of many."""
 SMALLEST_LINE_TOKENS = 8
+SMALLEST_ADDITION_TOKENS = 60
+LARGEST_ADDITION_SHARE = 0.8
+JOINING_SHARE = 4
+"""A merge may be larger than its texts by one part in so many, where that is within its target."""
 
 
 class ExtractiveSummarizer:
-    """Answers any summary request with sentences of its input, at most `ratio` of its size.
+    """Answers any summary request with clauses of its input.
 
-    A merge may take MERGE_RATIO of its two summaries, and in no case more than its target.
+    A summary has at most what it carries and `ratio` of what is new, and never more than its
+    target: it does not wear away, however often it is continued. An answer's `units` are what the
+    next pass chooses from, too (SummaryRequest.units).
     """
+
+    chooses_sentences = True
 
     def __init__(
         self,
@@ -65,35 +84,37 @@ class ExtractiveSummarizer:
         Raises SummarizerOverflow when a window was given and the request does not fit it.
         """
         items = [self._count(_item_text(item)) for item in request.items]
-        summaries = [self._count(text) for text in (request.previous, *request.texts)]
-        self._check_window(request, items, sum(summaries))
-        input_tokens = sum(items) + sum(summaries)
-        text = self._summary(request, input_tokens)
+        carried = sum(self._count(text) for text in (request.previous, *request.texts))
+        self._check_window(request, items, carried)
+        new = sum(items)
+        units = gather_units(request)
+        made = compose(
+            units,
+            budget=self._budget(request, new=new, carried=carried),
+            count=self._count,
+            language=language_of_request(request),
+            instructions=request.instructions,
+            pool_tokens=POOL_TARGETS * request.target_tokens,
+            whole=_joined(request),
+        )
+        text = made.text or self._one_line(units, request, size=new + carried)
         return SummaryAnswer(
             text=text,
-            input_tokens=input_tokens,
+            input_tokens=new + carried,
             output_tokens=self._count(text),
             model=self.name,
+            units=made.units,
         )
 
-    def _summary(self, request: SummaryRequest, input_tokens: int) -> str:
-        material = gather_material(request)
-        target = max(1, request.target_tokens)
-        share = max(self.ratio, MERGE_RATIO) if request.kind == "merge" else self.ratio
-        share *= REINFORCED_SHARE if request.reinforced else 1.0
-        budget = min(target, int(share * input_tokens))
-        text = compose(
-            material,
-            budget=budget,
-            count=self._count,
-            instructions=request.instructions,
-            chinese=is_mainly_chinese(_spoken_texts(request)),
-        )
-        if text:
-            return text
-        smaller_than_input = max(1, input_tokens - 1)
-        limit = min(target, smaller_than_input, max(budget, SMALLEST_LINE_TOKENS))
-        return self._one_line(material, request, limit=limit)
+    def _budget(self, request: SummaryRequest, *, new: int, carried: int) -> int:
+        if not new:
+            # What is joined has a bullet before each line, which it may not have had.
+            return min(request.target_tokens, carried + carried // JOINING_SHARE)
+        room = int(self.ratio * (REINFORCED_SHARE if request.reinforced else 1.0) * new)
+        if carried:
+            # Of a message or two, a share is less than a line: each pass would add nothing.
+            room = max(room, min(SMALLEST_ADDITION_TOKENS, int(LARGEST_ADDITION_SHARE * new)))
+        return max(0, min(request.target_tokens, carried + room, new + carried - 1))
 
     def _count(self, text: str) -> int:
         return self.counter.count(encodable(text)) if text else 0
@@ -111,9 +132,10 @@ class ExtractiveSummarizer:
                 "the answer. Please reduce the length of the messages."
             )
 
-    def _one_line(self, material: Material, request: SummaryRequest, *, limit: int) -> str:
+    def _one_line(self, units: Sequence[Unit], request: SummaryRequest, *, size: int) -> str:
         """The best line alone, cut until it fits: for an input too small for headings."""
-        source = _best_text(material, request)
+        source = _best_text(units, request)
+        limit = max(1, min(request.target_tokens, size - 1, max(SMALLEST_LINE_TOKENS, size // 2)))
         for prefix in ("- ", ""):
             text = source
             while text:
@@ -125,12 +147,64 @@ class ExtractiveSummarizer:
         return source[:1]
 
 
-def _best_text(material: Material, request: SummaryRequest) -> str:
-    if material.candidates:
-        best = max(material.candidates, key=lambda one: (gain(one, set()), -one.order))
-        return best.line.text
-    if material.actions:
-        return material.actions[-1].text
+def gather_units(request: SummaryRequest) -> list[Unit]:
+    """Return everything that a request offers, in time order, what was taken back left out.
+
+    These are the units kept by earlier passes, lines of earlier summaries that are none of them,
+    and the clauses of the messages. What is said twice stands where it was said last.
+    """
+    kept = list(request.units)
+    known = {line_key(unit.text) for unit in kept}
+    named = {key for unit in kept for key in unit.entities}
+    texts = (request.previous, *request.texts)
+    before = min((unit.position for unit in kept), default=0) - len(texts)
+    carried: list[Unit] = []
+    for number, text in enumerate(texts):
+        for line in parse_summary(text):
+            unit = _unit_of_line(line, position=before + number)
+            # Of identifiers without their sentences, those that a kept unit has are known.
+            is_part = line.section is SummarySection.IDENTIFIERS and bool(unit.entities)
+            is_known = line_key(unit.text) in known or (is_part and named >= set(unit.entities))
+            if not is_known and any(map(str.isalnum, unit.text)):
+                carried.append(unit)
+    units = [*carried, *kept, *units_of(request.items)]
+    latest = {(unit.kind is unit.kind.ACTION, line_key(unit.text)): unit for unit in units}
+    alone = [
+        unit for unit in units if latest[unit.kind is unit.kind.ACTION, line_key(unit.text)] is unit
+    ]
+    return with_changes(alone, people=people_of(alone) | speakers_of(request.items))
+
+
+def _unit_of_line(line: ParsedLine, *, position: int) -> Unit:
+    """Return a line of a summary as a unit whose message nobody knows."""
+    return Unit(
+        text=fold(encodable(line.text)),
+        kind=line.kind,
+        speaker=line.label,
+        position=position,
+        entities=tuple(dict.fromkeys(one.key for one in find_entities(line.text))),
+        worth=CARRIED_WORTH,
+        note=line.note,
+    )
+
+
+def _joined(request: SummaryRequest) -> frozenset[str]:
+    """Return the keys of the lines that a merge keeps whole where they fit."""
+    if request.items:
+        return frozenset()
+    return frozenset(
+        line_key(fold(encodable(line.text)))
+        for text in (request.previous, *request.texts)
+        for line in parse_summary(text)
+        if line.section is not SummarySection.IDENTIFIERS
+    )
+
+
+def _best_text(units: Sequence[Unit], request: SummaryRequest) -> str:
+    if units:
+        candidates = weigh(units)
+        best = max(candidates, key=lambda one: (one.worth * one.whole, -one.order))
+        return best.unit.text
     # Nothing but punctuation and symbols: they are all there is to keep.
     calls = (call for item in request.items for call in item.tool_calls)
     texts = (request.previous, *request.texts, *(item.text for item in request.items))
@@ -145,7 +219,8 @@ def _item_text(item: Item) -> str:
     return "\n".join([item.text, *(f"{call.name} {call.arguments}" for call in item.tool_calls)])
 
 
-def _spoken_texts(request: SummaryRequest) -> list[str]:
-    """What people and models wrote: the output of tools has no say in the language."""
-    countable = (item.text for item in request.items if item.role != "tool")
-    return [request.previous, *request.texts, *countable]
+def language_of_request(request: SummaryRequest) -> str:
+    """Return the language of what people and models wrote; English where nobody can tell."""
+    said = [item.text for item in request.items if item.role != "tool"]
+    language = language_of("\n".join((*said, *request.texts, request.previous))[:20_000]) or "en"
+    return language if language in LANGUAGES else ""

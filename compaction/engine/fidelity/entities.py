@@ -8,7 +8,7 @@ where the script has them, and by quotation marks where it has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from compaction.engine.extractive.sentences import HAN, KANA
@@ -27,24 +27,25 @@ _MONTH = (
     r"noviembre|diciembre|janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|"
     r"décembre|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря)"
 )
+# Ordinary words are passed over without a look at each; then comes a token, or any other character.
 _TOKEN = re.compile(
+    r"(?:[a-z]++(?:['’-][a-z]++)*+(?:\s++|[,.;:!?)\"]++(?:\s++|$)))*+(?:"
     r"(?P<url>\bhttps?://[^\s<>\"'`，。；）)\]】]{1,300})"
     r"|(?P<mail>[A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9-]{1,64}(?:\.[A-Za-z0-9-]{1,64}){1,5})"
     r"|(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
-    rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of |de )?{_MONTH}\b(?:,? \d{{4}}\b)?"
-    rf"|\b{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"
-    r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]|(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?:\s?[ap]\.?m\b\.?)?"
-    r"|\b\d{1,2}\s?[ap]\.?m\b\.?)"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of |de )?(?i:{_MONTH})\b(?:,? \d{{4}}\b)?"
+    rf"|\b(?i:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"
+    r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]|(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?:\s?(?i:[ap]\.?m)\b\.?)?"
+    r"|\b\d{1,2}\s?(?i:[ap]\.?m)\b\.?)"
     r"|(?P<path>(?:~|\.{1,2}|[A-Za-z]:)?(?:[A-Za-z0-9_.@+-]{0,80}[/\\]){1,12}[A-Za-z0-9_.@+-]{1,80}"
     r"|\b[A-Za-z0-9_-]{1,60}\.(?:py|js|ts|tsx|md|json|ya?ml|toml|txt|csv|html?|css|sh|sql|go|rs|"
     r"java|cpp|h|rb|php|cfg|ini|lock|log|pdf|docx?|xlsx?|png|jpe?g|zip)\b)"
-    r"|(?P<money>[$€£¥₽₹]\s?\d[\d.,\u00a0\u202f]*\d?(?:\s?(?:[kKmMbB]|million|billion|trillion)\b)?)"
+    r"|(?P<money>[$€£¥₽₹]\s?\d[\d.,\u00a0\u202f]*(?:\s?(?i:[kmb]|million|billion|trillion)\b)?)"
     rf"|(?P<word>[^\W_{HAN}{KANA}](?:[^\W{HAN}{KANA}]|[-.:'’&+#@](?=[^\W{HAN}{KANA}])"
-    r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)",
-    re.IGNORECASE,
+    r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)"
+    r"|\S|$)"
 )
 _WIDE = re.compile(f"[{HAN}{KANA}]")
-_WIDE_RUN = re.compile(f"[{HAN}{KANA}]+")
 _QUOTED = re.compile(r"[《「『“]([^《》「」『』“”\n]{2,40})[》」』”]")
 _PURE_NUMBER = re.compile(
     r"[\d.,:\u00a0\u202f]+(?:%|‰|st|nd|rd|th|s|x|k|m|mm|cm|km|kg|g|mg|ml|l|gb|mb|kb|tb|ms|min|h|hz|"
@@ -52,6 +53,7 @@ _PURE_NUMBER = re.compile(
     re.IGNORECASE,
 )
 _LONG_DIGITS = re.compile(r"\d{7,}|\d{2,}(?:-\d{2,}){2,}")
+_DIGIT = re.compile(r"\d")
 _CAMEL = re.compile(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
 _SENTENCE_BREAK = re.compile(r"(?:^|[.!?:;。！？\n•*#>\"“(\[|-])\s*[\"'“‘(\[*_#>-]*\s*$")
 _BETWEEN_NAMES = re.compile(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
@@ -83,36 +85,28 @@ def find_entities(text: str, *, small: Container[str] = ()) -> list[Entity]:
     """
     found: list[Entity] = []
     for match in _TOKEN.finditer(text):
-        for kind, start, end in _kinds_of(match, text, small):
-            piece = text[start:end]
-            if kind == NAME and found and _continues(found[-1], text, start):
-                first = found.pop()
-                piece = text[first.start : end]
-                start = first.start
-            found.append(Entity(kind, piece, key_of(piece), start, end))
+        shape = match.lastgroup
+        if shape is None:
+            continue
+        start, end = match.span(shape)
+        end = start + len(text[start:end].rstrip(_TRAILING))
+        kind = _KINDS.get(shape) or _of_token(text[start:end], text, start, small)
+        if shape == PATH:
+            token = text[start:end]
+            kind = PATH if _is_path(token) else _of_token(token, text, start, small)
+        if not kind or end <= start:
+            continue
+        if kind == NAME and found and _continues(found[-1], text, start):
+            start = found.pop().start
+        piece = text[start:end]
+        found.append(Entity(kind, piece, key_of(piece), start, end))
     if not text.isascii():
         found += _quoted(text)
         found.sort(key=lambda one: one.start)
     return [one for one in found if one.key]
 
 
-def _kinds_of(
-    match: re.Match[str], text: str, small: Container[str]
-) -> Iterator[tuple[str, int, int]]:
-    shape, start, end = match.lastgroup, match.start(), match.end()
-    if shape in (URL, MAIL, DATE):
-        end -= len(match[0]) - len(match[0].rstrip(".,;:!?"))
-        yield str(shape), start, end
-    elif shape == PATH:
-        kind = PATH if _is_path(match[0]) else _of_token(match[0], text, start, small)
-        if kind:
-            yield kind, start, end
-    elif shape == "money":
-        yield NUMBER, start, end
-    else:
-        token = match[0].rstrip(_TRAILING)
-        if token and (kind := _of_token(token, text, start, small)):
-            yield kind, start, start + len(token)
+_KINDS = {"url": URL, "mail": MAIL, "date": DATE, "money": NUMBER, "path": PATH}
 
 
 def _is_path(token: str) -> bool:
@@ -130,7 +124,7 @@ def _is_path(token: str) -> bool:
 
 def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
     """Return the kind of a token; empty for an ordinary word."""
-    if any(character.isdigit() for character in token):
+    if _DIGIT.search(token):
         if _LONG_DIGITS.fullmatch(token):
             return IDENTIFIER
         return NUMBER if _PURE_NUMBER.match(token) or "/" in token else IDENTIFIER
@@ -143,14 +137,18 @@ def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
     starts = bool(_SENTENCE_BREAK.search(text, max(0, start - 8), start)) or start == 0
     if starts and (token.casefold() in small or not token.isupper()):
         # Alone at the start of a sentence, capitals say nothing.
-        return NAME if token.casefold() not in small and _next_is_capital(text, start, token) else ""
+        return (
+            NAME if token.casefold() not in small and _next_is_capital(text, start, token) else ""
+        )
     return "" if token in ("I", "I'm", "I've", "I'd", "I'll", "OK", "Ok") else NAME
 
 
 def _next_is_capital(text: str, start: int, token: str) -> bool:
     after = start + len(token)
-    return text[after : after + 1] == " " and text[after + 1 : after + 2].isupper() and (
-        text[after + 1 : after + 3] not in ("I ", "I'")
+    return (
+        text[after : after + 1] == " "
+        and text[after + 1 : after + 2].isupper()
+        and (text[after + 1 : after + 3] not in ("I ", "I'"))
     )
 
 

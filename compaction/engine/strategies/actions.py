@@ -84,6 +84,19 @@ def collect_actions(items: Iterable[Item]) -> Actions:
     )
 
 
+def command_of(call: ToolCall) -> str:
+    """The first line of the command that a call runs; empty when its arguments cannot be read."""
+    return next(_commands(_arguments(call)), "")
+
+
+def called_files(call: ToolCall) -> tuple[str, tuple[str, ...]]:
+    """What a call of an action tool does to files (`read` or `modified`), and to which."""
+    actions = collect_actions([Item(id=None, role="assistant", tool_calls=(call,))])
+    if actions.files_modified:
+        return "modified", actions.files_modified
+    return "read", actions.files_read
+
+
 def _arguments(call: ToolCall) -> dict[str, object]:
     try:
         arguments = json.loads(call.arguments)

@@ -1,0 +1,378 @@
+"""What a person took back: the newer statement takes the older one's place and says so.
+
+A correction is a user's statement with words that say so ("sorry", "instead of", "no longer"), or
+one that repeats an older statement word by word up to its last value. The older statement leaves
+the material, so that it can never stand alone or last; the newer one names what it replaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from compaction.engine.extractive.cues import cue, is_question
+from compaction.engine.extractive.sentences import shorten, word_set, words_in
+from compaction.engine.extractive.terms import pairs_of, words_of
+from compaction.engine.fidelity.entities import Entity, find_entities
+from compaction.engine.provenance import Unit, UnitKind
+
+REMEMBERED = 24
+"""Of the statements that have a word in common with a correction, the newest are looked at."""
+LOOKED_AT_BEFORE = 24
+"""A correction that shares no word with what it corrects means something said just before: so many
+statements are looked at."""
+MOST_POINTING_WORDS = 2
+"""A correction with more words than a value has a subject of its own."""
+ENOUGH_IN_COMMON = 1.5
+TOPIC_MENTIONS = 6
+"""What was named more often is a subject of the conversation, not one value of one statement."""
+MOST_VALUE_WORDS = 2
+"""Of a value that is no entity, such as "green"."""
+MOST_VALUE_CHARACTERS = 12
+"""Of a value in a script without spaces."""
+MOST_NEW_WORDS = 3
+MAX_REPLACED_CHARACTERS = 60
+MOST_WORDS_BEHIND_VALUE = 2
+CUE_WORDS = word_set(
+    "sorry actually correction wait scratch forget mistake oops meant misspoke second thought "
+    "change changed update edit longer anymore instead switched moved renamed replaced corrected "
+    "list"
+)
+"""Words of a correction itself: two of them have nothing in common by that."""
+
+_CORRECTION = cue(
+    "sorry actually correction wait scratch forget mistake bad oops meant misspoke make thought "
+    "change changed plans update edit no longer not switched moved renamed rescheduled postponed "
+    "replaced replace corrected bumped instead entschuldigung doch nein moment stattdessen nicht "
+    "statt perdón realidad mejor ya lugar vez pardon fait finalement désolé lieu plus",
+    r"^(?:(?:oh|hm+|ah|no|ok(?:ay)?|yes|so|and|but|well)[,.!]? )*(?:sorry\b|actually\b|"
+    r"correction\b|wait\b|scratch that|forget (?:that|it|what i said)|my (?:mistake|bad)|oops|"
+    r"i (?:meant|misspoke)|make (?:that|it)\b|on second thought|change of plans?|update:|edit:|"
+    r"no[,:—-] )",
+    r"\bno longer\b|\bnot any ?more\b",
+    r"\b(?:has|have|is|was|are|were|been|got|we|i) (?:now )?(?:changed|switched|moved|renamed|"
+    r"rescheduled|postponed|replaced|corrected|bumped) (?:\w+ ){0,4}?(?:to|with|by|from)\b",
+    r"\bnot \S{1,30},? but \S|\breplaced? \S{1,40} (?:with|by)\b",
+    r"\S+ instead(?: of \S+)?[.!]?$",
+    r"^(?:entschuldigung|doch|nein[,:]|moment)\b|\b(?:stattdessen|nicht mehr|statt)\b",
+    r"^(?:perdón|en realidad|mejor|no[,:])|\b(?:ya no|en lugar de|en vez de)\b",
+    r"^(?:pardon|en fait|finalement|désolé)|\b(?:au lieu de|ne .{1,20} plus)\b",
+    wide=r"改成|改为|改到|更正|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
+    r"|間違え|訂正|じゃなくて|ではなく|아니라|정정|바꿔"
+    r"|^(?:извини|простите|на самом деле|нет,|поправка)|\b(?:вместо|больше не|теперь)\b"
+    r"|بدلا من|عفوا",
+)
+_STRONG = re.compile(
+    r"^(?:\w+[,.!]? ){0,2}(?:sorry|actually|correction|wait|scratch|forget|make (?:that|it)|"
+    r"on second thought|change of plan|i (?:meant|misspoke)|no[,:]|其实|更正|说错|訂正|정정)",
+    re.I,
+)
+"""What says that a statement changes an older one, even where no entity shows the value."""
+_POINTING = re.compile(r"\b(?:make (?:that|it)|i meant)\b", re.I)
+_TAKEN_BACK = re.compile(
+    r"(?:\b(?:not|no longer|instead of|rather than|from|statt|вместо|en (?:lugar|vez) de|"
+    r"au lieu de)(?: the| in| on| at)?|不是|而非) ?\Z",
+    re.I,
+)
+_REMOVAL = cue(
+    "take cross strike remove drop scratch leave delete skip",
+    r"\b(?:take|cross|strike|remove|drop|scratch|leave|delete)\b.{1,60}?\b(?:off|from|out of)\b"
+    r".{0,30}?\b(?:list|order|cart|plan|agenda|itinerary|schedule|menu|booking|basket|calendar|"
+    r"scope)\b",
+    r"^(?:\w+[,.!]? ){0,2}(?:please )?(?:remove|drop|scratch|delete|skip|take (?:off|out)|"
+    r"leave out) (?!that\b|it\b)[^,:;]{2,40}$",
+    wide=r"(?:从|把).{1,20}(?:去掉|删掉|划掉|拿掉)",
+)
+_ADDED = re.compile(
+    r"\b(?:add|added|put|include|append|list|order|buy|cart|plan|agenda|menu|scope)\b|加|放|买|列",
+    re.I,
+)
+_AS_WELL = re.compile(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
+_NOTE = re.compile(r" \(((?:replaces|removes|later removed:) [^()]{1,80})\)$")
+_END = re.compile(r"[.!。！]+$")
+_NOW = re.compile(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
+_BRACKETS = re.compile(r"[()\n]")
+_COPULA = re.compile(
+    r"\b(?:is|are|will be|equals|costs?|(?:runs?|lives?|works?|sits?|stays?) (?:on|in|at|for|with)|"
+    r"uses?|ist|sind|es|está|est|son)(?: now)?"
+    r"(?: (?:on|at|in|by|the|at the|set to|called|named))? $"
+    r"|[是为=:：] ?$|(?:это|=) $",
+    re.I,
+)
+
+
+def _is_cued(text: str) -> bool:
+    words = words_in(text)
+    if is_question(text):
+        return False
+    corrects = _CORRECTION.is_in(text, words) and not _AS_WELL.search(text)
+    return corrects or _REMOVAL.is_in(text, words)
+
+
+def is_removal(text: str) -> bool:
+    """Whether a statement takes something off a list, an order or a plan."""
+    return _REMOVAL.is_in(text, words_in(text))
+
+
+def with_note(unit: Unit) -> str:
+    """Return a unit's text, with what it replaces or removes where it does."""
+    return f"{_END.sub('', unit.text)} ({unit.note})" if unit.note else unit.text
+
+
+def without_note(text: str) -> tuple[str, str]:
+    """Return a line's text and its note; the reverse of `with_note`."""
+    match = _NOTE.search(text)
+    return (text[: match.start()], match[1]) if match else (text, "")
+
+
+@dataclass(slots=True)
+class _Statement:
+    """A unit with what it is compared by."""
+
+    unit: Unit
+    words: frozenset[str]
+    entities: list[Entity]
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class _Past:
+    """The statements so far, found by their words and by what they name."""
+
+    people: frozenset[str]
+    statements: list[_Statement] = field(default_factory=list)
+    by_word: dict[str, deque[int]] = field(default_factory=dict)
+    by_entity: dict[str, list[int]] = field(default_factory=dict)
+    by_frame: dict[str, int] = field(default_factory=dict)
+
+    def add(self, statement: _Statement) -> None:
+        index = len(self.statements)
+        self.statements.append(statement)
+        for word in statement.words:
+            self.by_word.setdefault(word, deque(maxlen=REMEMBERED)).append(index)
+        for key in statement.unit.entities:
+            self.by_entity.setdefault(key, []).append(index)
+
+    def is_said(self, unit: Unit) -> bool:
+        """Whether a person or a model said it: what tools print is not taken back."""
+        return unit.speaker == "assistant" or unit.speaker in self.people
+
+    def alike(self, words: Iterable[str]) -> Iterator[int]:
+        found = {index for word in words for index in self.by_word.get(word, ())}
+        return (index for index in found if not self.statements[index].gone)
+
+
+def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[Unit]:
+    """Return the units, in time order, without those that a later one replaces or removes.
+
+    `people` are the speakers who can take something back, beside the user who has no name.
+    """
+    past = _Past(people=frozenset(("", *people)))
+    corrects: int | None = None
+    for unit in units:
+        if unit.kind is UnitKind.ACTION or not past.is_said(unit):
+            past.add(_Statement(unit, frozenset(), []))
+            continue
+        words = frozenset((*words_of(unit.text), *pairs_of(unit.text))) - CUE_WORDS
+        statement = _Statement(unit, words, [])
+        if unit.speaker in past.people and not unit.note:
+            cued = _is_cued(unit.text)
+            if cued or corrects == unit.position:
+                # The value may stand in the clause behind the cue.
+                corrects = unit.position if cued else None
+                statement = _corrected(statement, past)
+            else:
+                statement = _restated(statement, past)
+        past.add(statement)
+        _remember_frame(statement, past)
+    return [one.unit for one in past.statements if not one.gone]
+
+
+def _corrected(statement: _Statement, past: _Past) -> _Statement:
+    statement.entities = find_entities(statement.unit.text)
+    target = _target(statement, past)
+    if target is None:
+        return statement
+    old = past.statements[target]
+    if is_removal(statement.unit.text):
+        note = f"removes {_clean(_removed(old, statement))}"
+    else:
+        value, key = _old_value(old, statement)
+        if not value:
+            return statement
+        _forget(old, value, key, past)
+        note = f"replaces {_clean(value)}"
+    statement.unit = replace(statement.unit, kind=UnitKind.CHANGE, note=note)
+    return statement
+
+
+def _clean(value: str) -> str:
+    """Return a value that can stand in brackets."""
+    return _BRACKETS.sub("", value).strip(" .,;")[:MAX_REPLACED_CHARACTERS]
+
+
+def _target(statement: _Statement, past: _Past) -> int | None:
+    """Return which older statement is meant: the one with most in common, else one just before."""
+    unit = statement.unit
+    keys, removes = set(unit.entities), is_removal(unit.text)
+    best, most = None, 0.0
+    for index in past.alike(statement.words):
+        old = past.statements[index]
+        if old.unit.position >= unit.position or (removes and not _ADDED.search(old.unit.text)):
+            continue
+        shared = len(statement.words & old.words) / (1 + abs(len(old.words) - 6) / 12)
+        differs = removes or bool(set(old.unit.entities) - keys)
+        score = shared + (0.5 if differs else 0.0) + (0.3 if old.unit.speaker in past.people else 0)
+        if score > most or (score == most and best is not None and index > best):
+            best, most = index, score
+    if best is not None and most >= ENOUGH_IN_COMMON:
+        return best
+    named = {word for one in statement.entities for word in words_of(one.text)}
+    if removes or statement.words <= named or _points(statement):
+        return _just_before(statement, past)
+    return best if most >= 1 else None
+
+
+def _points(new: _Statement) -> bool:
+    """Whether a statement has nothing but a value: its subject is what was said just before."""
+    return len(new.words) <= MOST_POINTING_WORDS and bool(_POINTING.search(new.unit.text))
+
+
+def _just_before(new: _Statement, past: _Past) -> int | None:
+    """Return the statement that one without a subject of its own means ("make that Tuesday")."""
+    removes = is_removal(new.unit.text)
+    kinds = {one.kind for one in new.entities}
+    last = len(past.statements) - 1
+    for index in range(last, max(-1, last - LOOKED_AT_BEFORE), -1):
+        old = past.statements[index]
+        if old.gone or old.unit.position >= new.unit.position or not old.words:
+            continue
+        if old.unit.speaker not in past.people:
+            continue
+        if removes:
+            is_meant = bool(_ADDED.search(old.unit.text))
+        elif kinds:
+            is_meant = bool(kinds & {one.kind for one in find_entities(old.unit.text)})
+        else:
+            is_meant = _points(new)
+        if is_meant:
+            return index
+    return None
+
+
+def _removed(old: _Statement, new: _Statement) -> str:
+    """Return what is taken off; the older statement stays where it says more than that."""
+    named = new.words & old.words
+    if named and len(old.words - named) > 1:
+        text = " ".join(
+            word for word in old.unit.text.split() if word.casefold().strip(".,") in named
+        )
+        old.unit = replace(old.unit, note=f"later removed: {_clean(text)}")
+        return text
+    old.gone = True
+    return shorten(old.unit.text, MAX_REPLACED_CHARACTERS)
+
+
+def _old_value(old: _Statement, new: _Statement) -> tuple[str, str]:
+    """Return what the older statement said, as it wrote it, and the key of that; "" without one."""
+    known = set(old.unit.entities)
+    for one in new.entities:
+        before = new.unit.text[max(0, one.start - 20) : one.start]
+        if one.key in known and _TAKEN_BACK.search(before):
+            return one.text, one.key
+    keys = {one.key for one in new.entities}
+    kinds = {one.kind for one in new.entities if one.key not in known}
+    others = [one for one in find_entities(old.unit.text) if one.key not in keys]
+    same = [one for one in others if one.kind in kinds]
+    if same:
+        return same[-1].text, same[-1].key
+    if others or not _STRONG.search(new.unit.text):
+        return "", ""  # it is about something else
+    return _old_words(old, new), ""
+
+
+def _old_words(old: _Statement, new: _Statement) -> str:
+    """Return the words that an older statement has in place of the newer one's."""
+    if " " not in old.unit.text:
+        return _differing(old.unit.text, new.unit.text)
+    if _points(new):
+        return shorten(old.unit.text, MAX_REPLACED_CHARACTERS)
+    said = old.words - new.words
+    if len(new.words - old.words) > MOST_NEW_WORDS or not old.words & new.words:
+        return ""
+    rest = [word for word in old.unit.text.split() if word.casefold().strip(".,") in said]
+    return " ".join(rest) if len(rest) <= MOST_VALUE_WORDS else ""
+
+
+def _differing(old: str, new: str) -> str:
+    """Return what stands in an older text without spaces where the newer one differs."""
+    old, new = old.rstrip("。！."), new.rstrip("。！.")
+    head = next((n for n in range(len(old), 0, -1) if old[:n] in new), 0)
+    tail = next((n for n in range(len(old) - head, 0, -1) if new.endswith(old[-n:])), 0)
+    value = old[head : len(old) - tail]
+    return value if head and 0 < len(value) <= MOST_VALUE_CHARACTERS else ""
+
+
+def _forget(old: _Statement, value: str, key: str, past: _Past) -> None:
+    """Take the older statement out, and with it what else says the value that does not hold now."""
+    old.gone = True
+    if not key:
+        for index in past.alike(words_of(value)):
+            answer = past.statements[index]
+            if answer.unit.speaker == "assistant" and answer.unit.position > old.unit.position:
+                answer.gone = True
+        return
+    mentions = past.by_entity.get(key, [])
+    is_topic = len(mentions) > TOPIC_MENTIONS
+    for index in mentions:
+        other = past.statements[index]
+        if not is_topic or (other.words & old.words):
+            other.gone = True
+
+
+def _frame_and_value(unit: Unit) -> tuple[str, str]:
+    """Return a statement of the form "X is V" without its value, and the value; "" for others.
+
+    At most two words may follow the value, such as its unit.
+    """
+    entities = find_entities(unit.text) if unit.entities else []
+    if not entities:
+        return "", ""
+    value = entities[-1]
+    for entity in reversed(entities):
+        if _COPULA.search(unit.text, 0, entity.start):
+            value = entity
+            break
+    else:
+        return "", ""
+    after = _NOW.sub("", unit.text[value.end :].rstrip(".!。 "))
+    if after.count(" ") > MOST_WORDS_BEHIND_VALUE:
+        return "", ""
+    before = [word for word in unit.text[: value.start].casefold().split() if word != "now"]
+    if not words_of(" ".join(before)) and not pairs_of(unit.text[: value.start]):
+        return "", ""  # "It is 5" is about nothing that can be told apart
+    return " ".join([*before, "…", after]), value.text
+
+
+def _restated(statement: _Statement, past: _Past) -> _Statement:
+    """Have a statement that says "X is V" again with another value take the older one's place."""
+    frame, value = _frame_and_value(statement.unit)
+    index = past.by_frame.get(frame) if frame else None
+    if index is None or past.statements[index].gone:
+        return statement
+    old = past.statements[index]
+    old_value = _frame_and_value(old.unit)[1]
+    if old_value == value or old.unit.position >= statement.unit.position:
+        return statement
+    old.gone = True
+    statement.unit = replace(statement.unit, note=f"replaces {_clean(old_value)}")
+    return statement
+
+
+def _remember_frame(statement: _Statement, past: _Past) -> None:
+    if statement.unit.speaker in past.people:
+        frame, _ = _frame_and_value(statement.unit)
+        if frame:
+            past.by_frame[frame] = len(past.statements) - 1

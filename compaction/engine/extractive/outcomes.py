@@ -1,0 +1,140 @@
+"""What came of tool calls, one line an action: command, exit status, first error, last line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from chatapp.messages.pairing import pair
+from compaction.engine.extractive.forms import is_error
+from compaction.engine.extractive.sentences import encodable, fold, shorten, split_lines
+from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.provenance import Unit, UnitKind
+from compaction.engine.strategies.actions import (
+    ACTION_TOOLS,
+    COMMAND_TOOLS,
+    called_files,
+    command_of,
+)
+from compaction.engine.types import Item, ToolCall
+
+COMMAND_CHARACTERS = 100
+LINE_CHARACTERS = 120
+ARGUMENT_CHARACTERS = 80
+ENDS_READ = 20_000
+"""Characters of an output that are looked at from each end."""
+ACTION_WORTH = 1.1
+FAILED_WORTH = 1.6
+FILE_ACTION_WORTH = 0.5
+MAX_LEAVES = 3
+ARROW = " → "
+
+_LEAF = re.compile(
+    r"\"[^\"\\\n]{1,60}\"\s{0,4}:\s{0,4}(?:\"(?:[^\"\\]|\\.){1,300}\"|-?\d[\d.eE+-]{0,30}|true|false)"
+)
+_EXIT = re.compile(
+    r"(?:\"?exit[_ ]?(?:code|status)\"?\s?[:=]?\s?|returncode\"?\s?[:=]>?\s?|"
+    r"exited with (?:code |status )?)"
+    r"(-?\d{1,3})",
+    re.I,
+)
+_ANSWERING = re.compile(
+    r"\"(?:\w*status|result|error|reason|message|state|total\w*|\w*price|amount|balance|answer|"
+    r"\w*_id|id|confirmation\w*|reference|tracking\w*|eta|success|ok)\"\s*:",
+    re.I,
+)
+_UNFINISHED = re.compile(r"<<-?\s?[\"']?\w+[\"']?$|\bdo$")
+_BORING = re.compile(r"[\W_]*|</?\w+>|\$\s*|\(?(?:venv|base)\)?.{0,20}[$#>]\s*")
+
+
+def leaf_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values of a JSON text stand with their keys, be it whole or cut off."""
+    for match in _LEAF.finditer(text):
+        yield match.start(), match.end()
+
+
+def outcome_units(items: Sequence[Item]) -> Iterator[Unit]:
+    """Yield one line an action: what was called, and what came of it as far as a result tells."""
+    asked = _results(items)
+    for index, item in enumerate(items):
+        for number, call in enumerate(item.tool_calls):
+            result = asked.get((index, number))
+            yield from _outcome(item, call, result)
+
+
+def _results(items: Sequence[Item]) -> dict[tuple[int, int], Item]:
+    places = (
+        (item.tool_call_id if item.role == "tool" else None, [call.id for call in item.tool_calls])
+        for item in items
+    )
+    return {place: items[index] for index, place in pair(places).items()}
+
+
+def _outcome(item: Item, call: ToolCall, result: Item | None) -> Iterator[Unit]:
+    name = call.name.strip().casefold()
+    text = "" if result is None else encodable(result.text)
+    error = _first_error(text)
+    if name in COMMAND_TOOLS:
+        command = command_of(call)
+        if not command or _UNFINISHED.search(command):
+            command = fold(command)[:COMMAND_CHARACTERS] or call.name
+        said = f"run: {shorten(command, COMMAND_CHARACTERS)}"
+        worth = ACTION_WORTH
+        parts = _command_parts(text, error)
+    elif name in ACTION_TOOLS:
+        done, files = called_files(call)
+        if not files:
+            return
+        said, worth = f"{done}: {', '.join(files)}", FILE_ACTION_WORTH
+        parts = [error] if error and done != "read" else []
+    else:
+        said = f"{call.name}: {shorten(fold(encodable(call.arguments)), ARGUMENT_CHARACTERS)}"
+        worth = ACTION_WORTH / 2
+        parts = [error] if error else _answering_leaves(text)
+        if not parts:
+            return
+    line = ARROW.join([fold(encodable(said)), *dict.fromkeys(part for part in parts if part)])
+    source = result or item
+    yield Unit(
+        text=line,
+        kind=UnitKind.ACTION,
+        speaker="",
+        position=source.position,
+        message=source.id,
+        entities=tuple(dict.fromkeys(one.key for one in find_entities(line))),
+        worth=worth * (FAILED_WORTH if error else 1.0),
+    )
+
+
+def _command_parts(text: str, error: str) -> list[str]:
+    """Return exit status, first error and last line of a command's output."""
+    status = _EXIT.search(text, max(0, len(text) - ENDS_READ)) or _EXIT.search(text[:ENDS_READ])
+    parts = [f"exit {status[1]}"] if status else []
+    return [*parts, error, _last_line(text)]
+
+
+def _first_error(text: str) -> str:
+    looked_at = text if len(text) <= 2 * ENDS_READ else f"{text[:ENDS_READ]}\n{text[-ENDS_READ:]}"
+    errors = (line for line in split_lines(looked_at) if is_error(line))
+    first = next(errors, "")
+    if first.startswith("Traceback"):
+        # What went wrong stands at its end.
+        first = next(errors, first)
+    return shorten(first, LINE_CHARACTERS)
+
+
+def _last_line(text: str) -> str:
+    for line in reversed([*split_lines(text[-ENDS_READ:])]):
+        if not _BORING.fullmatch(line) and not _EXIT.match(line.strip("[](){}<> ")):
+            return shorten(line, LINE_CHARACTERS)
+    return ""
+
+
+def _answering_leaves(text: str) -> list[str]:
+    """Return the fields of a JSON result that look like its answer; of a short text, all of it."""
+    leaves = [fold(text[start:end]) for start, end in leaf_spans(text)]
+    if leaves:
+        best = [leaf for leaf in leaves if _ANSWERING.match(leaf)] or leaves
+        return [shorten(leaf, LINE_CHARACTERS) for leaf in best[:MAX_LEAVES]]
+    folded = fold(text)
+    return [shorten(folded, LINE_CHARACTERS)] if folded else []

@@ -1,0 +1,126 @@
+"""Where a message quotes somebody else: what stands there is no order of who sent the message.
+
+Quoted are lines that begin with ">", fenced blocks, and what stands in quotation marks beside a
+word that says so (`the page said: "…"`). Whoever writes "I said" quotes themselves: that counts
+as said.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from compaction.engine.extractive.sentences import word_set
+
+QUOTED = "quoted"
+"""The speaker of what a message quotes."""
+LONGEST_QUOTATION = 2000
+LONGEST_ATTRIBUTION = 60
+"""Characters before a quotation mark that are looked at for a word such as "said"."""
+
+_MARKED_LINE = re.compile(r"^[ \t]{0,8}>[^\n]*", re.M)
+_FENCE = re.compile(r"^[ \t]{0,8}(`{3,}|~{3,})[^\n]*$", re.M)
+_CLOSING = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
+_WORDS = re.compile(r"[^\W\d_]+")
+_OPENING = re.compile("[" + "".join(_CLOSING) + "]")
+_SAID_WORDS = word_set(
+    "said says say saying told tells wrote write writes stated state states replied answered asked "
+    "warned claim claims claimed read reads show shows showed print prints printed quote quotes "
+    "quoted quoting contain contains contained sagt sagte schrieb schreibt steht dice dijo decía "
+    "escribió dit disait écrit сказал сказала написал написала пишет قال"
+)
+_SAID = f"(?:{'|'.join(sorted(_SAID_WORDS))})"
+_BEFORE = re.compile(
+    rf"\b(?P<who>i )?{_SAID}(?: (?:to )?\w+)?(?: (?:that|this|dass|que|что|أن|the following))?"
+    r"[ \t]?[,:]?\s{0,3}\Z",
+    re.I,
+)
+_BEFORE_WIDE = re.compile(
+    r"(?:说|说道|写道|写着|写的是|回复|回答|显示|言った|書いて|말했|썼)[^\s\w]{0,2}\s?\Z"
+)
+_AFTER = re.compile(rf"[,.!?]?\s?(?:(?!i\b)[^\W\d_]{{1,20}} ){{1,3}}{_SAID}\b", re.I)
+_AFTER_WIDE = re.compile(r"\s?(?:と(?:言|書)|이?라고)")
+
+
+def quoted_spans(text: str) -> list[tuple[int, int]]:
+    """Return where a text quotes somebody, in order and without overlaps."""
+    found = sorted((*_marked(text), *_fenced(text), *_attributed(text)))
+    spans: list[tuple[int, int]] = []
+    for start, end in found:
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    return spans
+
+
+def is_quoted(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    """Whether a piece of a text has something quoted in it."""
+    before = bisect_left(spans, (end, 0))
+    return before > 0 and spans[before - 1][1] > start
+
+
+def _marked(text: str) -> Iterator[tuple[int, int]]:
+    if ">" in text:
+        for match in _MARKED_LINE.finditer(text):
+            yield match.span()
+
+
+def _fenced(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the blocks between two fences; one that nobody closed goes to the end."""
+    if "```" not in text and "~~~" not in text:
+        return
+    opened: re.Match[str] | None = None
+    for match in _FENCE.finditer(text):
+        if opened is None:
+            opened = match
+        elif match[1].startswith(opened[1]):
+            yield opened.start(), match.end()
+            opened = None
+    if opened is not None:
+        yield opened.start(), len(text)
+
+
+def _attributed(text: str) -> Iterator[tuple[int, int]]:
+    """Yield what stands in quotation marks where the words beside them say whose it is.
+
+    A quotation that nobody closed ends with its line.
+    """
+    after = 0
+    for mark in _OPENING.finditer(text):
+        start = mark.start()
+        if start < after:
+            continue
+        end = _closed(text, start)
+        if _is_attributed(text, start, end, since=after):
+            yield start, end
+        after = end
+
+
+def _is_attributed(text: str, start: int, end: int, *, since: int) -> bool:
+    """Whether the words before or behind a quotation say that somebody else's words stand there."""
+    first = max(since, start - LONGEST_ATTRIBUTION)
+    before = text[first:start]
+    # A look at the words first: the patterns are slow where quotation marks are many.
+    if not _SAID_WORDS.isdisjoint(_WORDS.findall(before.casefold())):
+        match = _BEFORE.search(before)
+        if match:
+            return not match["who"]
+    behind = text[end : end + LONGEST_ATTRIBUTION]
+    if not _SAID_WORDS.isdisjoint(_WORDS.findall(behind.casefold())) and _AFTER.match(behind):
+        return True
+    return not (before.isascii() and behind.isascii()) and bool(
+        _BEFORE_WIDE.search(before) or _AFTER_WIDE.match(behind)
+    )
+
+
+def _closed(text: str, start: int) -> int:
+    """Return where the quotation that starts here ends."""
+    limit = start + 1 + LONGEST_QUOTATION
+    places = [text.find(mark, start + 1, limit) for mark in _CLOSING[text[start]]]
+    closed = min((place for place in places if place >= 0), default=-1)
+    if closed >= 0:
+        return closed + 1
+    line = text.find("\n", start, limit)
+    return line if line >= 0 else min(len(text), limit)

@@ -1,0 +1,200 @@
+"""Clauses that a summary may be made of: cut from messages, or read back from an older summary."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from compaction.engine.extractive.cues import classify, kind_worth
+from compaction.engine.extractive.forms import form_worth, outcome_worth
+from compaction.engine.extractive.outcomes import leaf_spans, outcome_units
+from compaction.engine.extractive.quotations import QUOTED, is_quoted, quoted_spans
+from compaction.engine.extractive.sentences import (
+    MAX_SENTENCE_CHARACTERS,
+    clause_spans,
+    encodable,
+    fold,
+    is_json,
+    sentence_spans,
+)
+from compaction.engine.fidelity.entities import Entity, find_entities, small_words
+from compaction.engine.provenance import Unit, UnitKind
+from compaction.engine.strategies.actions import ACTION_TOOLS, COMMAND_TOOLS
+from compaction.engine.types import Item
+
+CLAUSE_CHARACTERS = 90
+"""Of a statement. Shorter pieces lose what they are about, longer ones carry what nobody asks for:
+between 60 and 240 this kept most answers of two of three sets of memory questions."""
+ROLE_WORTH = {"user": 1.0, "assistant": 0.75, "tool": 0.45}
+OTHER_ROLE_WORTH = 0.75
+OPERATORS = frozenset({"assistant", "system", "developer", "other", "tool", QUOTED})
+"""Speakers that are no people."""
+HEAD_CHARACTERS = 160
+"""The worth of a clause falls with its distance from its message's head: 1 + e^(-place/160)."""
+FILE_WORTH = 0.3
+"""What stands in a file that was read or written is no result; it can be read again."""
+COMMAND_WORTH = 0.6
+"""What came of a command has a line of its own (outcomes.py)."""
+NAMED_AGAIN_WORTH = 1.5
+"""What a tool printed and somebody names again later was needed. Of what was said it says nothing:
+there, what is repeated is what everybody knows."""
+REPEATED_FORM_LIMIT = 3
+"""So many lines of a tool's output that differ in digits only keep their worth."""
+MAX_OUTPUT_CHARACTERS = 400_000
+"""Of a tool's output, the head and the end are read: no summary needs the middle of a megabyte."""
+
+_DIGITS = re.compile(r"\d+")
+_SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?) ?[:：] ?(?=\S)")
+_LABEL = re.compile(r"[^\W\d_][\w.-]{0,39}")
+
+
+def units_of(items: Sequence[Item]) -> list[Unit]:
+    """Return the clauses of messages in order, each with its place, its kind and its worth."""
+    small = small_words(item.text for item in items if item.role != "tool")
+    speakers = speakers_of(items)
+    last_asked = max((n for n, item in enumerate(items) if item.role == "user"), default=-1)
+    units: list[Unit] = []
+    for number, item in enumerate(items):
+        if item.role == "tool":
+            units += _units_of_output(item)
+        else:
+            last = number >= last_asked
+            units += _units_of_message(item, small=small, last=last, speakers=speakers)
+    units += outcome_units(items)
+    units.sort(key=lambda unit: (unit.position, unit.start))
+    return _named_again(units, people=speakers | {"", "assistant"})
+
+
+def speakers_of(items: Iterable[Item]) -> frozenset[str]:
+    """Return the names that start the user's messages where several people speak there."""
+    found = Counter(
+        match[1] for item in items if item.role == "user" and (match := _SPEAKER.match(item.text))
+    )
+    names = {name for name, times in found.items() if times > 1}
+    return frozenset(names) if len(names) > 1 else frozenset()
+
+
+def people_of(units: Iterable[Unit]) -> frozenset[str]:
+    """Return who asks for things or sets rules, by name: a user, whatever their name is.
+
+    The user without a name is "", as in `Unit.speaker`.
+    """
+    asking = (UnitKind.RULE, UnitKind.REQUEST)
+    return frozenset(unit.speaker for unit in units if unit.kind in asking) - OPERATORS | {""}
+
+
+def _units_of_message(
+    item: Item, *, small: frozenset[str], last: bool, speakers: frozenset[str]
+) -> Iterator[Unit]:
+    text, speaker, begin = item.text, label_of(item), 0
+    match = _SPEAKER.match(text) if speakers else None
+    if match and match[1] in speakers:
+        speaker, begin = match[1], match.end()
+    entities = find_entities(text, small=small)
+    starts = [entity.start for entity in entities]
+    quoted = quoted_spans(text)
+    base = ROLE_WORTH.get(item.role, OTHER_ROLE_WORTH)
+    for start, end in sentence_spans(text):
+        if end <= begin:
+            continue
+        start = max(start, begin)
+        kind = _kind_of(text, start, end, role=item.role, last=last, quoted=quoted)
+        whole = kind is not UnitKind.FACT
+        longest = MAX_SENTENCE_CHARACTERS if whole else CLAUSE_CHARACTERS
+        for first, final in clause_spans(text, start, end, longest=longest):
+            clause = fold(encodable(text[first:final]))
+            if not any(character.isalnum() for character in clause):
+                continue
+            worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
+            is_own = item.role == "assistant" or not is_quoted(quoted, first, final)
+            yield Unit(
+                text=clause,
+                kind=kind,
+                speaker=speaker if is_own else QUOTED,
+                position=item.position,
+                message=item.id,
+                start=first,
+                end=final,
+                entities=_between(entities, starts, first, final),
+                worth=worth * kind_worth(kind) * form_worth(clause),
+            )
+
+
+def _kind_of(
+    text: str, start: int, end: int, *, role: str, last: bool, quoted: Sequence[tuple[int, int]]
+) -> UnitKind:
+    """Return what a sentence is about; one that quotes somebody orders and asks nothing."""
+    if is_quoted(quoted, start, end):
+        return UnitKind.FACT
+    return classify(fold(text[start:end])[:MAX_SENTENCE_CHARACTERS], role=role, last=last)
+
+
+def label_of(item: Item) -> str:
+    """Return who says a message, as a summary names them; empty for the user."""
+    if item.role == "user":
+        return ""
+    name = item.tool_name if item.role == "tool" else item.role
+    return name if _LABEL.fullmatch(name) else "tool" if item.role == "tool" else "other"
+
+
+def _between(
+    entities: Sequence[Entity], starts: list[int], first: int, final: int
+) -> tuple[str, ...]:
+    inside = entities[bisect_left(starts, first) : bisect_right(starts, final)]
+    return tuple(dict.fromkeys(one.key for one in inside if one.end <= final))
+
+
+def _units_of_output(item: Item) -> Iterator[Unit]:
+    """Yield the lines of a tool's output, or the fields of one in JSON."""
+    worth = ROLE_WORTH["tool"]
+    name = item.tool_name.strip().casefold()
+    if name in ACTION_TOOLS:
+        worth *= COMMAND_WORTH if name in COMMAND_TOOLS else FILE_WORTH
+    label, alike = label_of(item), Counter[str]()
+    for start, end in _output_spans(item.text):
+        line = fold(encodable(item.text[start:end]))
+        if not any(character.isalnum() for character in line):
+            continue
+        shape = _DIGITS.sub("0", line)
+        alike[shape] += 1
+        earned = outcome_worth(line) * form_worth(line)
+        repeated = max(1, alike[shape] - REPEATED_FORM_LIMIT)
+        yield Unit(
+            text=line,
+            kind=UnitKind.FACT,
+            speaker=label,
+            position=item.position,
+            message=item.id,
+            start=start,
+            end=end,
+            entities=tuple(dict.fromkeys(one.key for one in find_entities(line))),
+            worth=worth * earned * (1 + math.exp(-start / HEAD_CHARACTERS)) / repeated,
+        )
+
+
+def _output_spans(text: str) -> Iterator[tuple[int, int]]:
+    if is_json(text):
+        yield from leaf_spans(text)
+        return
+    skipped = len(text) - MAX_OUTPUT_CHARACTERS
+    for start, end in sentence_spans(text[:MAX_OUTPUT_CHARACTERS] if skipped > 0 else text):
+        yield from clause_spans(text, start, end, longest=2 * CLAUSE_CHARACTERS)
+
+
+def _named_again(units: list[Unit], *, people: frozenset[str]) -> list[Unit]:
+    """Raise what a tool printed or somebody quoted, where a person or a model names it later."""
+    last: dict[str, int] = {}
+    for unit in units:
+        if unit.speaker in people:
+            last.update(dict.fromkeys(unit.entities, unit.position))
+    return [
+        replace(unit, worth=unit.worth * NAMED_AGAIN_WORTH)
+        if unit.speaker not in people
+        and any(last.get(key, -1) > unit.position for key in unit.entities)
+        else unit
+        for unit in units
+    ]

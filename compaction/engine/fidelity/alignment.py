@@ -1,0 +1,189 @@
+"""From a line of a summary to the pieces of messages it comes from.
+
+A line is `exact` where it is a unit's own text, `cited` where the model named a message that has a
+term in common with it, `matched` where a unit shares what it names or its rare words, else `none`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compaction.engine.extractive.changes import without_note
+from compaction.engine.extractive.headings import SEPARATOR, title_of
+from compaction.engine.extractive.sentences import fold, without_bullet
+from compaction.engine.extractive.terms import pairs_of, rarity, words_of
+from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.provenance import Origin, SourcedLine, SourcePiece, Unit
+
+FEWEST_RARE_WORDS = 3
+"""A line that names nothing is matched by so many words in common."""
+COMMON_SHARE = 0.05
+"""Of the units, at most, that may have a word which still says where a line comes from."""
+MOST_SOURCES = 4
+
+_CITATION = re.compile(
+    r"\s?\[#?(\d{1,7}(?:\.\d{1,6})?(?:\s?[,;–-]\s?#?\d{1,7}(?:\.\d{1,6})?){0,7})\]"
+)
+_NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,6})?")
+_LABEL = re.compile(r"\[[^\W\d_][\w .'’-]{0,40}\] (?=\S)")
+_LINE = re.compile(r"[^\n]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cited:
+    """A text without its citations, and the message numbers that each line of it cited."""
+
+    text: str
+    numbers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def take_citations(text: str, known: frozenset[str]) -> Cited:
+    """Return a text without the citations of messages that are `known` by their numbers.
+
+    A bracket with any other number is part of the text and stays.
+    """
+    numbers: dict[int, tuple[str, ...]] = {}
+    lines = []
+    for index, line in enumerate(text.split("\n")):
+        found: list[str] = []
+
+        def take(match: re.Match[str], found: list[str] = found) -> str:
+            named = _NUMBER.findall(match[1])
+            if not named or any(number not in known for number in named):
+                return match[0]
+            found.extend(named)
+            return ""
+
+        lines.append(_CITATION.sub(take, line))
+        if found:
+            numbers[index] = tuple(dict.fromkeys(found))
+    return Cited(text="\n".join(lines), numbers=numbers)
+
+
+def trace(
+    text: str,
+    units: Sequence[Unit],
+    *,
+    cited: Mapping[int, tuple[int, ...]] | None = None,
+) -> tuple[SourcedLine, ...]:
+    """Return every line of a summary that is no heading, with its sources.
+
+    `units` are all clauses of the covered messages that are known; `cited` are the positions of the
+    messages that the model named, by the line's index in the text.
+    """
+    finder = Finder(units)
+    lines = []
+    for index, match in enumerate(_LINE.finditer(text)):
+        line = match[0].strip()
+        if not line or title_of(line) or not any(map(str.isalnum, line)):
+            continue
+        number = text.count("\n", 0, match.start()) if cited else index
+        origin, sources = finder.find(line, (cited or {}).get(number, ()))
+        start = match.start() + len(match[0]) - len(match[0].lstrip())
+        lines.append(
+            SourcedLine(
+                start=start,
+                end=match.start() + len(match[0].rstrip()),
+                origin=origin,
+                sources=sources,
+            )
+        )
+    return tuple(lines)
+
+
+class Finder:
+    """Finds where lines come from.
+
+    Units are found by their text at once; by their terms only when a line is no unit's own.
+    """
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self._units = [unit for unit in units if unit.message is not None]
+        self._by_text = {unit.text: unit for unit in self._units}
+        self._terms: list[frozenset[str]] = []
+        self._by_term: dict[str, list[int]] = {}
+        self._rarity: dict[str, float] = {}
+        self._at: dict[int, list[int]] = {}
+
+    def find(self, line: str, positions: Sequence[int]) -> tuple[Origin, tuple[SourcePiece, ...]]:
+        """Return how a line is known to come from messages, and from which pieces."""
+        text = _bare(line)
+        unit = self._by_text.get(text) or self._by_text.get(f"{text}.")
+        if unit is not None and unit.source is not None:
+            return Origin.EXACT, (unit.source,)
+        if SEPARATOR in text and (sources := tuple(self._parts(text))):
+            return Origin.EXACT, sources
+        self._prepare()
+        terms = _terms(text)
+        if positions and (sources := tuple(self._cited(terms, positions))):
+            return Origin.CITED, sources
+        best = self._best(terms)
+        return (Origin.MATCHED, best) if best else (Origin.NONE, ())
+
+    def _parts(self, text: str) -> Iterator[SourcePiece]:
+        """Yield the sources of identifiers that share a line."""
+        for part in text.split(SEPARATOR):
+            unit = next((one for one in self._units if part in one.text), None)
+            if unit is None or unit.source is None:
+                continue
+            if unit.end - unit.start != len(unit.text):
+                yield unit.source
+                continue
+            start = unit.start + unit.text.index(part)
+            yield SourcePiece(message=unit.message, start=start, end=start + len(part))
+
+    def _prepare(self) -> None:
+        if self._terms:
+            return
+        self._terms = [frozenset((*_terms(unit.text), *unit.entities)) for unit in self._units]
+        self._rarity = rarity(self._terms)
+        for index, (unit, terms) in enumerate(zip(self._units, self._terms, strict=True)):
+            self._at.setdefault(unit.position, []).append(index)
+            for term in terms:
+                self._by_term.setdefault(term, []).append(index)
+
+    def _cited(self, terms: frozenset[str], positions: Sequence[int]) -> Iterator[SourcePiece]:
+        """Yield the best piece of each cited message that has a term in common with the line."""
+        for position in positions[:MOST_SOURCES]:
+            found = [(self._shared(index, terms), -index) for index in self._at.get(position, ())]
+            score, index = max(found, default=(0.0, 0))
+            if score > 0 and (source := self._units[-index].source):
+                yield source
+
+    def _shared(self, index: int, terms: frozenset[str]) -> float:
+        return sum(self._rarity[term] for term in self._terms[index] & terms)
+
+    def _best(self, terms: frozenset[str]) -> tuple[SourcePiece, ...]:
+        common = max(3, int(COMMON_SHARE * len(self._units)))
+        scores: dict[int, float] = {}
+        words: dict[int, int] = {}
+        for term in terms:
+            found = self._by_term.get(term, ())
+            if not found or len(found) > common:
+                continue
+            for index in found:
+                scores[index] = scores.get(index, 0.0) + self._rarity[term]
+                sure = FEWEST_RARE_WORDS if term in self._units[index].entities else 1
+                words[index] = words.get(index, 0) + sure
+        matched = [
+            (score, -index) for index, score in scores.items() if words[index] >= FEWEST_RARE_WORDS
+        ]
+        if not matched:
+            return ()
+        source = self._units[-max(matched)[1]].source
+        return (source,) if source else ()
+
+
+def _bare(line: str) -> str:
+    """Return a line's own text: without bullet, speaker, reference and note."""
+    text = without_bullet(fold(line))
+    text = _LABEL.sub("", text, count=1)
+    text = _CITATION.sub("", text).strip()
+    return without_note(text)[0]
+
+
+def _terms(text: str) -> frozenset[str]:
+    keys = (entity.key for entity in find_entities(text))
+    return frozenset((*words_of(text), *pairs_of(text), *keys))
