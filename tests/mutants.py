@@ -71,7 +71,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_unseen_results: start > 0 -> start > -1": "before the first stands the last: a result",
     },
     "acceptance": {
-        "_repeated_share: return 0.0 -> return -1.0": "both are below every share",
+        "repeated_share: return 0.0 -> return -1.0": "both are below every share",
     },
     "bisect": {
         "cut_to_tokens: (0, min(len(text), tokens * 16)) -> (-1, min(len(text), tokens * 16))": ""

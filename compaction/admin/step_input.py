@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
@@ -19,15 +20,21 @@ from django.http import HttpRequest, StreamingHttpResponse
 from chatapp.models import Message
 from chatapp.selectors import path_messages
 from compaction.convert import to_item
-from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks, escape_tags
-from compaction.engine.tool_results import limited_results
+from compaction.engine.fidelity.redaction import redact_items
+from compaction.engine.strategies.prompts import (
+    ATTENTION,
+    BETWEEN_BLOCKS,
+    LAST_LINE,
+    MISSING,
+    blocks,
+    escape_tags,
+)
+from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import Item
 from compaction.models import CompactionStep
 from compaction.vocabulary import reads_texts
 
 READ_AT_ONCE = 200
-ATTENTION = "The operator asks to pay attention to this:\n"
-LAST_LINE = "Write the summary now."
 _COLUMNS = (
     "role",
     "content",
@@ -84,16 +91,40 @@ class StepInput:
 
     def message_blocks(self) -> Iterator[str]:
         """Yield the messages one by one, as the summariser got them."""
-        return (escape_tags(block) for block in blocks(self._items()))
+        by_position = bool(self._given.get("by_position"))
+        return (escape_tags(block) for block in blocks(self._items(), by_position=by_position))
 
     def _items(self) -> Iterator[Item]:
         rows, after = self._rows, -1
+        before: list[Item] = []
         while rows is not None:
             batch = list(rows.filter(position__gt=after).only(*_COLUMNS)[:READ_AT_ONCE])
             if not batch:
                 return
-            yield from limited_results(map(to_item, batch), self.step.run.result_chars)
-            after = batch[-1].position
+            # A result is named after its call, which may stand in the batch before.
+            items = [to_item(row) for row in batch]
+            named = named_results([*before, *items])[len(before) :]
+            limited = list(limited_results(named, self.step.run.result_chars))
+            hides = self._given.get("hides_secrets")
+            yield from redact_items(limited)[0] if hides else limited
+            before, after = items, batch[-1].position
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """How the input was written, as far as the step's row says it."""
+        return self.step.given or {}
+
+    def _beside(self) -> Iterator[str]:
+        """Yield what stood behind the messages: those that stay, and what was asked for again."""
+        given = self._given
+        if kept := given.get("kept"):
+            yield f"<recent>\n{escape_tags(kept)}\n</recent>{BETWEEN_BLOCKS}"
+        if asked := self.step.run.instructions:
+            yield f"{ATTENTION}<instructions>\n{escape_tags(asked)}\n</instructions>"
+            yield BETWEEN_BLOCKS
+        if missing := given.get("missing"):
+            lines = escape_tags("\n".join(missing))
+            yield f"{MISSING}<missing>\n{lines}\n</missing>{BETWEEN_BLOCKS}"
 
     def pieces(self) -> Iterator[str]:
         """Yield the whole input as one text: instruction first, then the data in its fences."""
@@ -108,9 +139,7 @@ class StepInput:
             for number, block in enumerate(self.message_blocks()):
                 yield BETWEEN_BLOCKS + block if number else block
             yield "\n</conversation>" + BETWEEN_BLOCKS
-        if asked := step.run.instructions:
-            yield f"{ATTENTION}<instructions>\n{escape_tags(asked)}\n</instructions>"
-            yield BETWEEN_BLOCKS
+        yield from self._beside()
         if step.prompt:
             yield LAST_LINE
 

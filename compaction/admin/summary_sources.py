@@ -46,7 +46,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePiece:
+class ShownPiece:
     """A piece of a message, with what stands around it; `said` tells where there are no words."""
 
     where: SafeString | str
@@ -64,7 +64,7 @@ class ShownLine:
     text: str
     tone: str = ""
     origin: str = ""
-    pieces: list[SourcePiece] = field(default_factory=list)
+    pieces: list[ShownPiece] = field(default_factory=list)
 
 
 # --- a summary's page -----------------------------------------------------------------------------
@@ -132,11 +132,11 @@ def _lines(
     return found
 
 
-def _piece(row: Any, *, sees_messages: bool) -> SourcePiece:
+def _piece(row: Any, *, sees_messages: bool) -> ShownPiece:
     message = row.message
     place = f"position {formatting.place(message.position)} ({message.get_role_display().lower()})"
     if not sees_messages:
-        return SourcePiece(where=place)
+        return ShownPiece(where=place)
     where = html.row_link(message, place)
     start, end = row.message_start, row.message_end
     piece = row.piece or ""
@@ -144,11 +144,11 @@ def _piece(row: Any, *, sees_messages: bool) -> SourcePiece:
         # The message as a whole is meant, or a call of it, which has no place in its text.
         said = "The message as a whole." if piece else "A tool call of this message."
         more = "…" if len(piece) >= AROUND else ""
-        return SourcePiece(where=where, before=piece + more, said=said)
+        return ShownPiece(where=where, before=piece + more, said=said)
     lead = min(start, AROUND)
     marked = piece[lead : lead + min(end - start, LONGEST)]
     after = piece[lead + len(marked) :]
-    return SourcePiece(
+    return ShownPiece(
         where=where,
         before=("…" if start > AROUND else "") + piece[:lead],
         marked=marked,

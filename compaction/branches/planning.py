@@ -27,6 +27,8 @@ from compaction.engine.types import Decision, Item, Plan
 
 # How many more messages than a batch takes are read at first: it ends between groups.
 BATCH_MARGIN = 64
+# What a summariser may read of the messages that stay.
+MOST_KEPT_TOKENS = 600
 
 logger = logging.getLogger(__name__)
 
@@ -233,6 +235,21 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
         return digest_limit(profile, least)
     waiting = cut_of(snapshot).messages
     return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
+
+
+def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:
+    """Return the newest messages behind a position, as far as a summariser should see them.
+
+    They are read and not summarised: they say what holds now. A long one is left out.
+    """
+    found: list[Item] = []
+    tokens = 0
+    for item in reversed(tail_of(snapshot).items):
+        tokens += item.tokens
+        if item.position <= position or tokens > MOST_KEPT_TOKENS:
+            break
+        found.append(item)
+    return found[::-1]
 
 
 def _room_for_tail(snapshot: BranchSnapshot) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compaction.engine.window_parameters import WindowParameters, parameter
+from compaction.engine.quality_parameters import QualityParameters
+from compaction.engine.window_parameters import parameter
 
 # What the groups of the parameters are about, in the order in which they are shown.
 GROUPS = {
@@ -19,6 +20,7 @@ GROUPS = {
     "failing": "When summaries keep failing",
     "cut": "What stays verbatim",
     "summariser": "Who summarises, and how long",
+    "quality": "What a summary must still know",
     "bisect": "Inputs that are too large",
     "recovery": "After a refused request",
     "results": "Tool results",
@@ -27,7 +29,7 @@ GROUPS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile(WindowParameters):
+class Profile(QualityParameters):
     """All parameters with the defaults of preset `bisect`."""
 
     enabled: bool = parameter(

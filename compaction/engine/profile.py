@@ -44,7 +44,7 @@ def _variables(preset: str) -> dict[str, str]:
     return {
         fact["variable"]: name
         for name, fact in facts.items()
-        if fact["variable"] and fact["preset"] == preset
+        if fact["variable"] and fact["preset"] in ("", preset)
     }
 
 

@@ -14,7 +14,25 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from chatapp.messages.pairing import pair
 from compaction.engine.types import Item
+
+
+def named_results(items: Sequence[Item]) -> list[Item]:
+    """Return the items, each result with the name of the tool that it is from.
+
+    Many clients send a result with the id of its call alone.
+    """
+    places = (
+        (item.tool_call_id if item.role == "tool" else None, [call.id for call in item.tool_calls])
+        for item in items
+    )
+    named = list(items)
+    for index, (asked, number) in pair(places).items():
+        if not items[index].tool_name:
+            name = items[asked].tool_calls[number].name
+            named[index] = replace(items[index], tool_name=name)
+    return named
 
 
 def limited_results(items: Iterable[Item], max_chars: int | None) -> Iterator[Item]:

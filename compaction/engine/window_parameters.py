@@ -23,7 +23,8 @@ def parameter(
     """Return a dataclass field that says all about a parameter of a profile.
 
     `limits` are minimum and maximum, choices, or the registry whose names are the choices.
-    `variable` names the environment variable that overrides the parameter in `preset`.
+    `variable` names the environment variable that overrides the parameter in `preset`, in every
+    preset where that is empty.
     """
     facts = {"help": text, "unit": unit, "group": group, "variable": variable, "preset": preset}
     return field(default=default, metadata=facts | limits)

@@ -72,6 +72,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='compactionstep',
+            name='given',
+            field=models.JSONField(blank=True, null=True),
+        ),
+        migrations.AddField(
+            model_name='compactionstep',
             name='code',
             field=models.CharField(blank=True, db_default='', default='', max_length=40),
         ),

@@ -166,6 +166,8 @@ class CompactionStep(models.Model):
     # Why an answer was rejected, for programs; `error` is the sentence. The database knows the
     # default, too: processes of the version before may still insert.
     code = models.CharField(max_length=40, blank=True, default="", db_default="")
+    # How the input was written beside its messages and texts (compaction.runs.steps).
+    given = models.JSONField(null=True, blank=True)
     error = models.TextField(blank=True)
     output = models.TextField(blank=True)
     prompt = models.TextField(blank=True)

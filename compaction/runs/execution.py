@@ -44,7 +44,7 @@ from compaction.runs import lifecycle
 from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
-from compaction.runs.strategy import STRATEGY_ERROR, summarise
+from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise
 from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.storing import (
@@ -166,8 +166,11 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         work,
         snapshot,
         items,
-        previous=snapshot.previous_text,
-        digest=_digest_before(snapshot),
+        continued=ContinuedTexts(
+            previous=snapshot.previous_text,
+            digest=_digest_before(snapshot),
+            before=snapshot.continued,
+        ),
         strategy=FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy,
     )
     sizes = _sizes(snapshot, outcome)
@@ -284,7 +287,9 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         work,
         snapshot,
         items,
-        previous="\n\n".join(row.summary_text for row in before),
+        continued=ContinuedTexts(
+            previous="\n\n".join(row.summary_text for row in before), before=before
+        ),
         strategy=snapshot.profile.strategy,
     )
     counter = snapshot.model.counter

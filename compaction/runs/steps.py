@@ -6,12 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 
 from compaction.branches.leases import Lease
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.strategies.finishing import chooses_sentences
+from compaction.engine.strategies.prompts import transcript
 from compaction.engine.types import (
     Step,
     Summarizer,
@@ -27,8 +30,8 @@ from compaction.runs import queue
 from compaction.selectors import running_row
 from compaction.summaries.summarizer import ModelSummarizer, prompt_of, storable
 
-# As long as the column that stores it.
-LONGEST_KIND = 40
+# As long as the columns that store them.
+LONGEST_KIND = LONGEST_CODE = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,11 @@ class RunSummarizer:
             request=request,
         )
 
+    @property
+    def chooses_sentences(self) -> bool:
+        """Whether no model writes (compaction.engine.strategies.finishing)."""
+        return chooses_sentences(self._inner)
+
     def input_limit(self, target_tokens: int) -> int | None:
         """Return what the inner summariser can take."""
         return self._inner.input_limit(target_tokens)
@@ -151,8 +159,11 @@ class NoSummarizer:
 class StepWriter:
     """Stores every finished call and asks, before the next one, whether to go on."""
 
-    def __init__(self, work: Work, summarizer: Summarizer | None) -> None:
+    def __init__(
+        self, work: Work, summarizer: Summarizer | None, *, hides_secrets: bool = False
+    ) -> None:
         self._work = work
+        self._hides_secrets = hides_secrets
         self._summarizer = summarizer
         self._rows: dict[int, int] = {}
         self._written = 0
@@ -211,8 +222,10 @@ class StepWriter:
             output=storable(step.output),
             prompt=self._prompt(step),
             texts=_texts(step),
+            given=self._given(step),
             model=step.model[:100],
             cost=step.cost,
+            code=step.code[:LONGEST_CODE],
         )
         if step.key:
             self._rows[step.key] = row.pk
@@ -222,6 +235,20 @@ class StepWriter:
         if not step.is_call or not isinstance(self._summarizer, ModelSummarizer):
             return 0
         return max(1, step.input_tokens + step.output_tokens)
+
+    def _given(self, step: Step) -> dict[str, Any]:
+        """Return what else the input was made with, so that it can be shown as it was sent."""
+        request = step.request
+        if request is None or not step.is_call:
+            return {}
+        kept = transcript(request.kept, by_position=request.cites) if request.kept else ""
+        given = {
+            "by_position": request.cites,
+            "hides_secrets": self._hides_secrets,
+            "kept": storable(kept),
+            "missing": [storable(text) for text in request.missing],
+        }
+        return {name: value for name, value in given.items() if value}
 
     def _prompt(self, step: Step) -> str:
         """Return the instruction that was sent; nobody is instructed to choose sentences."""

@@ -7,17 +7,21 @@ raise goes through as it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from chatapp.selectors import pinned_messages
 from compaction.branches.context_builder import limits_of
+from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
+from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
-from compaction.engine.tool_results import limited_results
+from compaction.engine.strategies.finishing import with_fidelity
+from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import (
     Item,
     Outcome,
@@ -27,8 +31,10 @@ from compaction.engine.types import (
     SummaryFailed,
     SummaryJob,
 )
+from compaction.models import SessionSummary
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import running_row
+from compaction.summaries.fidelity import named_before, units_before
 from compaction.summaries.storing import STRATEGY_VERSION
 from compaction.summaries.summarizer import (
     WatchedSummarizer,
@@ -47,11 +53,10 @@ def summarise(
     snapshot: BranchSnapshot,
     items: Sequence[Item],
     *,
-    previous: str,
-    digest: str = "",
+    continued: ContinuedTexts,
     strategy: str,
 ) -> Outcome:
-    """Return what the strategy of that name makes of the items."""
+    """Return what the strategy of that name makes of the items, which go on from `continued`."""
     run, profile = work.run, snapshot.profile
     uses_summarizer = STRATEGIES.get(strategy).uses_summarizer
     inner: Summarizer = NoSummarizer()
@@ -64,22 +69,116 @@ def summarise(
     summarizer = admitted(run, profile, inner)
     if uses_summarizer:
         running_row(run).update(result_chars=limit)
-    job = SummaryJob(
-        items=tuple(limited_results(items, limit)),
-        counter=snapshot.model.counter,
-        previous=previous,
-        digest=digest,
-        instructions=run.instructions,
-        sent_again=_sent_again(snapshot, items),
+    job, changed = _job(
+        snapshot, items, limit=limit, instructions=run.instructions, texts=continued
     )
-    writer = StepWriter(work, inner if uses_summarizer else None)
+    writer = StepWriter(
+        work, inner if uses_summarizer else None, hides_secrets=profile.redact_secrets
+    )
     try:
         asking = RunSummarizer(summarizer, work, writer)
         outcome = _run_strategy(strategy, job, profile, asking, writer)
     finally:
         if isinstance(summarizer, WatchedSummarizer):
             summarizer.leave()
-    return _checked(strategy, outcome, items, whole=run.replaces_id is not None)
+    checked = _checked(strategy, outcome, items, whole=run.replaces_id is not None)
+    found = with_fidelity(checked, job, profile)
+    return found if not changed else replace(found, **_in_messages(found, changed))
+
+
+def _job(
+    snapshot: BranchSnapshot,
+    items: Sequence[Item],
+    *,
+    limit: int | None,
+    instructions: str,
+    texts: ContinuedTexts,
+) -> tuple[SummaryJob, Mapping[Any, OffsetMap]]:
+    """Return what a strategy is given, and of the messages that it reads changed, how."""
+    profile = snapshot.profile
+    again = _sent_again(snapshot, items)
+    kept = kept_after(snapshot, items[-1].position)
+    limited = read = list(limited_results(named_results(items), limit))
+    hidden: Mapping[Any, Redacted] = {}
+    previous, digest = texts.previous, texts.digest
+    if profile.redact_secrets:
+        read, hidden = redact_items(read)
+        kept, _ = redact_items(kept)
+        previous, digest = redact(previous).text, redact(digest).text
+    before = texts.before
+    job = SummaryJob(
+        items=tuple(read),
+        counter=snapshot.model.counter,
+        previous=previous,
+        digest=digest,
+        instructions=instructions,
+        sent_again=again,
+        units=tuple(unit for row in before for unit in units_before(row)),
+        named_before=named_before(before[-1] if before else None),
+        kept=tuple(kept),
+    )
+    changed = {
+        item.id: OffsetMap(stored=item.text, cut=cut.text, redacted=hidden.get(item.id))
+        for item, cut in zip(items, limited, strict=True)
+        if cut.text != item.text or item.id in hidden
+    }
+    return job, changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuedTexts:
+    """What a new summary continues: the text, the part of it that is a digest, and their rows."""
+
+    previous: str
+    digest: str = ""
+    before: Sequence[SessionSummary] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetMap:
+    """Leads from a text as it was read, cut and with secrets hidden, to the text as it is stored."""
+
+    stored: str
+    cut: str
+    redacted: Redacted | None
+
+    def place(self, start: int, end: int) -> tuple[int, int]:
+        """Return where a piece stands in the stored text; (0, 0), the whole, where it does not."""
+        if not end:
+            return 0, 0
+        if self.redacted is not None:
+            start, end = self.redacted.original(start), self.redacted.original_end(end)
+        piece = self.cut[start:end]
+        if self.stored[start:end] == piece:
+            return start, end
+        # Behind the middle that was left out of a long result.
+        found = self.stored.rfind(piece)
+        return (found, found + len(piece)) if found >= 0 else (0, 0)
+
+
+def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str, Any]:
+    """Return lines, units and lost facts with offsets of the messages as they are stored."""
+
+    def place(message: Any, start: int, end: int) -> dict[str, int]:
+        if message in changed:
+            start, end = changed[message].place(start, end)
+        return {"start": start, "end": end}
+
+    lines = [
+        replace(
+            line,
+            sources=tuple(
+                replace(one, **place(one.message, one.start, one.end)) for one in line.sources
+            ),
+        )
+        for line in outcome.lines
+    ]
+    units = [replace(one, **place(one.message, one.start, one.end)) for one in outcome.units]
+    quality = outcome.quality
+    if quality is not None:
+        lost = [replace(one, **place(one.message, one.start, one.end)) for one in quality.lost]
+        quality = replace(quality, lost=tuple(lost))
+    return {"lines": tuple(lines), "units": tuple(units), "quality": quality}
 
 
 def _run_strategy(

@@ -25,11 +25,13 @@ from compaction.engine.policy.reasons import RunCode
 from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
+from compaction.profiles import parameters_of
 from compaction.runs import lifecycle, queue
 from compaction.runs.execution import do_work, fail
 from compaction.runs.heartbeat import beating
 from compaction.runs.scheduling import check, check_branch
 from compaction.runs.steps import Work
+from compaction.statistics.hindsight import note_hindsight
 from compaction.selectors import ready_q
 
 __all__ = ["check_branch", "compact_branch", "execute_run"]
@@ -110,6 +112,7 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         raise
     finally:
         _or_later(lease.release)
+    _or_later(partial(_look_back, run))
     _or_later(partial(_check_again, run))
     return run
 
@@ -141,6 +144,12 @@ def _step_aside(run: CompactionRun, busy: BranchBusyError) -> None:
         lifecycle.put_back(run)
     else:
         lifecycle.finish(run, Status.SKIPPED, code=lifecycle.BUSY, sentence=str(busy))
+
+
+def _look_back(run: CompactionRun) -> None:
+    """After a run that stored a summary, see what the turns since older ones needed of them."""
+    if run.status == Status.SUCCEEDED and run.profile is not None:
+        note_hindsight(run.branch, turns=parameters_of(run.profile).hindsight_turns)
 
 
 def _check_again(run: CompactionRun) -> None:

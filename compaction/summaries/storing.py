@@ -25,6 +25,7 @@ from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.summaries.fidelity import store_fidelity
 from compaction.summaries.summarizer import summariser_name
 
 
@@ -253,6 +254,7 @@ def write_summary(
         **_asked(snapshot, run, outcome),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
+    store_fidelity(summary, outcome)
     if not is_draft:
         write_placeholder(snapshot.branch, summary)
     return summary

@@ -504,7 +504,7 @@ def test_a_summary_is_taken_back_once(admin_client, compacted):
     assert CompactionState.objects.get(branch=compacted.branch).cursor == 0
     again = act(admin_client, SessionSummary, "restore", summary)
     assert "Only an active summary can be restored" in told(again)
-    assert "tool-button" not in admin_client.get(page_of(summary)).text
+    assert "Restore the messages" not in admin_client.get(page_of(summary)).text
 
 
 # --- sessions -------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_the_queries_do_not_grow_with_sources_and_versions(
 ):
     profile(**NEVER, keep_last_n=2)
     counts = []
-    for turns, versions in ((4, 1), (40, 6)):
+    for turns, versions in ((8, 1), (40, 6)):
         session = SessionFactory(owner=owner, wires=talk(turns))
         compact(session)
         for _ in range(versions):

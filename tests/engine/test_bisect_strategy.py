@@ -10,11 +10,9 @@ from compaction.engine.strategies.base import plans_from_tail
 from compaction.engine.strategies.bisect import (
     BisectStrategy,
     BisectSummary,
-    cut_to_tokens,
-    estimate_calls,
-    forced_truncation,
-    is_clearly_too_large,
 )
+from compaction.engine.strategies.call_estimates import estimate_calls, is_clearly_too_large
+from compaction.engine.strategies.truncation import cut_to_tokens, forced_truncation
 from compaction.engine.types import (
     Item,
     SummarizerOverflow,

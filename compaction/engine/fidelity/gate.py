@@ -124,10 +124,11 @@ class Rejection:
 
 def rejections(text: str, quality: Quality, *, limits: GateLimits) -> tuple[Rejection, ...]:
     """Return why a summary is rejected, the plainest reason first; nothing where it is accepted."""
-    return tuple(_reasons(text, quality, limits))
+    return (*_reasons_of_form(text, quality), *_reasons_of_content(quality, limits))
 
 
-def _reasons(text: str, quality: Quality, limits: GateLimits) -> Iterator[Rejection]:
+def _reasons_of_form(text: str, quality: Quality) -> Iterator[Rejection]:
+    """Yield why a text is no summary of this conversation, whatever it knows."""
     if says_nothing(text):
         yield Rejection(
             code=ONLY_NONE,
@@ -155,6 +156,10 @@ def _reasons(text: str, quality: Quality, limits: GateLimits) -> Iterator[Reject
             f"{invented[0][:60]} for example: they would be taken for facts.",
             missing=invented[:MOST_MISSING],
         )
+
+
+def _reasons_of_content(quality: Quality, limits: GateLimits) -> Iterator[Rejection]:
+    """Yield what a summary should know and does not."""
     kept, whole = quality.user_identifiers
     if whole >= FEWEST_IDENTIFIERS and kept < limits.min_user_identifiers * whole:
         yield Rejection(

@@ -20,7 +20,7 @@ from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity
 from compaction.engine.fidelity.languages import UNKNOWN, language_of
 from compaction.engine.fidelity.spellings import Spellings, is_small_count
 from compaction.engine.provenance import Unit
-from compaction.engine.strategies.acceptance import _repeated_share
+from compaction.engine.strategies.acceptance import repeated_share
 from compaction.engine.types import Item, TokenCounter
 
 QUALITY_VERSION = 1
@@ -137,6 +137,24 @@ def measure(
         instructions=instructions,
         entities=entities,
     )
+    return measure_against(
+        text,
+        covered,
+        named_before=named_before,
+        counter=counter,
+        yardstick_text=yardstick_text,
+    )
+
+
+def measure_against(
+    text: str,
+    covered: Covered,
+    *,
+    named_before: float = 0.0,
+    counter: TokenCounter | None = None,
+    yardstick_text: str = "",
+) -> Quality:
+    """Return the same for messages that were read before, for as many texts as there are."""
     found = Findings(text, covered)
     yardstick = Findings(yardstick_text, covered).score if yardstick_text.strip() else 0.0
     carried = [fact for fact in covered.carried if not is_small_count(fact.key)]
@@ -155,10 +173,10 @@ def measure(
         rules=(sum(map(found.keeps_rule, covered.rules)), len(covered.rules)),
         unsupported=tuple(dict.fromkeys(one.text for one in found.unsupported)),
         unsupported_share=round(found.unsupported_share, 4),
-        repeated=round(_repeated_share(text), 4),
+        repeated=round(repeated_share(text), 4),
         language_matches=found.language_matches(),
         language=found.language,
-        compression=_compression(text, items, previous, counter),
+        compression=_compression(text, covered.items, covered.previous, counter),
         carried=(len(carried_lost), len(carried)),
         carried_lost=tuple(fact.text for fact in carried_lost[:MOST_LOST]),
         cumulative=min(1.0, found.known_weight() / named) if named else None,

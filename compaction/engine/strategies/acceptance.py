@@ -91,7 +91,9 @@ def fault_of_outcome(outcome: Any, items: Sequence[Item], *, whole: bool) -> str
 _NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)
 _SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
 # A fence of ours with its mark (prompts.fenced): quoting one without it is nobody's fault.
-_FENCE = re.compile(r"</?(?:conversation|previous-summary|part|instructions) id=[0-9a-f]{8}>")
+_FENCE = re.compile(
+    r"</?(?:conversation|previous-summary|part|instructions|recent|missing) id=[0-9a-f]{8}>"
+)
 _SENTENCE_END = re.compile(r"[.!?。！？]+\s+|[。！？]+|\n+")
 # What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.
 _IDENTIFIER = re.compile(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
@@ -113,7 +115,7 @@ def implausible(text: str, request: SummaryRequest) -> str:
     """Return why a text is hardly a summary of the request, as a sentence; empty when it may be."""
     if _is_echo(text):
         return "The summariser went on with the dialogue instead of summarising it."
-    if _repeated_share(text) > SHARE_REPEATED or _goes_round(text):
+    if repeated_share(text) > SHARE_REPEATED or _goes_round(text):
         return "The summariser repeated itself: a fifth of its text and more stands there twice."
     invented = _invented(text, request)
     if invented:
@@ -132,7 +134,7 @@ def _is_echo(text: str) -> bool:
     )
 
 
-def _repeated_share(text: str) -> float:
+def repeated_share(text: str) -> float:
     """Return the part of the text, in characters, whose sentences stood there before."""
     sentences = [one.strip().lower() for one in _SENTENCE_END.split(text)]
     sentences = [one for one in sentences if len(one) >= SHORTEST_SENTENCE]

@@ -15,14 +15,18 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import split_point
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
+from compaction.engine.provenance import Unit
 from compaction.engine.strategies.acceptance import implausible, is_cut_off, problem_of
+from compaction.engine.strategies.call_estimates import estimate_calls, is_clearly_too_large
 from compaction.engine.strategies.base import files_of, plan_by_cut
+from compaction.engine.strategies.finishing import finished, prose_size
 from compaction.engine.strategies.prompts import (
     PROMPT_VERSION,
     main_language,
     spoken_text,
     system_prompt,
 )
+from compaction.engine.strategies.truncation import forced_truncation
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -40,50 +44,7 @@ from compaction.engine.types import (
     TokenCounter,
 )
 
-# How much larger than the summariser's room an input must be before its call is saved.
-CLEARLY_TOO_LARGE = 1.25
-
-
-def is_clearly_too_large(tokens: int, limit: int) -> bool:
-    """Whether a call is sure to be refused, by more than two ways of counting can differ."""
-    return tokens > limit * CLEARLY_TOO_LARGE
-
-
-def estimate_calls(
-    items: Sequence[Item],
-    limit: int | None,
-    profile: Profile,
-    *,
-    previous_tokens: int = 0,
-    depth: int = 0,
-) -> int:
-    """Return the number of calls for items when one call takes at most `limit` tokens.
-
-    It follows BisectSummary: a refused call, the two halves, their merge; `previous_tokens` is the
-    summary that the first part takes in. None means no limit. Merges are taken to fit.
-    """
-    tokens = previous_tokens + sum(item.tokens for item in items)
-    if limit is None or tokens <= limit:
-        return 1
-    saves = profile.planned_split and profile.bisect_enabled
-    refused = 0 if saves and is_clearly_too_large(tokens, limit) else 1
-    may_halve = (
-        profile.bisect_enabled
-        and depth < profile.bisect_max_depth
-        and len(items) > profile.bisect_min_messages
-    )
-    cut = split_point(items, profile.bisect_min_messages) if may_halve else None
-    if cut is None:
-        return refused
-    left = estimate_calls(
-        items[:cut], limit, profile, previous_tokens=previous_tokens, depth=depth + 1
-    )
-    return refused + left + estimate_calls(items[cut:], limit, profile, depth=depth + 1) + 1
-
-
 ALGORITHM = "bisect_v1"
-# The smallest budget of a text that is cut by force.
-FORCED_MINIMUM_TOKENS = 128
 
 
 def on_step_nothing(step: Step) -> None:
@@ -100,6 +61,8 @@ class _Part:
     truncated: bool
     leaf_count: int
     split_depth: int
+    # What a summariser without a model keeps for later passes.
+    units: tuple[Unit, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,14 +80,26 @@ class BisectSummary:
     clock: Clock = time.monotonic
     # A strategy's own instructions by kind of call.
     prompts: Mapping[str, str] = field(default_factory=dict)
+    # Asks for prose of that many tokens that cites messages; 0 for a summary of the profile's size.
+    prose_tokens: int = 0
+    # Messages behind those to summarise, which the last call of all may read.
+    kept: tuple[Item, ...] = ()
+    _last: SummaryRequest | None = None
     _steps: list[Step] = field(default_factory=list)
     _calls: int = 0
 
-    def run(self, items: Sequence[Item], *, previous: str = "", instructions: str = "") -> Outcome:
+    def run(
+        self,
+        items: Sequence[Item],
+        *,
+        previous: str = "",
+        instructions: str = "",
+        units: tuple[Unit, ...] = (),
+    ) -> Outcome:
         """Return the Outcome for the items, which are never cut before they were read.
 
-        `previous` is the summary that this one continues: the first part of the input takes it in.
-        Raises SummaryFailed.
+        `previous` is the summary that this one continues, `units` what the passes before it kept:
+        the first part of the input takes them in. Raises SummaryFailed.
         """
         if not items:
             raise SummaryFailed(RunCode.NOTHING_TO_DO, "There is nothing to summarise.")
@@ -133,8 +108,11 @@ class BisectSummary:
             items=tuple(items),
             previous=previous,
             instructions=instructions,
-            target_tokens=self.profile.target_summary_tokens,
+            target_tokens=self.prose_tokens or self.profile.target_summary_tokens,
             prompt=self.prompts.get("chunk", ""),
+            units=units,
+            kept=self.kept,
+            cites=self.prose_tokens > 0,
         )
         part = self._chunk(request, depth=0, parent=None)
         return Outcome(
@@ -150,13 +128,51 @@ class BisectSummary:
             model_calls=self._calls,
             cost=sum(step.cost for step in self._steps),
             steps=tuple(self._steps),
+            units=part.units,
         )
+
+    def ask_again(self, missing: tuple[str, ...]) -> str:
+        """Return another answer to the last call, which is told what the one before lacked.
+
+        Empty where no call made the text, or none is left. Raises SummaryFailed.
+        """
+        if self._last is None:
+            return ""
+        request = replace(self._last, reinforced=True, missing=missing)
+        answer, step = self._call(request, depth=0, parent=None)
+        return answer.text if answer is not None and step.outcome == "ok" else ""
+
+    def reject(self, code: str, sentence: str, text: str) -> None:
+        """Record that a text was refused, and why."""
+        if self._last is not None:
+            answer = SummaryAnswer(text=text, output_tokens=self.counter.count(text))
+            self._record(
+                self._last,
+                answer,
+                depth=0,
+                parent=None,
+                outcome="rejected",
+                is_call=False,
+                error=sentence,
+                code=code,
+            )
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps so far."""
+        return tuple(self._steps)
+
+    @property
+    def calls(self) -> int:
+        """How often the summariser was asked."""
+        return self._calls
 
     def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
         if not self._is_hopeless(request):
             answer, step = self._ask(request, depth=depth, parent=parent)
             if answer is not None:
-                return _leaf(answer.text, depth)
+                self._last = request
+                return _leaf(answer, depth)
             parent = step.key
         profile = self.profile
         cut = None
@@ -169,10 +185,12 @@ class BisectSummary:
         if cut is None:
             return self._forced(request, depth=depth, parent=parent)
         left = self._chunk(
-            replace(request, items=request.items[:cut]), depth=depth + 1, parent=parent
+            replace(request, items=request.items[:cut], kept=()), depth=depth + 1, parent=parent
         )
         right = self._chunk(
-            replace(request, items=request.items[cut:], previous=""), depth=depth + 1, parent=parent
+            replace(request, items=request.items[cut:], previous="", units=()),
+            depth=depth + 1,
+            parent=parent,
         )
         return self._merge(request, left, right, depth=depth + 1, parent=parent)
 
@@ -191,14 +209,18 @@ class BisectSummary:
             kind="merge",
             texts=(left.text, right.text),
             instructions=source.instructions,
-            target_tokens=self.profile.merge_target,
+            target_tokens=self.prose_tokens or self.profile.merge_target,
             prompt=self.prompts.get("merge", ""),
+            units=(*left.units, *right.units),
+            cites=self.prose_tokens > 0,
         )
         answer, step = self._ask(request, depth=depth, parent=parent)
         forced = answer is None
-        text = answer.text if answer else self._shortened(request, depth, step.key)
+        self._last = None if forced else request
+        made = answer or self._shortened(request, depth, step.key)
         return _Part(
-            text=text,
+            text=made.text,
+            units=made.units,
             # A merge counts as a chunk, and each round of merging adds a level.
             chunk_count=left.chunk_count + right.chunk_count + 1,
             max_depth=max(left.max_depth, right.max_depth, depth + 1),
@@ -272,6 +294,7 @@ class BisectSummary:
         outcome: str,
         is_call: bool = True,
         error: str = "",
+        code: str = "",
         duration_ms: int = 0,
     ) -> Step:
         items = request.items
@@ -293,6 +316,7 @@ class BisectSummary:
             output=answer.text if answer else "",
             model=answer.model if answer else "",
             cost=answer.cost if answer else 0.0,
+            code=code,
             request=request,
         )
         self._steps.append(step)
@@ -301,16 +325,17 @@ class BisectSummary:
 
     def _size(self, request: SummaryRequest) -> int:
         texts = (*request.texts, request.previous)
-        return sum(item.tokens for item in request.items) + sum(
+        return sum(item.tokens for item in (*request.items, *request.kept)) + sum(
             self.counter.count(text) for text in texts if text
         )
 
     def _forced(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
+        self._last = None
         part = _leaf(self._shortened(request, depth, parent), depth)
         part.truncated = True
         return part
 
-    def _shortened(self, request: SummaryRequest, depth: int, parent: int | None) -> str:
+    def _shortened(self, request: SummaryRequest, depth: int, parent: int | None) -> SummaryAnswer:
         """Return a text made without the model: chosen sentences, or the head of everything.
 
         Two texts that have the size asked for together are joined as they are: nothing is lost.
@@ -319,18 +344,18 @@ class BisectSummary:
         if joined and self.counter.count(joined) <= request.target_tokens:
             made = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
             self._record_made(request, made, depth=depth, parent=parent)
-            return joined
+            return made
         if self.profile.fallback == "extractive":
             chosen = ExtractiveSummarizer(counter=self.counter).summarize(request)
             if chosen.text.strip():
                 self._record_made(request, chosen, depth=depth, parent=parent)
-                return chosen.text
+                return chosen
         text = forced_truncation(request, counter=self.counter, depth=depth)
         answer = SummaryAnswer(
             text=text, input_tokens=self._size(request), output_tokens=self.counter.count(text)
         )
         self._record_made(request, answer, depth=depth, parent=parent)
-        return text
+        return answer
 
     def _record_made(
         self, request: SummaryRequest, answer: SummaryAnswer, *, depth: int, parent: int | None
@@ -341,42 +366,16 @@ class BisectSummary:
         )
 
 
-def _leaf(text: str, depth: int) -> _Part:
+def _leaf(answer: SummaryAnswer, depth: int) -> _Part:
     return _Part(
-        text=text,
+        text=answer.text,
+        units=answer.units,
         chunk_count=1,
         max_depth=depth,
         truncated=False,
         leaf_count=1,
         split_depth=depth,
     )
-
-
-def forced_truncation(request: SummaryRequest, *, counter: TokenCounter, depth: int) -> str:
-    """Return the head of the text, one line a message, within max(target, 128) tokens.
-
-    The summary that came before stands first, so it is the last thing to be lost.
-    """
-    lines = [request.previous] if request.previous else []
-    lines += [f"{item.role}: {item.text}" for item in request.items]
-    lines += request.texts
-    notice = f"[Shortened by force at level {depth}; the messages themselves are stored.]\n"
-    budget = max(request.target_tokens, FORCED_MINIMUM_TOKENS)
-    return cut_to_tokens(notice + "\n".join(lines), budget, counter)
-
-
-def cut_to_tokens(text: str, tokens: int, counter: TokenCounter) -> str:
-    """Return the longest head of a text within `tokens`; never splits a character."""
-    if counter.count(text[: tokens * 16]) <= tokens and len(text) <= tokens * 16:
-        return text
-    low, high = 0, min(len(text), tokens * 16)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if counter.count(text[:middle]) <= tokens:
-            low = middle
-        else:
-            high = middle - 1
-    return text[:low]
 
 
 class BisectStrategy:
@@ -416,14 +415,20 @@ class BisectStrategy:
         on_step: Callable[[Step], None],
     ) -> Outcome:
         """Return the summary with the instruction that its first call was given."""
+        prose_tokens = prose_size(profile, summarizer)
         engine = BisectSummary(
             profile=profile,
             summarizer=summarizer,
             counter=job.counter,
             on_step=on_step,
             prompts=self.prompts,
+            prose_tokens=prose_tokens,
+            kept=job.kept if prose_tokens else (),
         )
-        outcome = engine.run(job.items, previous=job.previous, instructions=job.instructions)
+        outcome = engine.run(
+            job.items, previous=job.previous, instructions=job.instructions, units=job.units
+        )
+        outcome = finished(outcome, engine, job, profile, summarizer)
         request = SummaryRequest(kind="chunk", items=job.items)
         return replace(
             outcome,
@@ -431,11 +436,16 @@ class BisectStrategy:
             prompt=self.prompts.get("chunk")
             or system_prompt(
                 "chunk",
-                target_tokens=profile.target_summary_tokens,
+                target_tokens=prose_tokens or profile.target_summary_tokens,
                 language=main_language(spoken_text(request)),
                 previous=bool(job.previous),
+                cites=prose_tokens > 0,
             ),
             prompt_version=self.version,
-            metadata={"leaf_count": outcome.leaf_count, "split_depth": outcome.split_depth},
+            metadata={
+                "leaf_count": outcome.leaf_count,
+                "split_depth": outcome.split_depth,
+                **outcome.metadata,
+            },
             **files_of(job.items),
         )

@@ -1,0 +1,270 @@
+"""Secrets that are known by their own shape: keys of providers, tokens, private keys, cards.
+
+Each shape has an anchor, a few small letters that it cannot be without. Anchors are looked for with
+`str.find`, and only what stands at one is matched: text without any costs next to nothing, and each
+pattern is bounded. Account numbers (IBAN) stay: people give them to be paid, and they open nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from compaction.engine.fidelity.secret_values import Secret, is_placeholder, looks_random
+
+API_KEY, PRIVATE_KEY, URL_PASSWORD, CARD = "api-key", "private-key", "url-password", "card"
+BEARER, BASIC = "bearer", "basic-auth"
+
+LONGEST_PRIVATE_KEY = 20_000
+CARD_CONTEXT = 40
+LONGEST_COMMAND = 400
+SHORTEST_KEY_RUN = 16
+
+_SHAPES: tuple[tuple[str, str, str], ...] = (
+    ("sk-", API_KEY, r"sk-[A-Za-z0-9_-]{16,400}+"),
+    ("sk_live_", "stripe-key", r"sk_live_[A-Za-z0-9]{8,250}+"),
+    ("sk_test_", "stripe-key", r"sk_test_[A-Za-z0-9]{8,250}+"),
+    ("rk_live_", "stripe-key", r"rk_live_[A-Za-z0-9]{8,250}+"),
+    ("whsec_", "stripe-key", r"whsec_[A-Za-z0-9+/=]{16,250}+"),
+    ("ghp_", "github-token", r"ghp_[A-Za-z0-9]{16,255}+"),
+    ("gho_", "github-token", r"gho_[A-Za-z0-9]{16,255}+"),
+    ("ghu_", "github-token", r"ghu_[A-Za-z0-9]{16,255}+"),
+    ("ghs_", "github-token", r"ghs_[A-Za-z0-9]{16,255}+"),
+    ("ghr_", "github-token", r"ghr_[A-Za-z0-9]{16,255}+"),
+    ("github_pat_", "github-token", r"github_pat_[A-Za-z0-9_]{16,255}+"),
+    ("glpat-", "gitlab-token", r"glpat-[A-Za-z0-9_.-]{16,255}+"),
+    ("gldt-", "gitlab-token", r"gldt-[A-Za-z0-9_-]{16,255}+"),
+    ("glrt-", "gitlab-token", r"glrt-[A-Za-z0-9_-]{16,255}+"),
+    ("xox", "slack-token", r"xox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,300}+"),
+    ("xapp-", "slack-token", r"xapp-\d-[A-Za-z0-9-]{10,300}+"),
+    ("hooks.slack.com/", "slack-token", r"hooks\.slack\.com/services/[A-Za-z0-9/_-]{20,120}+"),
+    ("akia", "aws-key", r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("asia", "aws-key", r"ASIA[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("aiza", "google-key", r"AIza[A-Za-z0-9_-]{30,45}+"),
+    ("ya29.", "google-key", r"ya29\.[A-Za-z0-9_-]{20,500}+"),
+    (
+        "eyj",
+        "jwt",
+        r"eyJ[A-Za-z0-9_-]{8,4000}+\.[A-Za-z0-9_-]{8,8000}+(?:\.[A-Za-z0-9_-]{0,2000}+)?",
+    ),
+    ("npm_", API_KEY, r"npm_[A-Za-z0-9]{30,60}+"),
+    ("pypi-", API_KEY, r"pypi-[A-Za-z0-9_-]{40,400}+"),
+    ("hf_", API_KEY, r"hf_[A-Za-z0-9]{30,60}+"),
+    ("sg.", API_KEY, r"SG\.[A-Za-z0-9_-]{16,40}+\.[A-Za-z0-9_-]{16,80}+"),
+    ("dop_v1_", API_KEY, r"dop_v1_[a-f0-9]{40,80}+"),
+    ("shpat_", API_KEY, r"shpat_[A-Fa-f0-9]{24,64}+"),
+    ("gsk_", API_KEY, r"gsk_[A-Za-z0-9]{30,120}+"),
+    ("xai-", API_KEY, r"xai-[A-Za-z0-9]{40,120}+"),
+    ("nvapi-", API_KEY, r"nvapi-[A-Za-z0-9_-]{30,120}+"),
+    ("pplx-", API_KEY, r"pplx-[A-Za-z0-9]{30,120}+"),
+    ("glsa_", API_KEY, r"glsa_[A-Za-z0-9_]{30,120}+"),
+    ("dckr_pat_", API_KEY, r"dckr_pat_[A-Za-z0-9_-]{20,60}+"),
+    ("hvs.", API_KEY, r"hvs\.[A-Za-z0-9_-]{20,200}+"),
+    ("age-secret-key-1", PRIVATE_KEY, r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}+"),
+)
+_PATTERNS = tuple((anchor, kind, re.compile(pattern)) for anchor, kind, pattern in _SHAPES)
+_AWS_SECRET = re.compile(r"[\s,;:|\"']{1,6}([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])")
+_PREFIX = re.compile(r"[A-Za-z0-9]{2,6}[-_.]|AKIA|ASIA|AIza")
+_TELEGRAM = re.compile(r":(AA[A-Za-z0-9_-]{32,34})(?![A-Za-z0-9_-])")
+_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+# A line of the key, with what quoting, diffs and numbered listings put before it.
+_KEY_LINE = re.compile(
+    r"(?:\\{1,4}[nrt]|[\s>+|\"',\\-]){0,60}+(?:\d{1,6}(?:→|\t|[:|] ?))?"
+    r"(?:[A-Za-z0-9+/]{16,20000}+={0,2}|[A-Z][A-Za-z-]{2,20}: [^\n\\]{1,100})"
+)
+_KEY_REST = re.compile(r"(?:\\{1,4}[nr]|\n)[A-Za-z0-9+/]{1,63}={0,2}(?=\s|\\|[\"'`]|$)")
+_KEY_BODY = re.compile(r"[A-Za-z0-9+/]{16}")
+_USERINFO = re.compile(
+    r"://(?:(?P<user>[^\s:/?#@\"'<>`\\(){}\[\]]{0,100}+):(?P<password>[^\s/?\"'<>`\\]{2,200})@"
+    r"|(?P<token>[A-Za-z0-9_-]{20,200}+)@)"
+)
+_SCHEME = re.compile(
+    r"(?P<scheme>Bearer|bearer|BEARER)(?: |%20|\+)\s{0,3}(?P<value>[A-Za-z0-9._~+/=-]{6,4000}+)"
+)
+_BASIC = re.compile(r"(?:Basic|basic|BASIC)(?: |%20)\s{0,3}(?P<value>[A-Za-z0-9+/=_-]{6,2000}+)")
+_HEADER = re.compile(r"authorization[\\\"'`\]]{0,6}\s{0,4}[:=,]\s{0,4}[\\\"'`]{0,4}$")
+_OTHER_SCHEME = re.compile(
+    r"[\\\"'`\]]{0,6}\s{0,4}[:=,]\s{0,4}[\\\"'`]{0,4}(?i:token|apikey|api-key|key|digest|negotiate)\s{1,3}"
+    r"(?P<value>[A-Za-z0-9._~+/=-]{6,4000}+)"
+)
+_CURL_USER = re.compile(r" (?:-u|--user)[ =]?([\"']?)([^\s:\"']{1,64}):([^\s\"']{3,200})")
+_CARD = re.compile(
+    r"\d(?<![\w.\-]\d)(?:\d{3}([ -])\d{4}\1\d{4}\1\d{1,4}(?:\1\d{1,3})?"
+    r"|\d{3}([ -])\d{6}\2\d{4,5}|\d{12,18})(?![\w]|[.-]\d)"
+)
+_DIGITS = re.compile(r"\d{4}(?:\d{4}|[ -]\d{4})")
+_CARD_BRANDS = re.compile(
+    r"4\d{12}(?:\d{3}){0,2}|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}"
+    r"|3[47]\d{13}|6(?:011|5\d\d|4[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|3(?:0[0-5]|[689]\d)\d{11}"
+    r"|62\d{14,17}"
+)
+_CARD_WORDS = re.compile(
+    r"card|visa|amex|american express|discover|karte|tarjeta|carte|carta|卡|カード|карт|카드"
+)
+
+
+def places(low: str, anchor: str) -> Iterator[int]:
+    """Return where an anchor stands in a text of small letters."""
+    at = low.find(anchor)
+    while at >= 0:
+        yield at
+        at = low.find(anchor, at + len(anchor))
+
+
+def secrets_by_shape(text: str, low: str) -> Iterator[Secret]:
+    """Return the secrets whose own shape gives them away; `low` is the text in small letters."""
+    for anchor, kind, pattern in _PATTERNS:
+        if anchor in low:
+            yield from _of_shape(text, low, anchor, kind, pattern)
+    for anchor, finder in _FINDERS:
+        if anchor in low:
+            for at in places(low, anchor):
+                yield from finder(text, low, at)
+    if _DIGITS.search(text):
+        yield from _cards(text, low)
+
+
+def _of_shape(
+    text: str, low: str, anchor: str, kind: str, pattern: re.Pattern[str]
+) -> Iterator[Secret]:
+    done = 0
+    for at in places(low, anchor):
+        match = pattern.match(text, at) if at >= done and starts_piece(text, at) else None
+        if match is None:
+            continue
+        done = match.end()
+        if _is_key(match[0], kind):
+            yield Secret(at, done, kind)
+            if kind == "aws-key" and (second := _AWS_SECRET.match(text, done)):
+                yield Secret(*second.span(1), kind)
+
+
+def starts_piece(text: str, at: int) -> bool:
+    """Return whether a word can start here: no letter before, or one that is an escape's."""
+    before = text[at - 1 : at]
+    if not (before.isascii() and before.isalnum()):
+        return True
+    return before in "nrt" and text[at - 2 : at - 1] == "\\"
+
+
+def _is_key(value: str, kind: str) -> bool:
+    prefix = _PREFIX.match(value)
+    body = value[prefix.end() if prefix else 0 :]
+    if is_placeholder(body):
+        return False
+    if kind == API_KEY and value.startswith("sk-"):
+        # Class names of style sheets begin so, too: words between hyphens.
+        runs = re.findall(r"[A-Za-z0-9]+", body)
+        return any(any(c.isdigit() for c in run) and len(run) > 5 for run in runs) or any(
+            len(run) >= SHORTEST_KEY_RUN for run in runs
+        )
+    return True
+
+
+def _private_key(text: str, low: str, at: int) -> Iterator[Secret]:
+    begin = _BEGIN.match(text, at)
+    if begin is None:
+        return
+    following = text.find("-----BEGIN", begin.end(), begin.end() + LONGEST_PRIVATE_KEY)
+    limit = following if following >= 0 else begin.end() + LONGEST_PRIVATE_KEY
+    end = _END.search(text, begin.end(), limit)
+    if end and _KEY_BODY.search(text, begin.end(), end.start()):
+        yield Secret(at, end.end(), PRIVATE_KEY)
+    elif not end and (last := _end_of_cut_key(text, begin.end())) > begin.end():
+        yield Secret(at, last, PRIVATE_KEY)
+
+
+def _end_of_cut_key(text: str, at: int) -> int:
+    """Return where the lines of a key without an end stop."""
+    start = at
+    while line := _KEY_LINE.match(text, at):
+        at = line.end()
+    rest = _KEY_REST.match(text, at) if at > start else None
+    return rest.end() if rest else at
+
+
+def _userinfo(text: str, low: str, at: int) -> Iterator[Secret]:
+    match = _USERINFO.match(text, at)
+    if match:
+        group = "password" if match["token"] is None else "token"
+        value = match[group]
+        if not is_placeholder(value) and (group == "password" or looks_random(value)):
+            yield Secret(*match.span(group), URL_PASSWORD)
+
+
+def _bearer(text: str, low: str, at: int) -> Iterator[Secret]:
+    match = _SCHEME.match(text, at)
+    if match and not is_placeholder(match["value"]):
+        value, start = match["value"].rstrip("."), match.start("value")
+        if looks_random(value) or _HEADER.search(low, max(0, at - 30), at):
+            yield Secret(start, start + len(value), BEARER)
+
+
+def _basic(text: str, low: str, at: int) -> Iterator[Secret]:
+    match = _BASIC.match(text, at)
+    if match is None or is_placeholder(match["value"]):
+        return
+    if _has_colon(match["value"]) or _HEADER.search(low, max(0, at - 30), at):
+        yield Secret(*match.span("value"), BASIC)
+
+
+def _other_scheme(text: str, low: str, at: int) -> Iterator[Secret]:
+    match = _OTHER_SCHEME.match(text, at + len("authorization"))
+    if match and not is_placeholder(match["value"]):
+        yield Secret(*match.span("value"), BEARER)
+
+
+def _curl(text: str, low: str, at: int) -> Iterator[Secret]:
+    line = text.find("\n", at, at + LONGEST_COMMAND)
+    match = _CURL_USER.search(text, at, line if line >= 0 else at + LONGEST_COMMAND)
+    if match and not is_placeholder(match[3]):
+        yield Secret(*match.span(3), BASIC)
+
+
+def _telegram(text: str, low: str, at: int) -> Iterator[Secret]:
+    match = _TELEGRAM.match(text, at)
+    if match and at >= 8 and text[at - 8 : at].isdigit():
+        yield Secret(*match.span(1), API_KEY)
+
+
+_FINDERS = (
+    ("-----begin", _private_key),
+    ("://", _userinfo),
+    ("bearer", _bearer),
+    ("basic", _basic),
+    ("authorization", _other_scheme),
+    ("curl ", _curl),
+    (":aa", _telegram),
+)
+
+
+def _has_colon(value: str) -> bool:
+    """Return whether a value is `user:password` in base64."""
+    try:
+        decoded = base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return b":" in decoded and decoded.isascii() and decoded.decode("ascii").isprintable()
+
+
+def _cards(text: str, low: str) -> Iterator[Secret]:
+    for match in _CARD.finditer(text):
+        digits = re.sub(r"\D", "", match[0])
+        if not (
+            13 <= len(digits) <= 19 and _CARD_BRANDS.fullmatch(digits) and _passes_luhn(digits)
+        ):
+            continue
+        # One number in ten passes the checksum: what has a rare length must be called a card.
+        is_common = match[1] or match[2] or len(digits) in (15, 16)
+        before = max(0, match.start() - CARD_CONTEXT)
+        if is_common or _CARD_WORDS.search(low, before, match.start()):
+            yield Secret(*match.span(), CARD)
+
+
+def _passes_luhn(digits: str) -> bool:
+    doubled = [int(one) for one in reversed(digits)]
+    doubled[1::2] = [sum(divmod(2 * one, 10)) for one in doubled[1::2]]
+    return sum(doubled) % 10 == 0 and len(set(digits)) > 1

@@ -1,0 +1,121 @@
+"""Whether a value can be a secret, or only stands where one would be.
+
+A placeholder (`<your-key>`, `${TOKEN}`, `changeme`, `***`) tells nothing, so it stays. Where the
+name before a value is weak, the value itself must look drawn by a machine: letters and digits mixed
+in one piece, or a long piece that is no word.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Secret(NamedTuple):
+    """Where a secret stands in a text, and which kind of secret it is."""
+
+    start: int
+    end: int
+    kind: str
+
+
+MARKER = "[REDACTED:"
+SHORTEST_RANDOM = 8
+MOST_PLACEHOLDER_CHARACTERS = 48
+SHORTEST_DIGITS = 12
+LONGEST_WORD = 20
+MOST_LETTERS_A_PART = 3.5
+
+_FILLERS = frozenset("xX*.-_•…#?0: ")
+_VARIABLE = re.compile(
+    r"\$[A-Za-z_]\w*|\$?\$[{(\[].*|<.*|\{.*|%[A-Za-z_]\w*%|%\(.*|%[sdr]|\[.*|"
+    r"(?:os|process|import|std|env|ENV|secrets|settings|config|self|this|ctx|request|req|vars?|args?|"
+    r"options?|params?|props|state|data|response|res|user|event|body|headers?)[.\[(].*"
+    r"|(?:get)?env[.(\[].*",
+    re.DOTALL,
+)
+# `sk-…`, `sk-ant-xxxx`: the prefix of a key, and nothing that opens anything.
+_MASKED = re.compile(r"(?:[A-Za-z]{1,6}[-_]){0,3}[xX*.…•]{2,}")
+_FORMATTED = re.compile(r"[{][^{}\n]{0,60}[}]|<[A-Za-z][^<>\n]{0,60}>|\$\(|%[sdr]\b")
+_PLACEHOLDER_WORDS = (
+    "your|my|mine|the|an?|some|any|this|that|new|old|test|testing|dummy|fake|example|sample|"
+    "placeholder|change|changed|changeit|me|insert|replace|with|here|api|app|keys?|tokens?|secrets?|"
+    "password|passwords|passwd|passwort|pwd|pass|passphrase|credentials?|value|string|str|text|bytes|int|"
+    "integer|number|bool|boolean|object|function|none|null|nil|true|false|undefined|unknown|required|"
+    "optional|hidden|redacted|masked|removed|omitted|empty|missing|invalid|incorrect|wrong|expired|"
+    "unset|set|default|todo|fixme|tbd|foo|bar|baz|user|username|name|env|var|variable|enter|type|"
+    "input|field|in|of|is|for|client|access|auth|bearer|basic|private|public|id|not|shown|as|same|"
+    "provided|given|configured|generated|error|failed|failure|ok|yes|no|on|off|reset|protected|"
+    "encrypted|plain|plaintext|hash|hashed|secure|strong|weak|correct|must|should|at|least|be|and|or|"
+    "to|from|only|please|never|always|will|are|was|has|have|can|cannot|it|please|valid|model|"
+    "authentication|authorization|authorized|based|support|header|json|yaml|list|dict|array|tuple|"
+    "union|promise|void|admin_token|compat|files|live|prod|dev|real|actual|goes|used|using|ssh|aws|"
+    "github|openai|pw|anthropic|rotated|leaked|deleted|created|updated|stored|sent|received|found"
+)
+_PLACEHOLDER = re.compile(f"(?:(?:{_PLACEHOLDER_WORDS})[^A-Za-z]*)+")
+_PIECE = re.compile(r"[^\-_./:+=~@|\s]+")
+_DIGITS = re.compile(r"\d")
+_LETTERS = re.compile(r"[A-Za-z]")
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# `sha256`, `password2` are words with a number.
+_NUMBERED_WORD = re.compile(
+    r"[A-Za-z]{4,}\d|(?i:sha|md|utf|base|v|u?int|float|oauth|http|rsa|aes|ed|ec|ipv|x|h|p|es|hs|rs)\d{1,5}"
+    r"[a-z]{0,2}"
+)
+_MIXED = (_DIGITS, re.compile(r"[a-z]"), re.compile(r"[A-Z]"))
+_PATH = re.compile(r"(?:[~.]{0,2}|[A-Za-z]:)[/\\](?:[\w.-]{1,60}[/\\])+[\w.-]{0,80}")
+_FILE = re.compile(r"[\w-]{1,80}\.(?:pem|key|crt|cer|pub|txt|json|ya?ml|env|py|js|ts|go|md|html?)")
+_ADDRESS = re.compile(
+    r"0x[0-9a-fA-F]{40}|\d{1,4}(?:[-/.:]\d{1,4}){2,12}|[\w.+-]{1,64}@[\w.-]{1,80}\.\w+"
+)
+_CALL = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+$")
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value stands where a secret would be, and is none."""
+    if _FILLERS.issuperset(value) or _MASKED.fullmatch(value):
+        return True
+    if _VARIABLE.fullmatch(value) or _FORMATTED.search(value):
+        return True
+    if not value.isascii() and not any(one.isascii() and one.isalnum() for one in value):
+        return True
+    if len(value) > MOST_PLACEHOLDER_CHARACTERS or _DIGITS.search(value):
+        return False
+    return bool(_PLACEHOLDER.fullmatch(value.lower().strip("\"'`_-.:! ")))
+
+
+def is_reference(value: str) -> bool:
+    """Return whether a value is a path, an address, a date or a name out of a program."""
+    return bool(
+        "://" in value
+        or _PATH.fullmatch(value)
+        or _FILE.fullmatch(value)
+        or _ADDRESS.fullmatch(value)
+        or _CALL.match(value)
+    )
+
+
+def looks_random(value: str) -> bool:
+    """Return whether a machine drew this value: no words, no number, no reference."""
+    if len(value) < SHORTEST_RANDOM or " " in value or is_reference(value):
+        return False
+    if len(value) >= LONGEST_WORD and all(one.search(value) for one in _MIXED):
+        return True
+    pieces = _PIECE.findall(value)
+    mixed = sum(len(piece) for piece in pieces if _is_mixed(piece))
+    return mixed >= SHORTEST_RANDOM or any(_is_drawn(piece) for piece in pieces)
+
+
+def _is_mixed(piece: str) -> bool:
+    has_both = bool(_DIGITS.search(piece) and _LETTERS.search(piece))
+    return has_both and not _NUMBERED_WORD.fullmatch(piece)
+
+
+def _is_drawn(piece: str) -> bool:
+    if piece.isdigit():
+        return len(piece) >= SHORTEST_DIGITS
+    if len(piece) < LONGEST_WORD or not piece.isalpha():
+        return False
+    # `CredentialCreateParameters` is words; capitals at random make short ones.
+    parts = _PARTS.findall(piece)
+    return len(parts) < 2 or len(piece) < MOST_LETTERS_A_PART * len(parts)

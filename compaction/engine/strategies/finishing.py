@@ -1,0 +1,369 @@
+"""From a text to a finished summary: the ledger, the gate, the measure, and where lines come from.
+
+No answer of a model leaves a run without a summary: one that fails the gate is asked for once more
+with what is missing, then gets the ledger, then gives way to chosen sentences. Each refusal is a
+step with its reason (docs/decisions/0028-a-gate-that-never-blocks.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from compaction.engine.extractive.composition import POOL_TARGETS, compose, keep_best
+from compaction.engine.extractive.headings import SummarySection, section_of_title
+from compaction.engine.extractive.summarizer import (
+    ExtractiveSummarizer,
+    gather_units,
+    language_of_request,
+)
+from compaction.engine.fidelity.alignment import Cited, Finder, take_citations, trace
+from compaction.engine.fidelity.gate import GateLimits, Rejection, rejections
+from compaction.engine.fidelity.covered import Covered
+from compaction.engine.fidelity.measure import Quality, measure_against
+from compaction.engine.parameters import Profile
+from compaction.engine.provenance import Unit
+from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, with_ledger
+from compaction.engine.strategies.prompts import message_number
+from compaction.engine.strategies.truncation import cut_at_sentence
+from compaction.engine.types import (
+    Outcome,
+    Step,
+    Summarizer,
+    SummaryFailed,
+    SummaryJob,
+    SummaryRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+NEW_SHARE = 0.6
+"""Of what is new, at most, what a summary grows by; more than chosen sentences alone, because prose
+and ledger share it."""
+LARGEST_SHARE = 0.8
+"""Of its input, at most, what a summary with its ledger takes."""
+MOST_TIMES_TARGET = 2
+"""A text longer than so many times the size asked for is asked for once more, then cut."""
+TOO_LONG = "too_long"
+
+
+class Engine(Protocol):
+    """What finishing needs of the strategy that asked for the text."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps so far."""
+        ...
+
+    @property
+    def calls(self) -> int:
+        """How often the summariser was asked."""
+        ...
+
+    def ask_again(self, missing: tuple[str, ...]) -> str:
+        """Return another answer to the last call; empty where none is to be had."""
+        ...
+
+    def reject(self, code: str, sentence: str, text: str) -> None:
+        """Record that a text was refused, and why."""
+        ...
+
+
+def chooses_sentences(summarizer: Summarizer) -> bool:
+    """Whether a summariser is no model: it needs no ledger, and nothing it says is invented."""
+    return bool(getattr(summarizer, "chooses_sentences", False))
+
+
+def prose_size(profile: Profile, summarizer: Summarizer) -> int:
+    """Return the tokens of prose to ask for beside a ledger; 0 where there is none."""
+    if not profile.ledger or chooses_sentences(summarizer):
+        return 0
+    return max(1, int(PROSE_SHARE * profile.target_summary_tokens))
+
+
+def finished(
+    outcome: Outcome, engine: Engine, job: SummaryJob, profile: Profile, summarizer: Summarizer
+) -> Outcome:
+    """Return a strategy's outcome with the text that is to be stored.
+
+    Chosen sentences stay as they are. The outcome of a model gets its ledger and passes the gate.
+    """
+    if chooses_sentences(summarizer) or not (profile.ledger or profile.quality_gate):
+        return outcome
+    finishing = _Finishing(outcome=outcome, engine=engine, job=job, profile=profile)
+    return finishing.run()
+
+
+def with_fidelity(outcome: Outcome, job: SummaryJob, profile: Profile) -> Outcome:
+    """Return an outcome, of whatever strategy, with its units, its lines' sources and its quality.
+
+    What cannot be told stays empty: nothing here fails a run.
+    """
+    try:
+        units = outcome.units
+        material: Sequence[Unit] = _material(job)
+        if not units:
+            units = keep_best(material, POOL_TARGETS * profile.target_summary_tokens)
+        lines = outcome.lines or trace(outcome.text, [*material, *units])
+        quality = outcome.quality or measure_against(
+            outcome.text,
+            _covered(job),
+            named_before=job.named_before,
+            counter=job.counter,
+            yardstick_text=outcome.text,
+        )
+    except Exception:
+        logger.exception("The quality of a summary could not be measured")
+        return outcome
+    return replace(outcome, units=units, lines=lines, quality=quality)
+
+
+def _material(job: SummaryJob) -> list[Unit]:
+    """Return all clauses that are known of what is covered, those of earlier passes included.
+
+    The text before is read only where nobody kept its clauses: a model's prose is no source.
+    """
+    previous = "" if job.units else job.previous
+    request = SummaryRequest(kind="chunk", items=job.items, previous=previous, units=job.units)
+    return gather_units(request)
+
+
+def _covered(job: SummaryJob) -> Covered:
+    return Covered(
+        job.items,
+        previous=job.previous,
+        previous_units=job.units,
+        instructions=job.instructions,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """A text on its way: the prose as it was answered, and the whole with its quality."""
+
+    prose: str
+    text: str
+    cited: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    quality: Quality | None = None
+    refused: tuple[Rejection, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Finishing:
+    """The way of one model's answer through ledger and gate."""
+
+    outcome: Outcome
+    engine: Engine
+    job: SummaryJob
+    profile: Profile
+    _units: list[Unit] = field(default_factory=list)
+    _finder: Finder | None = None
+    _rejections: list[str] = field(default_factory=list)
+    _cut: bool = False
+    _read: Covered | None = None
+
+    def run(self) -> Outcome:
+        """Return the outcome with the first text that passes; the last one needs no leave."""
+        self._units = _material(self.job)
+        draft = self._draft(self.outcome.text, ledger=self.profile.ledger)
+        if draft.refused:
+            self._record(draft)
+            draft = self._second(draft)
+        if draft.refused and not self.profile.ledger:
+            self._record(draft)
+            draft = self._draft(draft.prose, ledger=True)
+        if draft.refused:
+            self._record(draft)
+            return self._chosen()
+        return self._outcome(draft)
+
+    def _second(self, first: _Draft) -> _Draft:
+        """Return what the model says when it is told what was missing; the first text if nothing."""
+        missing = tuple(dict.fromkeys(text for one in first.refused for text in one.missing))
+        try:
+            prose = self.engine.ask_again(missing or tuple(one.sentence for one in first.refused))
+        except SummaryFailed as failure:
+            logger.info("A refused summary could not be asked for again: %s", failure)
+            prose = ""
+        return self._draft(prose, ledger=self.profile.ledger, last=True) if prose else first
+
+    def _draft(self, answer: str, *, ledger: bool, last: bool = False) -> _Draft:
+        job, target = self.job, self.profile.target_summary_tokens
+        asked = int(PROSE_SHARE * target) if self.profile.ledger else target
+        limit = MOST_TIMES_TARGET * max(1, asked)
+        too_long = job.counter.count(answer) > limit
+        cited = take_citations(answer, self._numbers())
+        prose = cited.text
+        if too_long and (last or not self.profile.quality_gate):
+            prose, self._cut = cut_at_sentence(prose, limit, job.counter), True
+        text = self._with_ledger(prose) if ledger else prose
+        positions = self._positions(cited)
+        if not self.profile.quality_gate:
+            return _Draft(prose=prose, text=text, cited=positions)
+        quality = self._quality(text)
+        refused = list(self._refusals(prose, text, quality))
+        if too_long and not last:
+            refused.append(_too_long(limit))
+        return _Draft(
+            prose=answer, text=text, cited=positions, quality=quality, refused=tuple(refused)
+        )
+
+    def _quality(self, text: str) -> Quality | None:
+        size = self.job.counter.count(text)
+        try:
+            yardstick = compose(
+                self._units,
+                budget=size,
+                count=self.job.counter.count,
+                language=self._language(),
+            )
+            return self._measured(text, yardstick=yardstick.text)
+        except Exception:
+            logger.exception("The quality of a summary could not be measured")
+            return None
+
+    def _measured(self, text: str, *, yardstick: str) -> Quality:
+        self._read = self._read or _covered(self.job)
+        return measure_against(
+            text,
+            self._read,
+            named_before=self.job.named_before,
+            counter=self.job.counter,
+            yardstick_text=yardstick,
+        )
+
+    def _refusals(self, prose: str, text: str, quality: Quality | None) -> tuple[Rejection, ...]:
+        """Return what the gate says of the prose, and of the whole text by its figures."""
+        if quality is None:
+            return ()
+        limits = GateLimits(
+            min_user_identifiers=self.profile.min_user_identifiers,
+            min_score_share=self.profile.min_score_share,
+            max_carried_lost=self.profile.max_carried_lost,
+        )
+        if text != prose:
+            # The ledger is in the conversation's language, whatever the prose is in.
+            alone = self._measured(prose, yardstick="")
+            quality = replace(
+                quality, language=alone.language, language_matches=alone.language_matches
+            )
+        return rejections(prose, quality, limits=limits)
+
+    def _record(self, draft: _Draft) -> None:
+        for one in draft.refused:
+            self._rejections.append(one.code)
+            self.engine.reject(one.code, one.sentence, draft.prose)
+
+    def _with_ledger(self, prose: str) -> str:
+        job, target = self.job, self.profile.target_summary_tokens
+        prose, said = self._attributed(prose)
+        new = sum(item.tokens for item in job.items)
+        whole = new + (job.counter.count(job.previous) if job.previous else 0)
+        limit = min(target, whole - new + int(NEW_SHARE * new))
+        spent = job.counter.count(prose)
+        room = min(limit, int(LARGEST_SHARE * whole)) - spent
+        rules_room = min(int(RULES_SHARE * target), int(LARGEST_SHARE * whole) - spent)
+        return with_ledger(
+            prose,
+            self._units,
+            room=room,
+            rules_room=rules_room,
+            count=job.counter.count,
+            language=self._language(),
+            said=said,
+        )
+
+    def _attributed(self, prose: str) -> tuple[str, list[str]]:
+        """Return the prose without orders that only a tool's output gave, and these as reports."""
+        tools = {
+            item.id: item.tool_name or "tool" for item in self.job.items if item.role == "tool"
+        }
+        if not tools:
+            return prose, []
+        self._finder = self._finder or Finder(self._units)
+        kept: list[str] = []
+        said: list[str] = []
+        asks = False
+        for line in prose.split("\n"):
+            section = section_of_title(line.strip())
+            if section is not None:
+                asks = section in (
+                    SummarySection.REQUESTS,
+                    SummarySection.RULES,
+                    SummarySection.QUESTIONS,
+                )
+            elif asks and line.strip():
+                _, sources = self._finder.find(line, ())
+                if sources and all(source.message in tools for source in sources):
+                    name = tools[sources[0].message]
+                    said.append(f"- [{name}] The output said: {line.strip(' -*')}")
+                    continue
+            kept.append(line)
+        return "\n".join(kept), said
+
+    def _numbers(self) -> frozenset[str]:
+        positions = {item.position for item in self.job.items}
+        positions |= {unit.position for unit in self._units}
+        return frozenset(message_number(position) for position in positions if position > 0)
+
+    def _positions(self, cited: Cited) -> dict[int, tuple[int, ...]]:
+        by_number = {message_number(item.position): item.position for item in self.job.items}
+        by_number |= {message_number(unit.position): unit.position for unit in self._units}
+        return {
+            index: tuple(by_number[number] for number in numbers if number in by_number)
+            for index, numbers in cited.numbers.items()
+        }
+
+    def _language(self) -> str:
+        return language_of_request(
+            SummaryRequest(kind="chunk", items=self.job.items, previous=self.job.previous)
+        )
+
+    def _chosen(self) -> Outcome:
+        """Return chosen sentences: the last way, which always leads to a summary."""
+        summarizer = ExtractiveSummarizer(counter=self.job.counter)
+        answer = summarizer.summarize(
+            SummaryRequest(
+                kind="chunk",
+                items=self.job.items,
+                previous=self.job.previous,
+                units=self.job.units,
+                instructions=self.job.instructions,
+                target_tokens=self.profile.target_summary_tokens,
+            )
+        )
+        made = replace(self.outcome, text=answer.text, units=answer.units, writer=summarizer.name)
+        return self._counted(made)
+
+    def _outcome(self, draft: _Draft) -> Outcome:
+        kept = keep_best(self._units, POOL_TARGETS * self.profile.target_summary_tokens)
+        made = replace(
+            self.outcome,
+            text=draft.text,
+            units=kept,
+            lines=trace(draft.text, self._units, cited=draft.cited),
+            quality=draft.quality,
+            truncated=self.outcome.truncated or self._cut,
+        )
+        return self._counted(made)
+
+    def _counted(self, outcome: Outcome) -> Outcome:
+        steps = self.engine.steps
+        return replace(
+            outcome,
+            steps=steps,
+            model_calls=self.engine.calls,
+            cost=sum(step.cost for step in steps),
+            output_tokens=self.job.counter.count(outcome.text),
+            rejections=tuple(self._rejections),
+        )
+
+
+def _too_long(limit: int) -> Rejection:
+    return Rejection(
+        code=TOO_LONG,
+        sentence=f"The summary is longer than {limit} tokens, which is twice the size asked for.",
+        missing=(f"At most {limit // MOST_TIMES_TARGET} tokens.",),
+    )

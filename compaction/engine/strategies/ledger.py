@@ -1,0 +1,105 @@
+"""The ledger beside a model's prose: rules, facts, changes and actions, chosen by program.
+
+A model writes what needs understanding: goal, state, decisions with their reasons, open points. What
+must be right to the letter is appended here from the messages themselves, chosen anew at each pass
+from the units of all covered messages (compaction.engine.provenance), so that nothing is summarised
+twice and nothing wears away (docs/decisions/0027-a-ledger-beside-the-prose.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from compaction.engine.extractive.composition import ACTIONS_SHARE
+from compaction.engine.extractive.headings import (
+    SECTION_OF,
+    SummarySection,
+    render_sections,
+    render_unit,
+    title,
+)
+from compaction.engine.extractive.selection import Candidate, Selection, weigh
+from compaction.engine.extractive.terms import terms_of
+from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.provenance import Unit, UnitKind
+from compaction.engine.strategies.prompts import message_number
+
+PROSE_SHARE = 0.4
+"""Of a summary's target, what the model is asked for."""
+RULES_SHARE = 0.15
+"""Of the target, what the user's rules may take beside everything else."""
+
+LEDGER_CHANGES_SHARE = 0.5
+"""Of the ledger: what was taken back must not stand as it was."""
+
+_SECTIONS = {
+    UnitKind.RULE: SummarySection.RULES,
+    UnitKind.CHANGE: SummarySection.CHANGED,
+    UnitKind.ACTION: SummarySection.ACTIONS,
+}
+
+
+def with_ledger(
+    prose: str,
+    units: Sequence[Unit],
+    *,
+    room: int,
+    rules_room: int,
+    count: Callable[[str], int],
+    language: str,
+    said: Sequence[str] = (),
+) -> str:
+    """Return the prose with the ledger behind it.
+
+    `room` is what facts, changes and actions may take in tokens, `rules_room` what the rules may
+    take beside that. `said` are lines that stand among the facts in any case. The prose comes back alone where nothing fits.
+    """
+    candidates = weigh(units)
+    rules = Selection(budget=max(0, rules_room), cost=_cost(count))
+    rules.fill(one for one in candidates if _is_rule(one))
+    facts = Selection(budget=max(0, room - _headings(count, language)), cost=_cost(count))
+    facts.cover(_terms_of_prose(prose))
+    for kind, share in ((UnitKind.CHANGE, LEDGER_CHANGES_SHARE), (UnitKind.ACTION, ACTIONS_SHARE)):
+        of_kind = [one for one in candidates if one.unit.kind is kind]
+        facts.fill(of_kind, upto=facts.spent + int(share * facts.budget))
+    facts.fill(one for one in candidates if not _is_rule(one))
+    chosen = sorted((*rules.chosen, *facts.chosen), key=lambda one: one.order)
+    sections: dict[SummarySection, list[str]] = {}
+    for candidate in chosen:
+        section = _SECTIONS.get(candidate.unit.kind, SummarySection.FACTS)
+        sections.setdefault(section, []).append(ledger_line(candidate.unit))
+    if said:
+        sections.setdefault(SummarySection.FACTS, []).extend(said)
+    ledger = render_sections(sections, language)
+    return "\n\n".join(part for part in (prose.strip(), ledger) if part)
+
+
+def ledger_line(unit: Unit) -> str:
+    """Return a unit as the ledger has it: who said it, the clause, and the number of its message."""
+    line = render_unit(unit)
+    return line if unit.message is None else f"{line} [#{message_number(unit.position)}]"
+
+
+def _is_rule(candidate: Candidate) -> bool:
+    return candidate.unit.kind is UnitKind.RULE
+
+
+def _cost(count: Callable[[str], int]) -> Callable[[Unit], int]:
+    costs: dict[str, int] = {}
+
+    def cost(unit: Unit) -> int:
+        line = ledger_line(unit)
+        if line not in costs:
+            costs[line] = count(line + "\n")
+        return costs[line]
+
+    return cost
+
+
+def _headings(count: Callable[[str], int], language: str) -> int:
+    sections = {_SECTIONS.get(kind, SummarySection.FACTS) for kind in SECTION_OF}
+    return sum(count(title(section, language) + "\n") for section in sections)
+
+
+def _terms_of_prose(prose: str) -> Iterable[str]:
+    return terms_of(prose, (entity.key for entity in find_entities(prose)))
