@@ -1,6 +1,6 @@
 """The benchmark: prints what things cost, asserts nothing about time.
 
-    python -m tests.bench [--json FILE] [--only THEME…]
+    python -m tests.bench [THEME…] [--json FILE]
 
 It works on a database of its own: a temporary SQLite file, or a scratch database beside the one
 that DATABASE_URL names, which it removes again.
@@ -22,7 +22,7 @@ from tests.bench.measure import Row
 
 THEMES = (
     "deciding", "taking_turns", "compacting", "counting", "importing", "serving",
-    "storing", "appending", "waiting", "forking",
+    "storing", "appending", "waiting", "forking", "fidelity",
 )  # fmt: skip
 
 
@@ -30,8 +30,12 @@ def main(arguments: list[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--json", type=Path, help="write {name, n, value, unit, aim} there too")
-    parser.add_argument("--only", nargs="+", choices=THEMES, default=THEMES, metavar="THEME")
+    parser.add_argument("themes", nargs="*", metavar="THEME", help=f"of {', '.join(THEMES)}")
+    parser.add_argument("--only", nargs="+", choices=THEMES, default=(), metavar="THEME")
     options = parser.parse_args(arguments)
+    themes = (*options.themes, *options.only) or THEMES
+    if unknown := [theme for theme in themes if theme not in THEMES]:
+        parser.error(f"there is no theme {unknown[0]!r}; the themes are {', '.join(THEMES)}")
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     # A line a decision would be longer than the table.
     os.environ.setdefault("LOG_LEVEL", "WARNING")
@@ -41,7 +45,7 @@ def main(arguments: list[str]) -> None:
 
     with _scratch_database():
         rows = []
-        for row in run(options.only, Sizes()):
+        for row in run(themes, Sizes()):
             print(f"{row.name:<52}{row.n:>9,}{row.value:>14,.1f} {_unit(row)}", flush=True)
             rows.append(row.as_dict())
     if options.json:
