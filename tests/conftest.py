@@ -17,6 +17,7 @@ from rest_framework.test import APIClient
 
 from chatapp.llm import encodings, tokens
 from compaction import listeners
+from tests import facts
 from tests.factories import UserFactory
 from tests.fakes.model_server import ModelServer
 
@@ -34,6 +35,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Start no workers for a single file: that would take longer than most files do."""
     paths = {Path(argument.partition("::")[0]) for argument in config.args}
     return 0 if len(paths) == 1 and paths.pop().is_file() else None
+
+
+def pytest_report_header() -> str:
+    """Say what facts are drawn from; its processes draw from the same."""
+    return f"{facts.SEED_VARIABLE}={facts.seed()}"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

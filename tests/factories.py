@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import factory
 from django.contrib.auth import get_user_model
 
@@ -10,6 +12,7 @@ from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionProfile
 from compaction.profiles import save_profile
+from tests.facts import DrawnFact
 
 
 class UserFactory(factory.django.DjangoModelFactory):
@@ -48,12 +51,20 @@ def store(session: Session, wires) -> list[Message]:
     return transcript.append(session.branch, drafts)
 
 
-def talk(turns: int, *, words: int = 30, marker: int | None = None) -> list[dict]:
-    """Return user/assistant pairs; with `marker` each user message holds MK-<marker + n>."""
+def talk(
+    turns: int, *, words: int = 30, marker: int | None = None, facts: Sequence[DrawnFact] = ()
+) -> list[dict]:
+    """Return user/assistant pairs; with `marker` each user message holds MK-<marker + n>.
+
+    Such a marker is for counting what a scripted server echoes. What a summary has to know by
+    itself are `facts` of many shapes, dealt out to the user's messages.
+    """
     wires = []
     for number in range(turns):
         mark = f"MK-{marker + number:04d} " if marker is not None else ""
-        wires.append({"role": "user", "content": f"{mark}question {number} " + "lorem " * words})
+        told = "".join(f"{fact.sentence} " for fact in facts[number::turns])
+        question = f"{mark}{told}question {number} " + "lorem " * words
+        wires.append({"role": "user", "content": question})
         wires.append({"role": "assistant", "content": f"answer {number} " + "ipsum " * words})
     return wires
 

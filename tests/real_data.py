@@ -159,7 +159,7 @@ def _memorybank() -> Iterator[RealConversation]:
 def _oasst() -> Iterator[RealConversation]:
     """Of each tree the line that people ranked best, to its end."""
     for number, tree in enumerate(_lines(DATA / "oasst" / "en_trees_dev.jsonl")):
-        node, said = tree["prompt"], []
+        node, said = tree["prompt"], list[Message]()
         while node is not None:
             role = "user" if node["role"] == "prompter" else "assistant"
             said.append({"role": role, "content": node["text"]})
@@ -224,7 +224,7 @@ def _swe_message(row: Message) -> Message:
 def _codex() -> Iterator[RealConversation]:
     """The items of a rollout, without what the program put into the user's mouth."""
     for path in sorted((DATA / "codex").iterdir()):
-        said = []
+        said: list[Message] = []
         for row in _lines(path):
             if row.get("type") == "response_item":
                 said += _codex_messages(row["payload"])

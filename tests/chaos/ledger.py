@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-# Every text begins with a mark of its own; the model server's answers name the question's.
+from tests.facts import draw_fact
+
+# Every text begins with a mark of its own; the model server's answers name the question's. Behind
+# it stands a fact of any shape in parentheses: with a mark alone, all texts would look alike.
 MARK = re.compile(r"MK-[0-9]{3}-[0-9]{5}")
+MARK_WITH_FACT = re.compile(rf"{MARK.pattern}(?: \([^()]*\))?")
 ANSWER = "Answer to "
+SPEAKER = {"system": "user"}
 WORDS = str.split(
     "ledger branch window summary tail cursor lease queue worker batch report table index number "
     "river mountain kitchen garden letter station winter summer answer question paper copper"
@@ -74,11 +79,12 @@ class Book:
         self.sent.append(sent)
         return sent
 
-    def next_text(self, chance: Random) -> str:
-        """Return a text that no other message has."""
+    def next_text(self, chance: Random, *, speaker: str = "user") -> str:
+        """Return a text that no other message has, with a fact in the words of who speaks."""
         self.count += 1
         words = " ".join(chance.choices(WORDS, k=chance.randint(25, 60)))
-        return f"MK-{self.number:03d}-{self.count:05d} {words}."
+        fact = draw_fact(chance, speaker=speaker).sentence
+        return f"MK-{self.number:03d}-{self.count:05d} ({fact}) {words}."
 
 
 class Ledger:
@@ -140,7 +146,10 @@ def mark_of(text: str) -> str:
 
 
 def _texts(book: Book, roles: Sequence[str], chance: Random) -> list[dict[str, Any]]:
-    return [{"role": role, "content": book.next_text(chance)} for role in roles]
+    return [
+        {"role": role, "content": book.next_text(chance, speaker=SPEAKER.get(role, role))}
+        for role in roles
+    ]
 
 
 def _tool_use(book: Book, chance: Random) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """The model server of the chaos: chat at once and always, summaries slowly, badly, or not at all.
 
-A summary that counts repeats every mark of what was read, so that it can be told afterwards whether
-a summary has really seen the messages that it stands for, and what a request left out.
+A summary that counts repeats every mark of what was read, with the fact behind it, so that it can
+be told afterwards whether a summary has really seen the messages that it stands for, and what a
+request left out.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from random import Random
 from typing import Any, Self
 
 from tests.chaos.checks import Request
-from tests.chaos.ledger import ANSWER, MARK
+from tests.chaos.ledger import ANSWER, MARK, MARK_WITH_FACT
 from tests.fakes.model_server import Call, ModelServer, purpose_of, text_of
 
-ECHO = {"echo_markers": MARK.pattern, "prefix": "SUMMARY "}
+ECHO = {"echo_markers": MARK_WITH_FACT.pattern, "prefix": "SUMMARY "}
 # A mark by itself: an answer names its question's, too.
 SAID = re.compile(rf"(?<!{ANSWER}){MARK.pattern}")
 BROKEN = {"error": {"status": 500, "body": {"error": {"message": "The engine is on fire."}}}}
