@@ -78,6 +78,7 @@ NAMED_CARRIERS = {
     "log line": "DEBUG auth: access_token={} expires=3600",
     "prose": "My API key is {} and it works.",
     "Markdown": "**API key:** {}",
+    "table": "| API key | {} |",
     "code": "client.auth_token = '{}'",
     "Chinese prose": "我的密钥是{}，请保密。",
     "connection string": "Endpoint=sb://x.example;SharedAccessKey={};Name=x",

@@ -82,6 +82,7 @@ _SIGN = re.compile(
     r"|(?P<sign>=>|:=|={1,3}|:(?!:)|：|＝))[ \t]{0,20}\*{0,2}[ \t]{0,4}"
     r"|(?P<says> (?:is|was|ist|war|lautet|es|est)(?: now| set to)?:? {1,2}|[是为為は][:：]? ?)"
     rf"|(?P<pair>,?\s{{1,40}}{_VALUE_NAME}\s{{0,4}}[:=]\s{{0,8}})"
+    r"|(?P<cell>[ \t]{0,20}\|[ \t]{0,4})"
     r"|(?P<listed>,[ \t]{0,4})(?=\\{0,8}[\"'])"
     r"|(?P<element>>))"
 )
@@ -144,7 +145,7 @@ def kind_of_name(name: str, word_before: str = "") -> str:
 
     `word_before` is the word in front of a name of one word, as in "api key".
     """
-    words = [word.lower() for word in _BOUNDARY.findall(name)]
+    words = _words(name)
     while len(words) > 1 and (words[-1] in _AFTER or words[-1].isdigit()):
         words.pop()
     if not words:
@@ -152,6 +153,10 @@ def kind_of_name(name: str, word_before: str = "") -> str:
     last, before = words[-1], words[-2] if len(words) > 1 else word_before
     kind = _kind_of_word(last, before, name)
     return "" if kind and before in _NOT_BEFORE[kind] else kind
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _BOUNDARY.findall(name)]
 
 
 def _kind_of_word(last: str, before: str, name: str) -> str:
@@ -190,6 +195,9 @@ def _may_stand_between(text: str, sign: re.Match[str], start: int, kind: str) ->
         return kind == PASSWORD or text.startswith("--", start)
     if sign["element"]:
         return text[start - 1 : start] == "<" and text.find("</", sign.end(), sign.end() + 200) > 0
+    if sign["cell"]:
+        line = text.rfind("\n", max(0, start - LONGEST_NAME), start) + 1
+        return text[line:start].lstrip().startswith("|")
     return not sign["listed"] or bool(sign["close"])
 
 
@@ -223,7 +231,7 @@ def _value_after(text: str, sign: re.Match[str], name: str, kind: str) -> Iterat
         return
     if is_set:
         accepted = _is_set_to_secret(value, kind, name)
-    elif kind == PASSWORD and (sign.re is _SIGN or name.startswith("--")):
+    elif kind == PASSWORD and (name.startswith("--") if sign.re is _FLAG else sign["cell"] is None):
         name_start = sign.start() - len(name)
         at_line_start = text[max(0, name_start - 1) : name_start] in ("", "\n")
         accepted = _is_bare_password(text, start, value, sign, at_line_start=at_line_start)
@@ -248,7 +256,9 @@ def _is_secret_in_quotes(value: str, kind: str, name: str) -> bool:
     if MARKER in value or is_placeholder(value):
         return False
     if kind != PASSWORD:
-        return looks_random(value) or (is_set and _is_set_to_secret(value, kind, name))
+        # `secret: "…"` names a stored secret as often as it holds one; `client_secret` holds it.
+        is_sure = is_set or (kind == SECRET and not _KEY_OWNERS.isdisjoint(_words(name)[:-1]))
+        return looks_random(value) or (is_sure and _is_set_to_secret(value, kind, name))
     if is_reference(value) or len(value) < SHORTEST_PASSWORD:
         return False
     if is_set:
@@ -265,7 +275,7 @@ def _is_set_to_secret(value: str, kind: str, name: str) -> bool:
         return len(value) >= SHORTEST_PASSWORD
     if value.isdigit() or len(value) < SHORTEST_TOKEN or " " in value:
         return False
-    words = [word.lower() for word in _BOUNDARY.findall(name)]
+    words = _words(name)
     # SORT_KEY and TENANT_KEY name no secret: the value must show it.
     is_weak = not _WEAK_WORDS.isdisjoint(words[-1:]) or (
         kind == KEY and _KEY_OWNERS.isdisjoint(words)
