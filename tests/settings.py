@@ -20,8 +20,8 @@ for name in list(os.environ):
     if name.startswith(CONNECTING_OR_TUNING):
         del os.environ[name]
 
-# Most tests have a model server that answers with a fixed text, and look for that text. Those of the
-# ledger and the gate switch them on (tests/compaction/fidelity.py).
+# Most tests have a model server that answers with a fixed text, and look for that text. Those of
+# the ledger and the gate switch them on (tests/compaction/test_ledger.py).
 os.environ["SUMMARY_LEDGER"] = os.environ["SUMMARY_QUALITY_GATE"] = "false"
 
 from chatapp.settings import *  # noqa: E402, F403

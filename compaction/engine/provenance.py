@@ -50,8 +50,8 @@ class Unit:
     """One clause, verbatim but for white space, with who said it and where.
 
     `worth` is what it counts before anything else is chosen (1 is an ordinary clause of a user);
-    `entities` are the keys of what it names. `note` says which older value it replaces
-    or removes. `message` is None where only an older summary's text is known. `position` orders units.
+    `entities` are the keys of what it names. `note` says which older value it replaces or removes.
+    `message` is None where only an older summary's text is known. `position` orders units.
     """
 
     text: str

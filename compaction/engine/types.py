@@ -132,9 +132,10 @@ class SummaryAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call inside a run. `outcome`: ok, overflow, truncated (cut off or forced), error, rejected.
+    """One call inside a run.
 
-    `code` says why an answer was rejected (compaction.engine.fidelity.gate).
+    `outcome`: ok, overflow, truncated (cut off or forced), error, or rejected; then `code` says why
+    (compaction.engine.fidelity.gate).
 
     `key` is the strategy's own name for the step; `parent` the key of the step it belongs under,
     which was reported before; `depth` is one more than that step's, and 0 without one. `is_call` is

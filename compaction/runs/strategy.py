@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from chatapp.selectors import pinned_messages
 from compaction.branches.context_builder import limits_of
 from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
+from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.provenance import SourcePiece, Unit
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
 from compaction.engine.strategies.finishing import with_fidelity
@@ -45,6 +47,8 @@ from compaction.summaries.summarizer import (
 )
 
 logger = logging.getLogger(__name__)
+# What has a place in a message.
+_Placed = TypeVar("_Placed", SourcePiece, Unit, LostFact)
 STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
 
@@ -136,7 +140,7 @@ class ContinuedTexts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMap:
-    """Leads from a text as it was read, cut and with secrets hidden, to the text as it is stored."""
+    """Leads from a text as it was read (cut, secrets hidden) to the text as it is stored."""
 
     stored: str
     cut: str
@@ -159,26 +163,22 @@ class OffsetMap:
 def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str, Any]:
     """Return lines, units and lost facts with offsets of the messages as they are stored."""
 
-    def place(message: Any, start: int, end: int) -> dict[str, int]:
-        if message in changed:
-            start, end = changed[message].place(start, end)
-        return {"start": start, "end": end}
+    def moved(one: _Placed) -> _Placed:
+        if one.message not in changed:
+            return one
+        start, end = changed[one.message].place(one.start, one.end)
+        return replace(one, start=start, end=end)
 
-    lines = [
-        replace(
-            line,
-            sources=tuple(
-                replace(one, **place(one.message, one.start, one.end)) for one in line.sources
-            ),
-        )
-        for line in outcome.lines
-    ]
-    units = [replace(one, **place(one.message, one.start, one.end)) for one in outcome.units]
     quality = outcome.quality
     if quality is not None:
-        lost = [replace(one, **place(one.message, one.start, one.end)) for one in quality.lost]
-        quality = replace(quality, lost=tuple(lost))
-    return {"lines": tuple(lines), "units": tuple(units), "quality": quality}
+        quality = replace(quality, lost=tuple(map(moved, quality.lost)))
+    return {
+        "lines": tuple(
+            replace(line, sources=tuple(map(moved, line.sources))) for line in outcome.lines
+        ),
+        "units": tuple(map(moved, outcome.units)),
+        "quality": quality,
+    }
 
 
 def _run_strategy(

@@ -31,8 +31,8 @@ from compaction.runs.execution import do_work, fail
 from compaction.runs.heartbeat import beating
 from compaction.runs.scheduling import check, check_branch
 from compaction.runs.steps import Work
-from compaction.statistics.hindsight import note_hindsight
 from compaction.selectors import ready_q
+from compaction.statistics.hindsight import note_hindsight
 
 __all__ = ["check_branch", "compact_branch", "execute_run"]
 logger = logging.getLogger(__name__)

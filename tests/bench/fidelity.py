@@ -4,8 +4,8 @@
     python -m tests.bench.fidelity --check    against the committed baseline; fails where it falls
     python -m tests.bench.fidelity --write    write that baseline anew
 
-The check fails where known facts fall by more than three points, a rule is dropped, a value that was
-taken back stands alone, or 27 passes keep less than 0.8 of what one keeps.
+The check fails where known facts fall by more than three points, a rule is dropped, a value that
+was taken back stands alone, or 27 passes keep less than 0.8 of what one keeps.
 """
 
 from __future__ import annotations

@@ -37,9 +37,21 @@ CHANGES = (
     ("The {a} is stored in {old}.", "The {a} has moved from {old} to {new}."),
 )
 OUTCOMES = (
-    ("pytest -q {a}", "{n} passed in 3 s\nFAILED {a}::test_{b}\n{n} passed, 1 failed\nexit code: 1", "1 failed"),
-    ("make {a}", "compiling\nerror: {b} is missing in {a}.cfg\nmake: *** [all] Error 2", "{b} is missing"),
-    ("curl api/{a}", '{{"status": "refused {a}", "detail": {{"trace": [1, 2]}}, "id": "{b}-{n}"}}', "refused {a}"),
+    (
+        "pytest -q {a}",
+        "{n} passed in 3 s\nFAILED {a}::test_{b}\n{n} passed, 1 failed\nexit code: 1",
+        "1 failed",
+    ),
+    (
+        "make {a}",
+        "compiling\nerror: {b} is missing in {a}.cfg\nmake: *** [all] Error 2",
+        "{b} is missing",
+    ),
+    (
+        "curl api/{a}",
+        '{{"status": "refused {a}", "detail": {{"trace": [1, 2]}}, "id": "{b}-{n}"}}',
+        "refused {a}",
+    ),
 )  # fmt: skip
 NOUNS = (
     "ledger", "harbour", "archive", "orchard", "boiler", "turbine", "library", "bakery", "quarry",
@@ -82,7 +94,7 @@ class Known:
 
 
 def planted(seed: int, count: Callable[[str], int], *, turns: int = 60) -> Planted:
-    """Return a conversation of that many turns, made of the samples' sentences and planted lines."""
+    """Return a conversation of that many turns: the samples' sentences, and planted lines."""
     chance = random.Random(seed)
     facts = [draw_fact(chance, shape=shape) for shape in SHAPES for _ in range(PER_SHAPE)]
     chance.shuffle(facts)

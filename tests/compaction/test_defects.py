@@ -15,7 +15,7 @@ from chatapp.turns.service import TurnFailedError
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import ProfileError, build
 from compaction.engine.strategies.bisect import BisectSummary
-from compaction.engine.strategies.truncation import cut_to_tokens
+from compaction.engine.strategies.halving import cut_to_tokens
 from compaction.engine.types import SummaryAnswer
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts

@@ -34,7 +34,7 @@ def wires(talk=TALK):
 
 
 def answers(server, *texts):
-    """Have the n-th summarising call answered with the n-th text, and all later ones by the last."""
+    """Answer the n-th summarising call with the n-th text, all later ones with the last."""
     server.script = [
         *(
             {"when": {"purpose": "summary", "call": n}, "reply": {"text": text}}

@@ -8,10 +8,8 @@ from compaction.engine.parameters import Profile
 from compaction.engine.strategies.bisect import (
     BisectStrategy,
     BisectSummary,
-    cut_to_tokens,
-    estimate_calls,
-    forced_truncation,
 )
+from compaction.engine.strategies.halving import cut_to_tokens, estimate_calls, forced_truncation
 from compaction.engine.types import (
     Item,
     SummarizerError,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import answered_calls
 from compaction.engine.strategies.bisect import BisectSummary
-from compaction.engine.strategies.call_estimates import estimate_calls
+from compaction.engine.strategies.halving import estimate_calls
 from compaction.engine.types import Item, SummaryFailed, ToolCall
 from tests.engine.strategies import conversations
 from tests.fakes.summarizers import Refusing, Sized, WordCounter, shaped

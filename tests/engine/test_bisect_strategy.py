@@ -11,8 +11,12 @@ from compaction.engine.strategies.bisect import (
     BisectStrategy,
     BisectSummary,
 )
-from compaction.engine.strategies.call_estimates import estimate_calls, is_clearly_too_large
-from compaction.engine.strategies.truncation import cut_to_tokens, forced_truncation
+from compaction.engine.strategies.halving import (
+    cut_to_tokens,
+    estimate_calls,
+    forced_truncation,
+    is_clearly_too_large,
+)
 from compaction.engine.types import (
     Item,
     SummarizerOverflow,
@@ -244,7 +248,10 @@ def test_the_outcome_says_how_it_was_made():
     items = [*plain(9), Item(id=10, role="assistant", tokens=10, tool_calls=(read,))]
     steps = []
     outcome = BisectStrategy().run(
-        job(items, previous="before"), Profile(), Refusing(most=5), steps.append
+        job(items, previous="before"),
+        Profile(ledger=False, quality_gate=False),
+        Refusing(most=5),
+        steps.append,
     )
     assert outcome.algorithm == "bisect_v1"
     assert outcome.metadata == {"leaf_count": 2, "split_depth": 1}

@@ -17,16 +17,19 @@ from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.acceptance import implausible, is_cut_off, problem_of
-from compaction.engine.strategies.call_estimates import estimate_calls, is_clearly_too_large
 from compaction.engine.strategies.base import files_of, plan_by_cut
 from compaction.engine.strategies.finishing import finished, prose_size
+from compaction.engine.strategies.halving import (
+    estimate_calls,
+    forced_truncation,
+    is_clearly_too_large,
+)
 from compaction.engine.strategies.prompts import (
     PROMPT_VERSION,
     main_language,
     spoken_text,
     system_prompt,
 )
-from compaction.engine.strategies.truncation import forced_truncation
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -161,11 +164,6 @@ class BisectSummary:
     def steps(self) -> tuple[Step, ...]:
         """All steps so far."""
         return tuple(self._steps)
-
-    @property
-    def calls(self) -> int:
-        """How often the summariser was asked."""
-        return self._calls
 
     def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
         if not self._is_hopeless(request):

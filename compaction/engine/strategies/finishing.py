@@ -20,14 +20,14 @@ from compaction.engine.extractive.summarizer import (
     language_of_request,
 )
 from compaction.engine.fidelity.alignment import Cited, Finder, take_citations, trace
-from compaction.engine.fidelity.gate import GateLimits, Rejection, rejections
 from compaction.engine.fidelity.covered import Covered
+from compaction.engine.fidelity.gate import GateLimits, Rejection, rejections
 from compaction.engine.fidelity.measure import Quality, measure_against
 from compaction.engine.parameters import Profile
 from compaction.engine.provenance import Unit
+from compaction.engine.strategies.halving import cut_at_sentence
 from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, with_ledger
 from compaction.engine.strategies.prompts import message_number
-from compaction.engine.strategies.truncation import cut_at_sentence
 from compaction.engine.types import (
     Outcome,
     Step,
@@ -55,11 +55,6 @@ class Engine(Protocol):
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps so far."""
-        ...
-
-    @property
-    def calls(self) -> int:
-        """How often the summariser was asked."""
         ...
 
     def ask_again(self, missing: tuple[str, ...]) -> str:
@@ -180,7 +175,7 @@ class _Finishing:
         return self._outcome(draft)
 
     def _second(self, first: _Draft) -> _Draft:
-        """Return what the model says when it is told what was missing; the first text if nothing."""
+        """Return what the model says when it is told what was missing, if anything."""
         missing = tuple(dict.fromkeys(text for one in first.refused for text in one.missing))
         try:
             prose = self.engine.ask_again(missing or tuple(one.sentence for one in first.refused))
@@ -354,7 +349,7 @@ class _Finishing:
         return replace(
             outcome,
             steps=steps,
-            model_calls=self.engine.calls,
+            model_calls=sum(step.is_call for step in steps),
             cost=sum(step.cost for step in steps),
             output_tokens=self.job.counter.count(outcome.text),
             rejections=tuple(self._rejections),

@@ -1,9 +1,9 @@
 """The ledger beside a model's prose: rules, facts, changes and actions, chosen by program.
 
-A model writes what needs understanding: goal, state, decisions with their reasons, open points. What
-must be right to the letter is appended here from the messages themselves, chosen anew at each pass
-from the units of all covered messages (compaction.engine.provenance), so that nothing is summarised
-twice and nothing wears away (docs/decisions/0027-a-ledger-beside-the-prose.md).
+A model writes what needs understanding: goal, state, decisions with their reasons, open points.
+What must be right to the letter is appended here from the messages themselves, chosen anew at each
+pass from the units of all covered messages (compaction.engine.provenance), so that nothing is
+summarised twice and nothing wears away (docs/decisions/0027-a-ledger-beside-the-prose.md).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def with_ledger(
     """Return the prose with the ledger behind it.
 
     `room` is what facts, changes and actions may take in tokens, `rules_room` what the rules may
-    take beside that. `said` are lines that stand among the facts in any case. The prose comes back alone where nothing fits.
+    take beside that. `said` are lines that stand among the facts in any case. The prose comes back
+    alone where nothing fits.
     """
     candidates = weigh(units)
     rules = Selection(budget=max(0, rules_room), cost=_cost(count))
@@ -75,7 +76,7 @@ def with_ledger(
 
 
 def ledger_line(unit: Unit) -> str:
-    """Return a unit as the ledger has it: who said it, the clause, and the number of its message."""
+    """Return a unit as the ledger has it: speaker, clause, and the number of its message."""
     line = render_unit(unit)
     return line if unit.message is None else f"{line} [#{message_number(unit.position)}]"
 

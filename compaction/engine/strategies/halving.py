@@ -1,0 +1,92 @@
+"""The two ends of halving: how many calls it takes, and texts cut when no halving is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.groups import split_point
+from compaction.engine.types import Item, SummaryRequest, TokenCounter
+
+# How much larger than the summariser's room an input must be before its call is saved.
+CLEARLY_TOO_LARGE = 1.25
+
+
+def is_clearly_too_large(tokens: int, limit: int) -> bool:
+    """Whether a call is sure to be refused, by more than two ways of counting can differ."""
+    return tokens > limit * CLEARLY_TOO_LARGE
+
+
+def estimate_calls(
+    items: Sequence[Item],
+    limit: int | None,
+    profile: Profile,
+    *,
+    previous_tokens: int = 0,
+    depth: int = 0,
+) -> int:
+    """Return the number of calls for items when one call takes at most `limit` tokens.
+
+    It follows BisectSummary: a refused call, the two halves, their merge; `previous_tokens` is the
+    summary that the first part takes in. None means no limit. Merges are taken to fit.
+    """
+    tokens = previous_tokens + sum(item.tokens for item in items)
+    if limit is None or tokens <= limit:
+        return 1
+    saves = profile.planned_split and profile.bisect_enabled
+    refused = 0 if saves and is_clearly_too_large(tokens, limit) else 1
+    may_halve = (
+        profile.bisect_enabled
+        and depth < profile.bisect_max_depth
+        and len(items) > profile.bisect_min_messages
+    )
+    cut = split_point(items, profile.bisect_min_messages) if may_halve else None
+    if cut is None:
+        return refused
+    left = estimate_calls(
+        items[:cut], limit, profile, previous_tokens=previous_tokens, depth=depth + 1
+    )
+    return refused + left + estimate_calls(items[cut:], limit, profile, depth=depth + 1) + 1
+
+
+# The smallest budget of a text that is cut by force.
+FORCED_MINIMUM_TOKENS = 128
+LONGEST_TOKEN = 16
+_SENTENCE_ENDS = ".!?。！？\n"
+
+
+def forced_truncation(request: SummaryRequest, *, counter: TokenCounter, depth: int) -> str:
+    """Return the head of the text, one line a message, within max(target, 128) tokens.
+
+    The summary that came before stands first, so it is the last thing to be lost.
+    """
+    lines = [request.previous] if request.previous else []
+    lines += [f"{item.role}: {item.text}" for item in request.items]
+    lines += request.texts
+    notice = f"[Shortened by force at level {depth}; the messages themselves are stored.]\n"
+    budget = max(request.target_tokens, FORCED_MINIMUM_TOKENS)
+    return cut_to_tokens(notice + "\n".join(lines), budget, counter)
+
+
+def cut_to_tokens(text: str, tokens: int, counter: TokenCounter) -> str:
+    """Return the longest head of a text within `tokens`; never splits a character."""
+    if (
+        counter.count(text[: tokens * LONGEST_TOKEN]) <= tokens
+        and len(text) <= tokens * LONGEST_TOKEN
+    ):
+        return text
+    low, high = 0, min(len(text), tokens * LONGEST_TOKEN)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if counter.count(text[:middle]) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]
+
+
+def cut_at_sentence(text: str, tokens: int, counter: TokenCounter) -> str:
+    """Return the whole sentences at the start of a text that have room, or at least its head."""
+    head = cut_to_tokens(text, tokens, counter)
+    end = max(head.rfind(mark) for mark in _SENTENCE_ENDS)
+    return head[: end + 1].rstrip() if end > len(head) // 2 else head.rstrip()
