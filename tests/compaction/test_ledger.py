@@ -22,10 +22,21 @@ TALK = [
     ("user", "The bus that moves the messages runs on RabbitMQ."),
     ("assistant", "Understood, and the insurance is paid by the city."),
     ("user", "Sorry, forget that: the bus that moves the messages runs on NATS."),
+    ("user", "What else has to be thought of before the day, in your experience?"),
+    (
+        "assistant",
+        "Padded blankets for the glass plates, a second trolley, and somebody at the door.",
+    ),
+    ("user", "The glass plates are insured apart, their list hangs in the reading room."),
+    (
+        "assistant",
+        "Good, then the list goes along in the first van, and a copy stays with the porter.",
+    ),
+    ("user", "The porter is away in the first week, his sister has the keys of the yard."),
     ("assistant", "Then the plan stands, and the boxes go to the third floor."),
 ]
 PROSE = (
-    "## Goal\nThe user plans the move of the harbour archive [1].\n## State\nThe plan stands [8]."
+    "## Goal\nThe user plans the move of the harbour archive [1].\n## State\nThe plan stands [13]."
 )
 
 

@@ -20,10 +20,13 @@ from compaction.engine.strategies.acceptance import implausible, is_cut_off, pro
 from compaction.engine.strategies.base import files_of, plan_by_cut
 from compaction.engine.strategies.finishing import finished, prose_size
 from compaction.engine.strategies.halving import (
+    Part,
     estimate_calls,
     forced_truncation,
     is_clearly_too_large,
+    leaf,
 )
+from compaction.engine.strategies.ledger import joined_prose
 from compaction.engine.strategies.prompts import (
     PROMPT_VERSION,
     main_language,
@@ -52,20 +55,6 @@ ALGORITHM = "bisect_v1"
 
 def on_step_nothing(step: Step) -> None:
     """Do nothing with a finished step: the default listener."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Part:
-    """The summary of one part of the input, while the tree is being climbed."""
-
-    text: str
-    chunk_count: int
-    max_depth: int
-    truncated: bool
-    leaf_count: int
-    split_depth: int
-    # What a summariser without a model keeps for later passes.
-    units: tuple[Unit, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,12 +154,12 @@ class BisectSummary:
         """All steps so far."""
         return tuple(self._steps)
 
-    def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
+    def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
         if not self._is_hopeless(request):
             answer, step = self._ask(request, depth=depth, parent=parent)
             if answer is not None:
                 self._last = request
-                return _leaf(answer, depth)
+                return leaf(answer, depth)
             parent = step.key
         profile = self.profile
         cut = None
@@ -200,8 +189,8 @@ class BisectSummary:
         return limit is not None and is_clearly_too_large(self._size(request), limit)
 
     def _merge(
-        self, source: SummaryRequest, left: _Part, right: _Part, *, depth: int, parent: int | None
-    ) -> _Part:
+        self, source: SummaryRequest, left: Part, right: Part, *, depth: int, parent: int | None
+    ) -> Part:
         """Return the two halves' summaries as one. A merge is never halved: that would not end."""
         request = SummaryRequest(
             kind="merge",
@@ -212,11 +201,8 @@ class BisectSummary:
             units=(*left.units, *right.units),
             cites=self.prose_tokens > 0,
         )
-        answer, step = self._ask(request, depth=depth, parent=parent)
-        forced = answer is None
-        self._last = None if forced else request
-        made = answer or self._shortened(request, depth, step.key)
-        return _Part(
+        made, forced = self._merged(request, depth=depth, parent=parent)
+        return Part(
             text=made.text,
             units=made.units,
             # A merge counts as a chunk, and each round of merging adds a level.
@@ -226,6 +212,23 @@ class BisectSummary:
             leaf_count=left.leaf_count + right.leaf_count,
             split_depth=max(left.split_depth, right.split_depth),
         )
+
+    def _merged(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer, bool]:
+        """Return one text of two, and whether no model could make it.
+
+        Prose that has room as it is is joined: asking could only lose something.
+        """
+        joined = joined_prose(request.texts) if request.cites else ""
+        if joined and self.counter.count(joined) <= request.target_tokens:
+            whole = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
+            self._record(request, whole, depth=depth, parent=parent, outcome="ok", is_call=False)
+            self._last = request
+            return whole, False
+        answer, step = self._ask(request, depth=depth, parent=parent)
+        self._last = None if answer is None else request
+        return answer or self._shortened(request, depth, step.key), answer is None
 
     def _ask(
         self, request: SummaryRequest, *, depth: int, parent: int | None
@@ -327,9 +330,9 @@ class BisectSummary:
             self.counter.count(text) for text in texts if text
         )
 
-    def _forced(self, request: SummaryRequest, *, depth: int, parent: int | None) -> _Part:
+    def _forced(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
         self._last = None
-        part = _leaf(self._shortened(request, depth, parent), depth)
+        part = leaf(self._shortened(request, depth, parent), depth)
         part.truncated = True
         return part
 
@@ -362,18 +365,6 @@ class BisectSummary:
         self._record(
             request, answer, depth=depth, parent=parent, outcome="truncated", is_call=False
         )
-
-
-def _leaf(answer: SummaryAnswer, depth: int) -> _Part:
-    return _Part(
-        text=answer.text,
-        units=answer.units,
-        chunk_count=1,
-        max_depth=depth,
-        truncated=False,
-        leaf_count=1,
-        split_depth=depth,
-    )
 
 
 class BisectStrategy:

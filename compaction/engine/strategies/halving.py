@@ -1,12 +1,14 @@
-"""The two ends of halving: how many calls it takes, and texts cut when no halving is left."""
+"""Around halving: how many calls it takes, its parts, and texts cut when no halving is left."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import split_point
-from compaction.engine.types import Item, SummaryRequest, TokenCounter
+from compaction.engine.provenance import Unit
+from compaction.engine.types import Item, SummaryAnswer, SummaryRequest, TokenCounter
 
 # How much larger than the summariser's room an input must be before its call is saved.
 CLEARLY_TOO_LARGE = 1.25
@@ -47,6 +49,33 @@ def estimate_calls(
         items[:cut], limit, profile, previous_tokens=previous_tokens, depth=depth + 1
     )
     return refused + left + estimate_calls(items[cut:], limit, profile, depth=depth + 1) + 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """The summary of one part of the input, while the tree is being climbed."""
+
+    text: str
+    chunk_count: int
+    max_depth: int
+    truncated: bool
+    leaf_count: int
+    split_depth: int
+    # What a summariser without a model keeps for later passes.
+    units: tuple[Unit, ...] = ()
+
+
+def leaf(answer: SummaryAnswer, depth: int) -> Part:
+    """Return an answer to one call as a part of its own."""
+    return Part(
+        text=answer.text,
+        units=answer.units,
+        chunk_count=1,
+        max_depth=depth,
+        truncated=False,
+        leaf_count=1,
+        split_depth=depth,
+    )
 
 
 # The smallest budget of a text that is cut by force.

@@ -17,6 +17,7 @@ from compaction.engine.extractive.headings import (
     render_sections,
     render_unit,
     title,
+    title_of,
 )
 from compaction.engine.extractive.selection import Candidate, Selection, weigh
 from compaction.engine.extractive.terms import terms_of
@@ -73,6 +74,21 @@ def with_ledger(
         sections.setdefault(SummarySection.FACTS, []).extend(said)
     ledger = render_sections(sections, language)
     return "\n\n".join(part for part in (prose.strip(), ledger) if part)
+
+
+def joined_prose(texts: Sequence[str]) -> str:
+    """Return several texts as one, what stands under the same heading together, older first."""
+    sections: dict[str, list[str]] = {"": []}
+    for text in texts:
+        heading = ""
+        for line in text.strip().split("\n"):
+            if title_of(line.strip()):
+                heading = line.strip()
+                sections.setdefault(heading, [])
+            elif line.strip():
+                sections[heading].append(line)
+    parts = (([heading] if heading else []) + lines for heading, lines in sections.items() if lines)
+    return "\n".join(line for part in parts for line in part)
 
 
 def ledger_line(unit: Unit) -> str:
