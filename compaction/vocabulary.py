@@ -24,6 +24,7 @@ OUTCOMES = {
     "truncated": "cut off",
     "error": "error",
     "forced": "shortened",
+    "rejected": "refused",
 }
 OUTCOME_MEANINGS = {
     "ok": "the answer counts",
@@ -31,6 +32,7 @@ OUTCOME_MEANINGS = {
     "truncated": "the answer filled its room; counts as too large",
     "error": "no usable answer",
     "forced": "made here without a model call, with parts left out",
+    "rejected": "measured and not stored: asked for again, or chosen clauses took its place",
 }
 # The steps of a recovery from an overflow: what was tried.
 ACTIONS = {

@@ -47,9 +47,10 @@ SIGNS = {
     "truncated": "M1 6h6M9 1.5v9",
     "error": "M2.5 2.5l7 7M9.5 2.5l-7 7",
     "forced": "M1 2.5h10M3 6h6M5 9.5h2",
+    "rejected": "M6 1.5a4.5 4.5 0 1 0 .01 0M3 9l6-6",
     "unasked": "M6 1v4L2 10M6 5l4 5",
 }
-LEGEND = ("ok", "overflow", "truncated", "error", "forced")
+LEGEND = ("ok", "overflow", "truncated", "error", "forced", "rejected")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -51,6 +51,8 @@ from compaction.engine.types import (
 )
 
 ALGORITHM = "bisect_v1"
+# The kind of a step that refuses a text.
+GATE = "gate"
 
 
 def on_step_nothing(step: Step) -> None:
@@ -139,7 +141,7 @@ class BisectSummary:
         if self._last is not None:
             answer = SummaryAnswer(text=text, output_tokens=self.counter.count(text))
             self._record(
-                self._last,
+                replace(self._last, kind=GATE),
                 answer,
                 depth=0,
                 parent=None,
