@@ -1,25 +1,20 @@
-"""A summary made of chosen sentences: under headings, in size, carried on, inventing nothing."""
+"""A summary made of chosen clauses: under headings, in size, inventing nothing."""
 
 from __future__ import annotations
-
-import json
-import re
 
 import pytest
 
 from compaction.engine.extractive.summarizer import OVERHEAD_TOKENS, ExtractiveSummarizer
-from compaction.engine.types import SummarizerOverflow, SummaryAnswer, SummaryRequest, ToolCall
-from tests.engine.extractive_support import CHATTER, QuarterCounter, item, section, summarize
+from compaction.engine.types import SummarizerOverflow, SummaryAnswer, SummaryRequest
+from tests.engine.extractive_support import CHATTER, QuarterCounter, item, section, summarize, talk
 
-CONVERSATION = (
-    item(
-        "Please fix the failing checkout test. The tax must be rounded per line, never per order."
-    ),
-    item(CHATTER * 3, role="assistant"),
-    item("We decided to use Postgres for the ledger. The ticket is MK-2417."),
-    item("The rate table lacks Switzerland. All 214 tests pass now.", role="assistant"),
-    item(CHATTER * 3),
-    item("Liechtenstein uses the Swiss rate. Should I open the pull request?", role="assistant"),
+CONVERSATION = talk(
+    "Please fix the failing checkout test. The tax must be rounded per line, never per order.",
+    f"assistant: {CHATTER * 3}",
+    "We decided to use Postgres for the ledger. The ticket is MK-2417.",
+    "assistant: The rate table lacks Switzerland. All 214 tests pass now.",
+    CHATTER * 3,
+    "assistant: Liechtenstein uses the Swiss rate. Should I open the pull request?",
 )
 
 
@@ -28,47 +23,36 @@ def summary() -> SummaryAnswer:
     return summarize(*CONVERSATION, ratio=0.9)
 
 
-def test_a_request_stands_under_requests(summary):
-    assert "- Please fix the failing checkout test." in section(summary.text, "Requests")
+@pytest.mark.parametrize(
+    ("heading", "line"),
+    [
+        ("Requests", "- Please fix the failing checkout test."),
+        ("Rules", "- The tax must be rounded per line, never per order."),
+        ("Decisions", "- We decided to use Postgres for the ledger."),
+        ("Facts", "- [assistant] All 214 tests pass now."),
+    ],
+)
+def test_a_line_stands_under_its_heading(summary, heading, line):
+    assert line in section(summary.text, heading)
 
 
-def test_a_constraint_stands_under_constraints(summary):
-    assert section(summary.text, "Constraints") == [
-        "- The tax must be rounded per line, never per order."
+def test_a_question_at_the_end_is_open_or_the_last_state(summary):
+    asked = "- [assistant] Should I open the pull request?"
+    assert asked in [
+        *section(summary.text, "Open questions"),
+        *section(summary.text, "Last state"),
     ]
 
 
-def test_a_decision_stands_under_decisions(summary):
-    assert section(summary.text, "Decisions") == ["- We decided to use Postgres for the ledger."]
-
-
-def test_a_result_says_that_the_assistant_said_it(summary):
-    found = section(summary.text, "Results and facts")
-    assert "- [assistant] All 214 tests pass now." in found
-
-
-def test_a_question_at_the_end_is_open(summary):
-    assert section(summary.text, "Open questions") == [
-        "- [assistant] Should I open the pull request?"
-    ]
-
-
-def test_the_last_exchange_is_the_last_state(summary):
-    assert section(summary.text, "Last state") == [
-        f"- {CHATTER.strip()}",
-        "- [assistant] Liechtenstein uses the Swiss rate.",
-    ]
-
-
-def test_what_was_said_before_the_last_request_stays_under_its_heading():
+def test_the_last_state_is_what_was_said_last():
     answer = summarize(
-        item("Please compare the two boots for me."),
-        item("The Scarp is warmer than the Moss.", role="assistant"),
-        item("Which of the two can be here by Friday?"),
-        ratio=2.0,
+        *talk(
+            "Please compare the two boots for me.",
+            f"assistant: The Scarp is warmer than the Moss. {CHATTER}",
+            "Which of the two can be here by Friday?",
+        ),
+        ratio=0.9,
     )
-    found = section(answer.text, "Results and facts")
-    assert found == ["- [assistant] The Scarp is warmer than the Moss."]
     assert section(answer.text, "Last state") == ["- Which of the two can be here by Friday?"]
 
 
@@ -82,6 +66,7 @@ def test_an_answer_says_how_it_came_about(summary):
         output_tokens=counter.count(summary.text),
         model="extractive",
         cost=0.0,
+        units=summary.units,
     )
 
 
@@ -89,14 +74,28 @@ def test_nothing_to_summarise_gives_an_empty_answer():
     assert summarize(item("  \n ")).text == ""
 
 
-def test_a_summary_takes_no_more_than_the_ratio_of_its_input():
-    answer = summarize(*CONVERSATION, ratio=0.4)
-    assert 0 < answer.output_tokens <= 0.4 * answer.input_tokens
+LONG = talk(
+    *(f"Visitor {n} met Name{n}q at gate {n}. Cargo{n}x went to Harbour{n}y." for n in range(60))
+)
+
+
+def test_a_summary_takes_four_tenths_of_what_is_new():
+    answer = summarize(*LONG, target_tokens=10**6)
+    assert 0.36 * answer.input_tokens < answer.output_tokens <= 0.4 * answer.input_tokens
 
 
 def test_a_summary_takes_no_more_than_the_target():
-    answer = summarize(*CONVERSATION, ratio=1.0, target_tokens=60)
-    assert 0 < answer.output_tokens <= 60
+    answer = summarize(*LONG, target_tokens=150)
+    assert 0.85 * 150 < answer.output_tokens <= 150
+
+
+def test_what_is_carried_is_added_to_the_share_of_what_is_new():
+    previous = "\n".join(f"- Parcel {n} lies in Cellar{n} on a cart." for n in range(40))
+    carried = QuarterCounter().count(previous)
+    answer = summarize(*LONG[:36], previous=previous, target_tokens=10**6)
+    new = answer.input_tokens - carried
+    allowed = carried + 0.4 * new
+    assert 0.9 * allowed < answer.output_tokens <= allowed
 
 
 def test_a_second_try_is_shorter():
@@ -106,112 +105,93 @@ def test_a_second_try_is_shorter():
 
 
 def test_a_code_is_kept_however_small_the_summary():
-    long = [item(f"{CHATTER}Visitor {n} came by. {CHATTER}") for n in range(30)]
-    long[11] = item(f"{CHATTER}Note that parcel MK-2417 waits. {CHATTER}")
-    assert "MK-2417" in summarize(*long, target_tokens=60).text
+    long = [f"{CHATTER}Visitors came by. {CHATTER}" for n in range(30)]
+    long[11] = f"{CHATTER}Note that parcel MK-2417 waits. {CHATTER}"
+    assert "MK-2417" in summarize(*talk(*long), target_tokens=60).text
 
 
 PARCELS = " ".join(f"Parcel MK-{2000 + n} waits near the old harbour gate." for n in range(40))
 
 
-def test_codes_whose_sentences_do_not_fit_share_a_line():
+def test_codes_without_room_for_their_clauses_share_a_line_with_the_words_before_them():
     answer = summarize(item(PARCELS), target_tokens=200)
-    (listed,) = section(answer.text, "Identifiers and numbers")
-    assert listed.startswith("- MK-2039, MK-2038, ")
+    (listed,) = section(answer.text, "Identifiers")
+    assert listed.startswith("- Parcel MK-20")
+    assert listed.count("; Parcel MK-20") >= 1
 
 
 def test_bare_codes_take_a_small_part_of_a_summary():
-    listed = section(summarize(item(PARCELS), target_tokens=200).text, "Identifiers and numbers")
-    assert QuarterCounter().count("\n".join(listed)) <= 0.15 * 200
+    listed = section(summarize(item(PARCELS), target_tokens=200).text, "Identifiers")
+    assert QuarterCounter().count("\n".join(listed)) <= 0.1 * 200
 
 
-def test_a_code_of_a_chosen_sentence_is_not_listed_again():
+def test_no_code_is_listed_twice():
     text = summarize(item(PARCELS), target_tokens=200).text
-    codes = re.findall(r"MK-\d+", text)
+    codes = [word.strip(".;") for word in text.split() if word.startswith("MK-")]
     assert len(codes) == len(set(codes)) > 8
 
 
-def test_reference_numbers_are_listed_before_other_codes():
-    codes = [f"XB{n}Q-{n}" for n in range(10, 60)]
-    previous = "## Identifiers and numbers\n- " + ", ".join([*codes, "MK-2417", *codes])
-    answer = summarize(item(CHATTER * 9), previous=previous, target_tokens=100)
-    (listed,) = section(answer.text, "Identifiers and numbers")
-    assert listed.startswith("- (earlier) MK-2417")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Never deploy on a Friday.",
+        "Do not touch the legacy tables.",
+        "You must not call the customer before noon.",
+        "Only use the staging account for these tests.",
+    ],
+)
+def test_a_rule_is_kept_whole_with_its_not(rule):
+    long = [f"Visitor {n} met Name{n} at gate {n}. {CHATTER}" for n in range(30)]
+    long[13] = f"{CHATTER}{rule} {CHATTER}"
+    answer = summarize(*talk(*long), target_tokens=120)
+    assert section(answer.text, "Rules") == [f"- {rule}"]
 
 
-def test_a_code_in_a_tool_result_is_kept():
-    log = "\n".join(f"step {n} done" for n in range(300)).replace("step 77 ", "ref MK-2417 ")
-    assert "MK-2417" in summarize(item(log, role="tool"), target_tokens=60).text
+def test_the_head_of_a_message_counts_more_than_its_end():
+    head, end = "The harbour has a blue crane.", "The village has a green mill."
+    middle = CHATTER * 8
+    assert head in summarize(item(f"{head} {middle}{end}"), target_tokens=14).text
+    assert end in summarize(item(f"{end} {middle}{head}"), target_tokens=14).text
 
 
-def test_of_a_long_log_the_errors_and_the_end_are_kept():
-    lines = [f"12:00:{n:02d} INFO step {n} ok" for n in range(60)]
-    lines[30] = "ValueError: rate missing"
-    answer = summarize(item("\n".join(lines), role="tool", tool_name="bash"), target_tokens=60)
-    assert "- [bash] ValueError: rate missing" in answer.text
-    assert "step 59 ok" in answer.text
-    assert "step 7 ok" not in answer.text
+def test_a_user_counts_more_than_an_assistant_and_that_more_than_a_tool():
+    texts = {
+        "user": "The harbour has a blue crane.",
+        "assistant": "The village has a brown mill.",
+        "tool": "The station has a green door.",
+    }
+    items = [item(text, role=role, position=1) for role, text in texts.items()]
+    pad = item(CHATTER * 4, role="tool", position=2)
+    assert "crane" in summarize(*items, pad, target_tokens=12).text
+    assert "mill" in summarize(*items[1:], pad, target_tokens=12).text
 
 
-def test_files_and_commands_come_from_tool_calls():
-    calls = (
-        ToolCall(id="1", name="read_file", arguments=json.dumps({"path": "shop/tax.py"})),
-        ToolCall(id="2", name="edit", arguments=json.dumps({"path": "shop/rates.json"})),
-        ToolCall(id="3", name="bash", arguments=json.dumps({"command": "make test"})),
-    )
-    answer = summarize(item(CHATTER * 8, role="assistant", tool_calls=calls), ratio=0.9)
-    assert section(answer.text, "Files and commands") == [
-        "- [read] shop/tax.py",
-        "- [run] make test",
-        "- [modified] shop/rates.json",
-    ]
+def test_no_message_takes_the_whole_summary():
+    loud = " ".join(f"Parcel {n} went with Name{n}." for n in range(60))
+    quiet = [f"Name{n}x keeps the key of the gate." for n in range(100, 106)]
+    text = summarize(*talk(loud, *quiet), target_tokens=160).text
+    assert all(f"Name{n}x" in text for n in range(100, 106))
 
 
-def test_a_command_whose_first_line_says_nothing_is_left_out():
-    commands = ("python - <<'EOF'\nprint(1)\nEOF", "for n in 1 2; do\nx\ndone", "make test")
-    calls = tuple(
-        ToolCall(id="1", name="bash", arguments=json.dumps({"command": one})) for one in commands
-    )
-    answer = summarize(item(CHATTER * 8, role="assistant", tool_calls=calls), ratio=0.9)
-    assert section(answer.text, "Files and commands") == ["- [run] make test"]
-
-
-def test_of_a_tool_result_in_json_the_failure_is_kept():
-    fields = ", ".join(f'{{"sku": "part number {n}", "price": {n}.5}}' for n in range(40))
-    result = f'{{"ok": false, "lines": [{fields}], "status": "failed, no courier found"}}'
-    answer = summarize(item(result, role="tool", tool_name="book"), target_tokens=40)
-    assert '- [book] "status": "failed, no courier found"' in answer.text
-
-
-def test_prose_comes_before_rows_and_fields():
-    rows = "\n".join(f"| {n} | {250 + n} mm | {n} | none |" for n in range(30))
-    prose = "The larger boot suits your right foot, so we reserved a pair for Thursday."
-    answer = summarize(item(f"{rows}\n{prose}\n{rows}", role="assistant"), target_tokens=30)
-    assert prose in answer.text
-    assert " mm |" not in answer.text
-
-
-def test_the_arguments_of_other_calls_can_be_chosen():
-    call = ToolCall(id="1", name="get_weather", arguments='{"city": "Paris"}')
-    answer = summarize(item(CHATTER * 4, role="assistant", tool_calls=(call,)), ratio=0.9)
-    assert '- [get_weather] {"city": "Paris"}' in answer.text
-
-
-def test_chinese_text_gets_chinese_headings():
+def test_lines_that_share_a_subject_stand_in_time_order():
     answer = summarize(
-        item("请帮我查询订单MK-2417的状态。预算不超过5000元。我住在上海市浦东新区。"),
-        item("订单正在处理。我们决定采用顺丰快递。", role="assistant"),
-        item("什么时候有货？"),
-        ratio=2.0,
+        *talk(
+            "The crane CR-77 is broken.",
+            "Please repair the crane CR-77 this week.",
+            CHATTER * 2,
+            "assistant: The crane CR-77 runs again.",
+            CHATTER,
+        ),
+        ratio=0.9,
     )
-    assert section(answer.text, "请求") == ["- 请帮我查询订单MK-2417的状态。"]
-    assert section(answer.text, "约束") == ["- 预算不超过5000元。"]
-    assert section(answer.text, "决定") == ["- [assistant] 我们决定采用顺丰快递。"]
-    assert section(answer.text, "最新状态") == ["- 什么时候有货？"]
+    order = [
+        answer.text.index(part) for part in ("CR-77 is broken", "repair the", "CR-77 runs again")
+    ]
+    assert order == sorted(order)
 
 
 def test_a_heading_inside_a_message_is_no_heading_of_the_summary():
-    answer = summarize(item(f"## Decisions\n# Delete everything now, Jacob\n{CHATTER}"), ratio=0.9)
+    answer = summarize(item("## Decisions\n# Delete everything now, Jacob\nIt rained."), ratio=2.0)
     assert "## Decisions" not in answer.text
     assert "- Delete everything now, Jacob" in answer.text
 
@@ -233,7 +213,7 @@ def test_even_the_smallest_input_gives_a_line(text):
 def test_a_small_input_gives_something_smaller():
     answer = summarize(item("Hello there, how are you?"))
     assert answer.text == "- Hello there, how…"
-    assert answer.output_tokens == answer.input_tokens - 1 - 0 == 5
+    assert (answer.input_tokens, answer.output_tokens) == (7, 6)
 
 
 def test_an_input_limit_leaves_room_for_the_answer():
@@ -241,8 +221,10 @@ def test_an_input_limit_leaves_room_for_the_answer():
     assert summarizer.input_limit(700) == 8192 - 700 - OVERHEAD_TOKENS
 
 
-def test_without_a_window_nobody_knows_the_limit():
-    assert ExtractiveSummarizer(counter=QuarterCounter()).input_limit(700) is None
+def test_without_a_window_it_reads_everything():
+    summarizer = ExtractiveSummarizer(counter=QuarterCounter())
+    assert summarizer.input_limit(700) is None
+    assert summarize(item("x y " * 300_000)).output_tokens <= 700
 
 
 def test_a_request_larger_than_the_window_overflows_like_a_server():
@@ -285,4 +267,4 @@ def test_two_hundred_thousand_tokens_need_few_counts():
     )
     assert answer.input_tokens > 200_000
     assert 1900 < answer.output_tokens <= 2000
-    assert counter.calls < 500
+    assert counter.calls < 600

@@ -4,58 +4,96 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.extractive.cues import (
-    classify,
+from compaction.engine.extractive.cues import classify, is_rule
+from compaction.engine.extractive.forms import (
     count_words,
-    cue_worth,
     form_worth,
     is_code_line,
+    is_error,
+    outcome_worth,
 )
-from compaction.engine.extractive.headings import Heading
+from compaction.engine.provenance import UnitKind
+
+RULE, REQUEST, FACT = UnitKind.RULE, UnitKind.REQUEST, UnitKind.FACT
+DECISION, QUESTION = UnitKind.DECISION, UnitKind.QUESTION
 
 
 @pytest.mark.parametrize(
-    ("sentence", "heading"),
+    ("sentence", "kind"),
     [
-        ("Please put the gate back.", Heading.REQUESTS),
-        ("And add a test for Lisbon.", Heading.REQUESTS),
-        ("Where does the money end up?", Heading.REQUESTS),
-        ("帮我看看去年的访谈。", Heading.REQUESTS),
-        ("Never call before noon.", Heading.CONSTRAINTS),
-        ("Don't change the public API.", Heading.CONSTRAINTS),
-        ("人一个不许裁。", Heading.CONSTRAINTS),
-        ("Option one, and 10% is decent.", Heading.DECISIONS),
-        ("Yes, oldest first.", Heading.DECISIONS),
-        ("选①。", Heading.DECISIONS),
-        ("No boots collected.", Heading.RESULTS),
-        ("I have never seen it fail.", Heading.RESULTS),
-        ("If we decided so, it would rain.", Heading.RESULTS),
-        ("calls.add(name, limit=3)", Heading.RESULTS),
+        ("Please put the gate back today.", REQUEST),
+        ("And add a test for Lisbon.", REQUEST),
+        ("Could you find a cheaper flight?", REQUEST),
+        ("帮我看看去年的访谈。", REQUEST),
+        ("注文の状態を教えてください。", REQUEST),
+        ("Bitte schick mir die Rechnung.", REQUEST),
+        ("Por favor envía la factura hoy.", REQUEST),
+        ("Je voudrais une chambre calme.", REQUEST),
+        ("Пожалуйста, пришлите счёт завтра.", REQUEST),
+        ("주문 상태를 알려 주세요. 부탁합니다.", REQUEST),
+        ("من فضلك أرسل الفاتورة اليوم", REQUEST),
+        ("Never call before noon.", RULE),
+        ("Don't change the public API.", RULE),
+        ("You must not touch the legacy tables.", RULE),
+        ("Deploys happen only on Fridays.", RULE),
+        ("人一个不许裁。", RULE),
+        ("本番には絶対に触らないでください。", RULE),
+        ("Niemals am Freitag ausliefern.", RULE),
+        ("Nunca llames antes de las doce.", RULE),
+        ("Il ne faut jamais appeler avant midi.", RULE),
+        ("Никогда не звоните до обеда.", RULE),
+        ("금요일에는 절대 배포하지 마세요.", RULE),
+        ("ممنوع الاتصال قبل الظهر", RULE),
+        ("We decided to use Postgres for the ledger.", DECISION),
+        ("Let's go with the second plan.", DECISION),
+        ("我们决定采用顺丰快递。", DECISION),
+        ("Мы решили взять второй план.", DECISION),
+        ("The colour is still open.", QUESTION),
+        ("返点未达成一致，待定。", QUESTION),
+        ("No boots were collected.", FACT),
+        ("I have never seen it fail.", FACT),
+        ("I was always afraid of dogs.", FACT),
+        ("If we decided so, it would rain.", FACT),
+        ("还没决定看哪一部呢。", FACT),
+        ("Yes, please proceed with it.", FACT),
+        ("Thanks, that is what I need.", FACT),
+        ("calls.add(name, limit=3)", FACT),
+        ("Please wait.", FACT),
     ],
 )
-def test_a_users_sentence_has_its_heading(sentence, heading):
-    assert classify(sentence, role="user", last=False) is heading
+def test_a_users_sentence_has_its_kind(sentence, kind):
+    assert classify(sentence, role="user") is kind
 
 
 @pytest.mark.parametrize(
-    ("sentence", "last", "heading"),
+    ("sentence", "last", "kind"),
     [
-        ("Which day suits you?", True, Heading.QUESTIONS),
-        ("Which day suits you?", False, Heading.RESULTS),
-        ("The date of delivery is still open.", False, Heading.QUESTIONS),
-        ("返点未达成一致。", False, Heading.QUESTIONS),
-        ("**D-014（部分取代D-002）** 续航改为18个月；", False, Heading.DECISIONS),
-        ("The order is decided by the seed.", False, Heading.RESULTS),
-        ("It always happens with 9 of 40 seeds.", False, Heading.RESULTS),
-        ("Please wait.", False, Heading.RESULTS),
+        ("Which day suits you?", True, QUESTION),
+        ("Which day suits you?", False, FACT),
+        ("Is there anything else I can do for you?", True, FACT),
+        ("We agreed on the blue hall.", False, DECISION),
+        ("You must never do that.", False, FACT),
+        ("Please send me the number of your order.", False, FACT),
     ],
 )
-def test_an_assistants_sentence_has_its_heading(sentence, last, heading):
-    assert classify(sentence, role="assistant", last=last) is heading
+def test_an_assistants_sentence_has_its_kind(sentence, last, kind):
+    assert classify(sentence, role="assistant", last=last) is kind
 
 
-def test_what_a_tool_printed_is_a_result():
-    assert classify("You must never do that?", role="tool", last=True) is Heading.RESULTS
+@pytest.mark.parametrize(
+    "sentence", ["You must never do that?", "Please wire 900 EUR.", "We decided to pay the bill."]
+)
+def test_what_a_tool_printed_is_a_fact(sentence):
+    assert classify(sentence, role="tool", last=True) is FACT
+
+
+def test_the_operators_rules_are_rules():
+    assert classify("Never name prices.", role="system") is RULE
+
+
+def test_a_rule_can_be_asked_for_alone():
+    assert is_rule("Never call before noon.")
+    assert not is_rule("Must I call before noon?")
 
 
 WHOLE = "The larger boot suits your right foot, so we reserved it."
@@ -65,14 +103,14 @@ WHOLE = "The larger boot suits your right foot, so we reserved it."
     "scrap",
     [
         "7 | 256 mm | 11 | none |",
-        '"address_book_removed": ["AD-1"]}',
         "runner.add(name, Schedule.every(60), partial(calls.append, name))",
         'raise ValueError("a clock cannot go backwards")',
         "x = 5",
         "Ground rules for everything that we do today:",
-        "254 to 256?",
-        "It passed yesterday at ten and has a new label on it.",
+        "254, 256?",
         "番茄 | 壤土 | 22% | 28% |",
+        "Thank you, the photos are clear.",
+        "您好，很高兴为您服务。",
     ],
 )
 def test_a_scrap_is_worth_less_than_a_whole_sentence(scrap):
@@ -81,7 +119,7 @@ def test_a_scrap_is_worth_less_than_a_whole_sentence(scrap):
 
 def test_a_row_with_a_long_cell_is_worth_more_than_one_of_figures():
     wordy = "Q-02 | whether to fix the price and who carries the stock | Ann |"
-    assert form_worth("7 | 256 mm | 11 | none |") < form_worth(wordy) < 1.0
+    assert form_worth("7 | 256 mm | 11 | none |") < form_worth(wordy) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -91,24 +129,24 @@ def test_prose_is_no_code(prose):
     assert not is_code_line(prose)
 
 
-def test_a_failure_counts_in_a_tools_output_but_not_in_its_code():
-    failed = cue_worth("ValueError: rate missing", role="tool", last=False)
-    quoted = cue_worth("raise ValueError(rate)", role="tool", last=False)
-    fine = cue_worth('"error": null, "rate": 3', role="tool", last=False)
-    assert failed > quoted == fine == 1.0
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("ValueError: rate missing", True),
+        ("exited with code 3", True),
+        ("错误：没有找到", True),
+        ('"error": null, "rate": 3', False),
+        ("0 failures", False),
+        ("all tests pass", False),
+    ],
+)
+def test_a_failure_is_told_in_a_tools_output(line, answer):
+    assert is_error(line) is answer
 
 
-def test_a_status_counts_in_a_tools_output():
-    assert cue_worth('"status": "picking"', role="tool", last=False) > 1.0
-
-
-def test_pleasantries_count_for_little():
-    assert cue_worth("Thank you, the photos are clear.", role="user", last=False) < 1.0
-
-
-def test_the_last_question_of_the_user_counts_for_more():
-    asked = "Where is it now?"
-    assert cue_worth(asked, role="user", last=True) > cue_worth(asked, role="user", last=False)
+def test_an_error_counts_most_and_an_outcome_more_than_other_fields():
+    error, answer = outcome_worth("KeyError: 'CH'"), outcome_worth('"status": "picking"')
+    assert error > answer > outcome_worth('"colour": "blue"') == 1.0
 
 
 @pytest.mark.parametrize(("text", "words"), [("one two, 3 x", 2), ("润格项目 ok", 3), ("", 0)])

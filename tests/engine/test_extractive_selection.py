@@ -1,103 +1,135 @@
-"""The best lines are found without comparing every line with every other."""
+"""The best units are found without comparing every unit with every other."""
 
 from __future__ import annotations
 
-from compaction.engine.extractive import selection
-from compaction.engine.extractive.candidates import Candidate
-from compaction.engine.extractive.composition import trimmed
-from compaction.engine.extractive.headings import Heading, SummaryLine, render_summary
-from compaction.engine.extractive.selection import MAX_UPDATES, Choice, Rank, Selection, fill, gain
-from compaction.engine.extractive.terms import extract_terms
+import math
+
+import pytest
+
+from compaction.engine.extractive.selection import MAX_UPDATES, Selection, weigh
+from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.provenance import Unit, UnitKind
 
 
-def candidate(text: str, order: int, **line: object) -> Candidate:
-    return Candidate(
-        line=SummaryLine(text=text, heading=Heading.RESULTS, **line),
-        order=order,
-        terms=extract_terms(text),
+def units(*texts: str, **more: object) -> list[Unit]:
+    return [
+        Unit(
+            **{
+                "text": text,
+                "kind": UnitKind.FACT,
+                "speaker": "",
+                "position": n,
+                "entities": tuple(one.key for one in find_entities(text)),
+                **more,
+            }
+        )
+        for n, text in enumerate(texts)
+    ]
+
+
+def chosen_of(budget: int, found: list[Unit]) -> list[str]:
+    selection = Selection(budget=budget, cost=lambda unit: 10)
+    selection.fill(weigh(found))
+    return [one.unit.text for one in selection.chosen]
+
+
+def test_a_unit_that_says_nothing_new_gains_nothing():
+    (one,) = weigh(units("the garden gate squeaks"))
+    selection = Selection(budget=10, cost=lambda unit: 10)
+    selection.cover(one.terms)
+    assert selection.gain(one) == 0
+
+
+def test_the_unit_with_the_code_is_chosen_first():
+    assert chosen_of(10, units("plain words stand here", "see the gate MK-2417")) == [
+        "see the gate MK-2417"
+    ]
+
+
+@pytest.mark.parametrize(
+    "code", ["MK-2417", "9f3ac21b", "user_x93", "425.354.35", "ZX81", "#29441"]
+)
+def test_a_code_weighs_the_same_whatever_its_shape(code):
+    plain, one, other = weigh(units("plain words here", f"see {code}", "see AA-1111"))
+    # Nine times a word; three clauses have each term once.
+    assert other.whole == pytest.approx(9 * math.log(1 + 4))
+    assert other.whole <= one.whole <= 1.2 * other.whole
+    assert one.whole > 2 * plain.whole
+
+
+def test_of_two_units_that_say_the_same_one_is_chosen():
+    same = units("the garden gate squeaks", "yes, the garden gate squeaks")
+    assert len(chosen_of(100, same)) == 1
+
+
+def test_a_rare_word_weighs_more_than_one_that_everybody_says():
+    common, rare, *_ = weigh(units("harbour gate", "garden lamp", *["the harbour gate"] * 5))
+    assert rare.whole > common.whole
+
+
+def test_the_second_unit_of_a_message_is_worth_less():
+    first, second, other = weigh(
+        [
+            *units("the garden gate squeaks", position=1),
+            *units("a purple lantern flickers", position=1),
+            *units("some marble staircase glitters", position=2),
+        ]
+    )
+    selection = Selection(budget=100, cost=lambda unit: 10)
+    before = selection.gain(second)
+    selection.add(first)
+    assert selection.gain(second) == pytest.approx(0.95 * before)
+    assert selection.gain(other) == pytest.approx(selection.gain(other))
+
+
+def test_what_is_wanted_is_worth_more():
+    plain, wanted = weigh(
+        units("the garden gate", "the harbour lamp"), wanted=["lamp"], wanted_worth=3
+    )
+    assert (plain.worth, wanted.worth) == (1.0, 3.0)
+
+
+def test_a_unit_that_does_not_fit_is_passed_over():
+    selection = Selection(budget=25, cost=lambda unit: len(unit.text))
+    selection.fill(weigh(units("MK-2417 and MK-2418 and MK-2419", "a garden gate", "a blue lamp")))
+    assert [one.unit.text for one in selection.chosen] in (
+        ["a garden gate", "a blue lamp"],
+        ["a blue lamp", "a garden gate"],
     )
 
 
-def empty_selection(budget: int) -> Selection:
-    return Selection(budget=budget, count=lambda part: 10 if isinstance(part, SummaryLine) else 2)
+def test_a_limit_holds_for_what_is_added_alone():
+    (one,) = weigh(units("the garden gate squeaks"))
+    selection = Selection(budget=100, cost=lambda unit: 10)
+    assert not selection.add(one, limit=9)
+    assert selection.add(one, limit=10)
+    assert not selection.add(one)
+    assert selection.has(one)
 
 
-def texts(chosen: Selection) -> list[str]:
-    return [choice.line.text for choice in chosen.choices]
-
-
-def test_a_line_that_says_nothing_new_gains_nothing():
-    one = candidate("the garden gate squeaks", 0)
-    assert gain(one, set(one.terms.weights)) == 0
-
-
-def test_the_line_with_the_code_is_chosen_first():
-    chosen = empty_selection(12)
-    fill(chosen, [candidate("plain words here", 0), candidate("see MK-2417", 1)], carried_limit=0)
-    assert texts(chosen) == ["see MK-2417"]
-
-
-def test_of_two_lines_that_say_the_same_one_is_chosen():
-    chosen = empty_selection(100)
-    same = [candidate("the garden gate squeaks", 0), candidate("yes, the garden gate squeaks", 1)]
-    fill(chosen, same, carried_limit=0)
-    assert len(chosen.choices) == 1
-
-
-def test_carried_lines_wait_until_newer_ones_had_their_share():
-    chosen = empty_selection(22)
-    old = candidate("see MK-2417 there", 0, from_previous=True)
-    new = [candidate("a green garden", 1), candidate("some blue paint", 2)]
-    fill(chosen, [old, *new], carried_limit=0)
-    assert texts(chosen) == ["a green garden", "some blue paint"]
-
-
-def test_carried_lines_take_what_is_left_over():
-    chosen = empty_selection(100)
-    fill(chosen, [candidate("see MK-2417 there", 0, from_previous=True)], carried_limit=0)
-    assert texts(chosen) == ["see MK-2417 there"]
+def test_a_part_of_the_budget_can_be_filled():
+    selection = Selection(budget=100, cost=lambda unit: 10)
+    found = weigh(units("the garden gate", "the harbour lamp", "a marble staircase"))
+    selection.fill(found, upto=20)
+    assert (len(selection.chosen), selection.spent, selection.budget) == (2, 20, 100)
 
 
 def test_a_candidate_is_judged_a_bounded_number_of_times(monkeypatch):
     calls = 0
+    gain = Selection.gain
 
-    def counted(one, covered):
+    def counted(self: Selection, one: object) -> float:
         nonlocal calls
         calls += 1
-        return gain(one, covered)
+        return gain(self, one)
 
-    monkeypatch.setattr(selection, "gain", counted)
+    monkeypatch.setattr(Selection, "gain", counted)
     # Every line shares words with many others, so that every choice lowers many of them.
-    lines = [candidate(f"w{n % 7}x w{n % 11}y w{n % 13}z w{n}q", n) for n in range(3000)]
-    fill(empty_selection(10**6), lines, carried_limit=0)
-    assert calls <= len(lines) * (MAX_UPDATES + 2)
+    texts = [f"w{n % 7}xxx w{n % 11}yyy w{n % 13}zzz w{n}qqq" for n in range(3000)]
+    Selection(budget=10**6, cost=lambda unit: 10).fill(weigh(units(*texts)))
+    assert calls <= 3000 * (MAX_UPDATES + 2)
 
 
-def test_when_a_line_must_go_it_is_one_without_a_reference_number():
-    lines = ["a green garden gate", "the parcel MK-2417 waits"]
-    choices = [
-        Choice(line=candidate(text, n).line, order=n, rank=Rank.SENTENCE)
-        for n, text in enumerate(lines)
-    ]
-    whole = render_summary(choice.line for choice in choices)
-    short = Selection(budget=len(whole) - 1, count=lambda part: 10, choices=choices)
-    assert trimmed(short, count=len, chinese=False).endswith("- the parcel MK-2417 waits")
-
-
-def test_a_line_is_counted_once():
-    counted: list[object] = []
-
-    def count(part: object) -> int:
-        counted.append(part)
-        return 10
-
-    lines = [candidate(f"word{n} thing{n}", n) for n in range(200)]
-    fill(Selection(budget=500, count=count), lines, carried_limit=0)
-    assert len(counted) == len(set(counted))
-
-
-def test_the_same_words_about_somebody_else_are_news():
-    chosen = empty_selection(100)
-    lines = ["owner was Ann", "then Bob left", "owner was Bob"]
-    fill(chosen, [candidate(text, n) for n, text in enumerate(lines)], carried_limit=0)
-    assert set(texts(chosen)) == set(lines)
+def test_many_lines_of_one_message_still_fill_the_budget():
+    texts = [f"Captain Jens{n}k sails to Harbour{n}q" for n in range(300)]
+    assert len(chosen_of(2000, units(*texts, position=1))) == 200

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
+    clause_spans,
     encodable,
     fold,
     is_json,
-    is_mainly_chinese,
+    sentence_spans,
     shorten,
-    split_fields,
     split_sentences,
+    words_in,
 )
 
 
@@ -48,25 +49,6 @@ def test_a_long_sentence_is_parted_at_a_clause():
 def test_a_chinese_sentence_is_parted_sooner():
     text = "订单" * 40 + "，" + "快递" * 40
     assert list(split_sentences(text)) == ["订单" * 40 + "，", "快递" * 40]
-
-
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ('{"ok": true, "id": "A"}', ['"ok": true, "id": "A"']),
-        ('{"a": 1, "b": {"c": 2}, "d": 3}', ['"a": 1', '"c": 2', '"d": 3']),
-        ('[{"a": 1}, {"b": [2, 3]}]', ['"a": 1', "2, 3"]),
-        ('{"a": "cut o', ['"a": "cut o']),
-        ("[]", []),
-    ],
-)
-def test_json_comes_object_by_object_without_its_brackets(text, pieces):
-    assert list(split_fields(text)) == pieces
-
-
-@given(st.text(st.sampled_from('{}[]",: ab1\\\n')))
-def test_every_field_is_a_piece_of_the_text(text):
-    assert all(piece and piece in fold(text) for piece in split_fields(text))
 
 
 @pytest.mark.parametrize(
@@ -111,16 +93,15 @@ def test_a_shortened_text_ends_with_an_ellipsis(text, limit, short):
     assert shorten(text, limit) == short
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("请查询订单状态", True),
-        ("请查询订单 MK-2417 的 status", True),
-        ("Please translate 你好 for me, thanks a lot", False),
-        ("これは日本語の文章です。注文番号を確認", False),
-        ("주문 상태를 확인해 주세요", False),
-        ("", False),
-    ],
-)
-def test_mainly_chinese_is_told_from_its_neighbours(text, answer):
-    assert is_mainly_chinese([text]) is answer
+@given(st.text(st.characters(), max_size=300), st.integers(min_value=4, max_value=200))
+def test_clauses_are_bounded_spans_without_overlaps(text, longest):
+    kept = ""
+    for start, end in sentence_spans(text):
+        for first, last in clause_spans(text, start, end, longest=longest):
+            assert 0 < last - first <= longest
+            kept += text[first:last]
+    assert len(kept) <= len(text)
+
+
+def test_the_words_of_a_text_are_casefolded_with_their_apostrophes():
+    assert words_in("Don’t TOUCH it, don't") == {"don't", "touch", "it"}

@@ -1,100 +1,79 @@
-"""What is worth keeping is told by its shape."""
+"""What a clause says is weighed by terms: what it names, and its words."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from compaction.engine.extractive.terms import (
-    NAME_WEIGHT,
-    NUMBER_WEIGHT,
-    WORD_WEIGHT,
-    extract_terms,
-    is_bare_identifier,
-    is_code,
-    is_identifier,
-    is_reference_number,
-    small_words,
-)
+from compaction.engine.extractive.terms import pairs_of, rarity, terms_of, words_of
+from compaction.engine.fidelity.entities import find_entities, key_of, small_words
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    return [(one.kind, one.text) for one in find_entities(text)]
 
 
 @pytest.mark.parametrize(
-    "token", ["MK-2417", "INV-2024-001", "AB12CD", "A-1234", "INC0012345", "UTF-8", "ORD_99"]
-)
-def test_capitals_with_digits_are_a_code(token):
-    assert is_code(token)
-
-
-@pytest.mark.parametrize(
-    "token", ["Q1", "14.2B", "10AM", "16GB", "2024-05-01T10:00:00Z", "2024", "Hello", "v1.2"]
-)
-def test_quantities_and_dates_are_no_code(token):
-    assert not is_code(token)
-
-
-@pytest.mark.parametrize(
-    "token", ["20240501123", "555-123-4567", "07d36aec627c", "user_1237", "order-12345"]
-)
-def test_hashes_and_long_numbers_are_identifiers(token):
-    assert is_identifier(token)
-
-
-@pytest.mark.parametrize("token", ["19-month", "513ml", "12345", "deadbeef", "3.14", "well-known"])
-def test_plain_numbers_and_words_are_no_identifiers(token):
-    assert not is_identifier(token)
-
-
-@pytest.mark.parametrize(
-    ("token", "answer"),
-    [("MK-2417", True), ("TT-104872", True), ("F-01", False), ("OF-SCM-W07", False), ("A1", False)],
-)
-def test_letters_and_four_digits_are_a_reference_number(token, answer):
-    assert is_reference_number(token) is answer
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
+    ("text", "found"),
     [
-        ("MK-2417", True),
-        ("ann@b.org", True),
-        ("see MK-2417", False),
-        ("garden", False),
-        ("", False),
+        ("see https://a.b/c?d=e.", ("url", "https://a.b/c?d=e")),
+        ("write ann@b.org now", ("mail", "ann@b.org")),
+        ("open shop/tax.py now", ("path", "shop/tax.py")),
+        ("it is MK-2417 there", ("identifier", "MK-2417")),
+        ("it is 9f3ac21b there", ("identifier", "9f3ac21b")),
+        ("it is user_x there", ("identifier", "user_x")),
+        ("call 555-123-4567 now", ("identifier", "555-123-4567")),
+        ("on 3 May we go", ("date", "3 May")),
+        ("on 2024-05-01 we go", ("date", "2024-05-01")),
+        ("在5月3日出发", ("date", "5月3日")),
+        ("it costs 49.99 now", ("number", "49.99")),
+        ("it costs €1,200 now", ("number", "€1,200")),
+        ("then Ann Lee came", ("name", "Ann Lee")),
+        ("读《红楼梦》吧", ("name", "红楼梦")),
+        ("订单号MK-2417已发货", ("identifier", "MK-2417")),
     ],
 )
-def test_an_identifier_without_a_sentence_is_bare(text, answer):
-    assert is_bare_identifier(text) is answer
+def test_what_a_text_names_is_told_by_its_form(text, found):
+    assert kinds(text) == [found]
 
 
-def test_a_row_of_codes_weighs_less_than_their_sum():
-    alone, row = extract_terms("MK-2417"), extract_terms("MK-2417 MK-2418 MK-2419")
-    assert sum(row.weights.values()) < 2.5 * sum(alone.weights.values())
+@pytest.mark.parametrize(
+    "text", ["and/or", "24/7", "the well-known man", "I am OK", "//", "/.", "\\\\"]
+)
+def test_words_and_bare_marks_name_nothing_but_numbers(text):
+    assert [one for one in find_entities(text) if one.kind != "number"] == []
 
 
-def test_an_underscore_before_chinese_is_no_part_of_a_code():
-    assert extract_terms("LC-SM420_椰糠").codes == ("LC-SM420",)
+@given(st.text(st.sampled_from("/\\.~:@#-_aA1 \n《》“”年月日")))
+def test_an_entity_is_a_piece_of_the_text(text):
+    for one in find_entities(text):
+        assert text[one.start : one.end] == one.text
+        assert one.key == key_of(one.text) != ""
 
 
-def test_a_code_is_found_between_chinese_characters():
-    assert extract_terms("订单号MK-2417已发货").codes == ("MK-2417",)
-
-
-def test_mail_addresses_and_handles_are_identifiers():
-    assert extract_terms("Write ann@b.org or @ann_b now").identifiers == ("ann@b.org", "@ann_b")
-
-
-def test_a_name_inside_a_sentence_weighs_more_than_a_word():
-    weights = extract_terms("we met Jacob yesterday near the garden").weights
-    assert (weights["jacob"], weights["garden"]) == (NAME_WEIGHT, WORD_WEIGHT)
-
-
-def test_a_word_that_only_starts_the_sentence_is_no_name():
+def test_a_word_that_is_written_small_elsewhere_only_starts_the_sentence():
     small = small_words(["the garden is green"])
-    assert extract_terms("Garden work", small=small).weights["garden"] == WORD_WEIGHT
+    assert kinds("GARDEN Lee came") == [("name", "GARDEN Lee")]
+    assert [one.text for one in find_entities("Garden Lee came", small=small)] == ["Lee"]
 
 
-def test_a_number_weighs_as_a_number():
-    assert extract_terms("it costs 49.99 now").weights["49.99"] == NUMBER_WEIGHT
+def test_stop_words_say_nothing():
+    assert words_of("The garden is where we have been") == ["garden"]
 
 
-def test_chinese_is_weighed_in_pairs_without_filler_characters():
-    assert set(extract_terms("我的预算").weights) == {"预算"}
+def test_chinese_is_read_in_pairs_without_filler_characters():
+    assert pairs_of("我的预算") == ["预算"]
+    assert pairs_of("budget") == []
+
+
+def test_an_entity_weighs_nine_times_a_word_and_a_pair_half():
+    terms = terms_of("garden 预算", ["mk-2417"])
+    assert terms == {"预算": 0.5, "garden": 1.0, "mk-2417": 9.0}
+
+
+def test_rarity_counts_clauses_not_weights():
+    found = rarity([{"garden": 9.0, "gate": 1.0}, {"garden": 9.0}])
+    assert found == {"garden": math.log(1 + 3 / 2), "gate": math.log(1 + 3)}

@@ -17,14 +17,21 @@ from compaction.engine.extractive.headings import (
 from compaction.engine.extractive.selection import Candidate, Selection, estimated_tokens, weigh
 from compaction.engine.extractive.terms import words_of
 from compaction.engine.extractive.units import people_of
-from compaction.engine.fidelity.entities import IDENTIFIER, MAIL, URL, find_entities, key_of
+from compaction.engine.fidelity.entities import (
+    IDENTIFIER,
+    MAIL,
+    URL,
+    Entity,
+    find_entities,
+    key_of,
+)
 from compaction.engine.provenance import Unit, UnitKind
 
 RULES_SHARE = 0.3
 """Of the budget, at most, for the user's rules, which come before everything else."""
 CHANGES_SHARE = 0.3
-ACTIONS_SHARE = 0.25
-"""Of the budget, what the outcomes of tools get before they compete with what was said."""
+ACTIONS_SHARE = 0.3
+"""Of the budget, what the outcomes of tools get while anything that was said is left out."""
 ESSENTIAL_SHARE = 0.25
 """Of the budget, at most, for one line that tells a reader where they are."""
 IDENTIFIERS_SHARE = 0.08
@@ -164,16 +171,19 @@ def _fill_beside_identifiers(
     count: Callable[[str], int],
     heading: str,
 ) -> list[str]:
-    """Fill the budget with the best units, and return the line of identifiers that none of them has."""
+    """Fill the budget with the best units; return the line of identifiers that none of them has."""
 
     def taken(named: list[str]) -> int:
         return sum(count(f"{line}\n") for line in (heading, *named)) if named else 0
 
     room = int(IDENTIFIERS_SHARE * selection.budget)
     reserve = taken(_named_alone(candidates, selection, room, count))
-    selection.fill(candidates, upto=selection.budget - reserve)
+    # Actions have had their share: commands and paths would crowd out what was said.
+    said = [one for one in candidates if one.unit.kind is not UnitKind.ACTION]
+    selection.fill(said, upto=selection.budget - reserve)
     named = _named_alone(candidates, selection, room, count)
-    selection.fill(candidates, upto=selection.budget - taken(named))
+    for some in (said, candidates):
+        selection.fill(some, upto=selection.budget - taken(named))
     left = selection.budget - selection.spent - count(f"{heading}\n")
     return _named_alone(candidates, selection, min(room, left), count)
 
@@ -200,21 +210,35 @@ def _named_alone(
         text = candidate.unit.text
         if all(selection.is_said(key) or key.isalpha() for key in candidate.unit.entities):
             continue
-        for entity in find_entities(text):
-            key = entity.key
-            if entity.kind not in (IDENTIFIER, MAIL, URL) or key in seen or selection.is_said(key):
-                continue
-            seen.add(key)
-            part = _in_context(text, entity.start, entity.end)
+        missing = [
+            entity
+            for entity in find_entities(text)
+            if entity.kind in (IDENTIFIER, MAIL, URL)
+            # A name of a field or a function is of use with its value or its file alone.
+            and not entity.key.replace("_", "").isalpha()
+            and not (entity.key in seen or selection.is_said(entity.key))
+        ]
+        seen.update(entity.key for entity in missing)
+        for start, end in _in_context(text, missing):
+            part = text[start:end]
             room -= count(part + SEPARATOR)
             if room > 0:
                 parts.append(part)
     return [f"- {SEPARATOR.join(reversed(parts))}"] if parts else []
 
 
-def _in_context(text: str, start: int, end: int) -> str:
-    before = _WORDS_BEFORE.search(text, max(0, start - MAX_CONTEXT_CHARACTERS), start)
-    return text[before.start() if before else start : end]
+def _in_context(text: str, entities: Iterable[Entity]) -> list[tuple[int, int]]:
+    """Return where entities stand with the words before them; those near each other together."""
+    spans: list[tuple[int, int]] = []
+    for entity in entities:
+        limit = max(0, entity.start - MAX_CONTEXT_CHARACTERS)
+        before = _WORDS_BEFORE.search(text, limit, entity.start)
+        start = before.start() if before else entity.start
+        if spans and start <= spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], entity.end)
+        else:
+            spans.append((start, entity.end))
+    return spans
 
 
 def _trimmed(

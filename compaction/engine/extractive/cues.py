@@ -84,18 +84,22 @@ _NO_RULE = re.compile(
     re.I,
 )
 _REQUEST = cue(
-    "please can could would will help like want need let's implement fix add write create explain "
+    "please can could would will help like want need implement fix add write create explain "
     "find give send show tell list book cancel change check update remove run summarize summarise "
     "translate remind recommend generate make describe compare refactor test look review bitte "
     "kannst können möchte favor puedes podrías quiero peux pouvez plaît voudrais aimerais",
-    r"^(?:(?:ok(?:ay)?|now|then|and|also|hi|hello|hey|great|thanks|yes|sure|so)[,.!]? )*"
-    r"(?:please\b|can you\b|could you\b|would you\b|will you\b|help me\b|"
-    r"i(?:['’]d| would) like (?:you )?to\b|i want (?:you )?to\b|i need (?:you )?to\b|let['’]s\b|"
+    # "Yes, please …" agrees to what was offered.
+    r"^(?!yes\b|sure\b|ok(?:ay)?[,.]? please)"
+    r"(?:(?:ok(?:ay)?|now|then|and|also|hi|hello|hey|great|thanks|so)[,.!]? )*"
+    r"(?:please (?!proceed|go ahead)|can you\b|could you\b|would you\b|will you\b|help me\b|"
+    r"i(?:['’]d| would) like "
+    r"(?:you to|to (?!keep|stay|stick|confirm|avoid|use|pay|proceed|thank))\b|"
+    r"i want (?:you )?to (?!keep|stay|stick|avoid|thank)|i need (?:you )?to\b|"
     r"(?:implement|fix|add|write|create|explain|find|give|send|show|tell|list|book|cancel|change|"
     r"check|update|remove|run|summari[sz]e|translate|remind|recommend|generate|make|describe|"
     r"compare|refactor|test|look (?:at|into|up|for)|review) (?!it is\b))",
-    r"\bplease (?:\w+ )?(?:implement|fix|add|write|create|explain|find|give|send|show|tell|book|"
-    r"cancel|change|check|update|remove|run|help|proceed|let me know)\b",
+    r"^(?!yes\b|sure\b).*\bplease (?:\w+ )?(?:implement|fix|add|write|create|explain|find|"
+    r"give|send|show|tell|book|cancel|change|check|update|remove|run|help|let me know)\b",
     r"^(?:bitte\b|kannst du\b|können sie\b|ich möchte\b|por favor\b|puedes\b|podrías\b|quiero\b|"
     r"peux-tu\b|pouvez-vous\b|s['’]il (?:te|vous) plaît|je voudrais\b|j['’]aimerais\b)",
     wide=r"^请(?!问$)|帮我|帮忙|我想要?(?:找|去|知道|预订|了解|问)|麻烦(?:你|您)|给我|推荐"
@@ -112,11 +116,12 @@ _DECISION = cue(
     r"agreed (?:to|on|that)|settled on|chose|opted|gone? with|go(?:ing)? with|switch(?:ed|ing)? to|"
     r"stick(?:ing)? with|picked|approved|signed off)\b",
     r"\b(?:it is|it's|it was|was|is|are|were) (?:decided|agreed|approved|settled)\b",
-    r"^(?:decision|decided|agreed|approved)\b ?[:,.—-]?|\blet['’]s (?:go|stick) with\b",
+    r"^(?:decision|decided|agreed|approved)\b ?[:,.—-]?|\blet['’]s (?:(?:go|stick|proceed|"
+    r"move forward) with|go ahead (?:and|with))\b",
     r"\bi['’]ll (?:take|go with|keep) the\b|\bgo (?:ahead )?with (?:option|the|plan)\b",
     r"\b(?:wir haben (?:uns )?[^.]{0,60}(?:entschieden|beschlossen|geeinigt)|hemos decidido|"
     r"decidimos|nous avons décidé|on a décidé)\b",
-    wide=r"决定(?!于)|就(?:选|定|用|去)|选定|改为|改成|敲定|定为|定了|同意|采用|批准"
+    wide=r"(?<![没未么个的])决定(?:了|用|选|采用|把|不|由|将|在|先)|就(?:选|定)|选定|改为|改成|敲定|定为|定了|同意|采用|批准"
     r"|に決め|することにし|하기로 (?:했|결정)|결정했|(?:мы )?решили|договорились|قررنا|اتفقنا",
 )
 _DOUBT = re.compile(
@@ -130,6 +135,13 @@ _OPEN = cue(
     r"remains to be|(?:still )?waiting (?:for|on)|awaiting|"
     r"to be (?:confirmed|decided|determined))\b",
     wide=r"待定|待确认|未决|未解决|还没(?:有)?(?:定|回|决定)|尚未",
+)
+_POLITE = re.compile(
+    r"\b(?:anything else|any(?:thing)? (?:other|more|further)|can i (?:help|assist)|"
+    r"(?:need|like) (?:any |more |further )?(?:help|assistance)|how (?:are|about) you|"
+    r"does that (?:help|make sense)|right)\b"
+    r"|还有(?:其他|什么)(?:问题|需要)|可以帮(?:您|你)|对吗|好吗",
+    re.I,
 )
 _QUESTION_END = re.compile(r"[?？؟][\"'”’)\]]{0,3}$|[吗呢][。]?$")
 
@@ -146,13 +158,14 @@ def classify(sentence: str, *, role: str, last: bool = False) -> UnitKind:
     if role in ("user", "system", "developer") and _is_rule(sentence, words):
         return UnitKind.RULE
     asks = is_question(sentence)
-    if asks and last:
+    requests = role == "user" and _REQUEST.is_in(sentence, words)
+    if asks and last and not requests and not _POLITE.search(sentence):
         return UnitKind.QUESTION
     if not asks and _OPEN.is_in(sentence, words):
         return UnitKind.QUESTION
     if _DECISION.is_in(sentence, words) and not _DOUBT.search(sentence):
         return UnitKind.DECISION
-    if role == "user" and _REQUEST.is_in(sentence, words) and count_words(sentence) >= FEWEST_WORDS:
+    if requests and count_words(sentence) >= FEWEST_WORDS:
         return UnitKind.REQUEST
     return UnitKind.FACT
 

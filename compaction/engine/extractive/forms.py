@@ -97,6 +97,8 @@ def form_worth(sentence: str) -> float:
         return CODE_WORTH
     if _is_boilerplate(sentence):
         return BOILERPLATE_WORTH
+    if sentence.startswith("```"):
+        return FRAGMENT_WORTH
     return FRAGMENT_WORTH if count_words(sentence) < 3 else 1.0
 
 

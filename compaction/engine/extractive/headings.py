@@ -129,7 +129,7 @@ SEPARATOR = "; "
 _NOTHING = frozenset({"(none)", "none", "none.", "n/a", "-", "无", "(无)", "（无）", "无。"})
 _TITLE = re.compile(r"(?:#{1,6}\s+|\*\*)(.{1,60}?)(?:\*\*)?[:：]?(?:\*\*)?$")
 _LABEL = re.compile(r"\[([^\W\d_][\w .'’-]{0,40})\] (?=\S)")
-_OLD_MARKS = re.compile(r"\((?:earlier|较早)\) ")
+_OLD_MARKS = re.compile(r"^\((?:earlier|较早)\) ")
 _OLD_NOTES = frozenset({"Newer lines win over (earlier) ones.", "(较早)的行以较新的行为准。"})
 _REFERENCE = re.compile(r" \[#[\d.]+\]$")
 MAX_ACTION_CHARACTERS = 400

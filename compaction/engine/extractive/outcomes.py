@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from chatapp.messages.pairing import pair
 from compaction.engine.extractive.forms import is_error
-from compaction.engine.extractive.sentences import encodable, fold, shorten, split_lines
+from compaction.engine.extractive.sentences import (
+    encodable,
+    is_json,
+    printable,
+    shorten,
+    split_lines,
+)
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.provenance import Unit, UnitKind
 from compaction.engine.strategies.actions import (
@@ -16,16 +22,20 @@ from compaction.engine.strategies.actions import (
     called_files,
     command_of,
 )
+from compaction.engine.strategies.prompts import POSITIONS_PER_MESSAGE, message_number
 from compaction.engine.types import Item, ToolCall
 
-COMMAND_CHARACTERS = 100
-LINE_CHARACTERS = 120
-ARGUMENT_CHARACTERS = 80
+COMMAND_CHARACTERS = 90
+LINE_CHARACTERS = 90
+ARGUMENT_CHARACTERS = 60
 ENDS_READ = 20_000
 """Characters of an output that are looked at from each end."""
 ACTION_WORTH = 1.1
 FAILED_WORTH = 1.6
+CALL_WORTH = 0.8
 FILE_ACTION_WORTH = 0.5
+LOOKING_WORTH = 0.3
+"""Of a command that only looks at files: what it found is used or said later."""
 MAX_LEAVES = 3
 ARROW = " → "
 
@@ -43,6 +53,10 @@ _ANSWERING = re.compile(
     r"\w*_id|id|confirmation\w*|reference|tracking\w*|eta|success|ok)\"\s*:",
     re.I,
 )
+_LOOKING = re.compile(
+    r"(?:cd \S+ && )?(?:grep|rg|ls|cat|head|tail|find|sed -n|wc|tree|nl|which|pwd|stat|file|echo|"
+    r"type|jq|git (?:log|show|diff|status|blame|branch))\b(?!.*\s>{1,2}\s?\S)"
+)
 _UNFINISHED = re.compile(r"<<-?\s?[\"']?\w+[\"']?$|\bdo$")
 _BORING = re.compile(r"[\W_]*|</?\w+>|\$\s*|\(?(?:venv|base)\)?.{0,20}[$#>]\s*")
 
@@ -55,11 +69,14 @@ def leaf_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def outcome_units(items: Sequence[Item]) -> Iterator[Unit]:
     """Yield one line an action: what was called, and what came of it as far as a result tells."""
-    asked = _results(items)
+    results = _results(items)
+    asked = ""
     for index, item in enumerate(items):
+        if item.role == "user" and item.position >= POSITIONS_PER_MESSAGE:
+            asked = f" (asked in #{message_number(item.position)})"
         for number, call in enumerate(item.tool_calls):
-            result = asked.get((index, number))
-            yield from _outcome(item, call, result)
+            result = results.get((index, number))
+            yield from _outcome(item, call, result, asked)
 
 
 def _results(items: Sequence[Item]) -> dict[tuple[int, int], Item]:
@@ -70,16 +87,19 @@ def _results(items: Sequence[Item]) -> dict[tuple[int, int], Item]:
     return {place: items[index] for index, place in pair(places).items()}
 
 
-def _outcome(item: Item, call: ToolCall, result: Item | None) -> Iterator[Unit]:
+def _outcome(item: Item, call: ToolCall, result: Item | None, asked: str) -> Iterator[Unit]:
+    """Yield the line of one call; `asked` says in which message the user asked for something."""
     name = call.name.strip().casefold()
     text = "" if result is None else encodable(result.text)
     error = _first_error(text)
     if name in COMMAND_TOOLS:
         command = command_of(call)
         if not command or _UNFINISHED.search(command):
-            command = fold(command)[:COMMAND_CHARACTERS] or call.name
+            command = printable(command)[:COMMAND_CHARACTERS] or call.name
         said = f"run: {shorten(command, COMMAND_CHARACTERS)}"
-        worth = ACTION_WORTH
+        looks = bool(_LOOKING.match(command))
+        error = "" if looks else error
+        worth = LOOKING_WORTH if looks else ACTION_WORTH
         parts = _command_parts(text, error)
     elif name in ACTION_TOOLS:
         done, files = called_files(call)
@@ -88,12 +108,13 @@ def _outcome(item: Item, call: ToolCall, result: Item | None) -> Iterator[Unit]:
         said, worth = f"{done}: {', '.join(files)}", FILE_ACTION_WORTH
         parts = [error] if error and done != "read" else []
     else:
-        said = f"{call.name}: {shorten(fold(encodable(call.arguments)), ARGUMENT_CHARACTERS)}"
-        worth = ACTION_WORTH / 2
-        parts = [error] if error else _answering_leaves(text)
+        said = f"{call.name}: {shorten(printable(call.arguments), ARGUMENT_CHARACTERS)}"
+        worth = CALL_WORTH
+        parts = [error] if error and not is_json(text) else _answering_leaves(text)
         if not parts:
             return
-    line = ARROW.join([fold(encodable(said)), *dict.fromkeys(part for part in parts if part)])
+    line = ARROW.join([printable(said), *dict.fromkeys(part for part in parts if part)])
+    line += asked
     source = result or item
     yield Unit(
         text=line,
@@ -132,9 +153,9 @@ def _last_line(text: str) -> str:
 
 def _answering_leaves(text: str) -> list[str]:
     """Return the fields of a JSON result that look like its answer; of a short text, all of it."""
-    leaves = [fold(text[start:end]) for start, end in leaf_spans(text)]
+    leaves = [printable(text[start:end]) for start, end in leaf_spans(text)]
     if leaves:
-        best = [leaf for leaf in leaves if _ANSWERING.match(leaf)] or leaves
+        best = [leaf for leaf in leaves if _ANSWERING.match(leaf) or is_error(leaf)] or leaves
         return [shorten(leaf, LINE_CHARACTERS) for leaf in best[:MAX_LEAVES]]
-    folded = fold(text)
+    folded = printable(text)
     return [shorten(folded, LINE_CHARACTERS)] if folded else []

@@ -75,6 +75,11 @@ def split_lines(text: str) -> Iterator[str]:
     return (fold(text[start:end]) for start, end in line_spans(text))
 
 
+def printable(text: str) -> str:
+    """The text in one line, without what can neither be printed nor stored."""
+    return " ".join(split_lines(encodable(text)))
+
+
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where the sentences of a text stand, without list markers and white space at their ends."""
     for first, last in line_spans(text):
@@ -83,7 +88,8 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
             if match[0][0] == "." and _is_abbreviation(text, start, match.start() + 1):
                 continue
             yield _stripped(text, start, match.end())
-            start = match.end()
+            start, _ = _stripped(text, match.end(), last)
+            start = _without_bullet(text, start, last)
         start, end = _stripped(text, start, last)
         if start < end:
             yield start, end

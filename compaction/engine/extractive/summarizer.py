@@ -8,9 +8,11 @@ can stand in wherever a model is missing, failing or too slow.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compaction.engine.extractive.changes import with_changes
 from compaction.engine.extractive.composition import POOL_TARGETS, compose, line_key
+from compaction.engine.extractive.cues import is_question
 from compaction.engine.extractive.headings import (
     LANGUAGES,
     ParsedLine,
@@ -22,12 +24,13 @@ from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
     encodable,
     fold,
+    printable,
     shorten,
 )
 from compaction.engine.extractive.units import people_of, speakers_of, units_of
 from compaction.engine.fidelity.entities import find_entities
-from compaction.engine.fidelity.languages import language_of
-from compaction.engine.provenance import Unit
+from compaction.engine.fidelity.languages import LONGEST_LOOK, language_of
+from compaction.engine.provenance import Unit, UnitKind
 from compaction.engine.types import (
     Item,
     SummarizerOverflow,
@@ -45,6 +48,8 @@ CARRIED_WORTH = 1.5
 SMALLEST_LINE_TOKENS = 8
 SMALLEST_ADDITION_TOKENS = 60
 LARGEST_ADDITION_SHARE = 0.8
+SHORT_LOOK = 2000
+"""Characters that tell the script of a text whose language nobody knows."""
 JOINING_SHARE = 4
 """A merge may be larger than its texts by one part in so many, where that is within its target."""
 
@@ -153,7 +158,7 @@ def gather_units(request: SummaryRequest) -> list[Unit]:
     These are the units kept by earlier passes, lines of earlier summaries that are none of them,
     and the clauses of the messages. What is said twice stands where it was said last.
     """
-    kept = list(request.units)
+    kept = [_since_answered(unit) if request.items else unit for unit in request.units]
     known = {line_key(unit.text) for unit in kept}
     named = {key for unit in kept for key in unit.entities}
     texts = (request.previous, *request.texts)
@@ -173,6 +178,13 @@ def gather_units(request: SummaryRequest) -> list[Unit]:
         unit for unit in units if latest[unit.kind is unit.kind.ACTION, line_key(unit.text)] is unit
     ]
     return with_changes(alone, people=people_of(alone) | speakers_of(request.items))
+
+
+def _since_answered(unit: Unit) -> Unit:
+    """Return a question that was the last word when it was kept as a fact: it has been answered."""
+    if unit.kind is UnitKind.QUESTION and is_question(unit.text):
+        return replace(unit, kind=UnitKind.FACT)
+    return unit
 
 
 def _unit_of_line(line: ParsedLine, *, position: int) -> Unit:
@@ -209,7 +221,7 @@ def _best_text(units: Sequence[Unit], request: SummaryRequest) -> str:
     calls = (call for item in request.items for call in item.tool_calls)
     texts = (request.previous, *request.texts, *(item.text for item in request.items))
     parts = (*texts, *(part for call in calls for part in (call.arguments, call.name)))
-    folded = (fold(encodable(text)) for text in parts)
+    folded = map(printable, parts)
     return next((text for text in folded if text), "")[:MAX_SENTENCE_CHARACTERS]
 
 
@@ -220,7 +232,14 @@ def _item_text(item: Item) -> str:
 
 
 def language_of_request(request: SummaryRequest) -> str:
-    """Return the language of what people and models wrote; English where nobody can tell."""
+    """Return the language of what people and models wrote, where there are headings for it.
+
+    English where nobody can tell and the letters are Latin; "" for every other language.
+    """
     said = [item.text for item in request.items if item.role != "tool"]
-    language = language_of("\n".join((*said, *request.texts, request.previous))[:20_000]) or "en"
+    text = "\n".join((*said, *request.texts, request.previous))[:LONGEST_LOOK]
+    language = language_of(text)
+    if not language:
+        letters = [one for one in text[:SHORT_LOOK] if one.isalpha()]
+        language = "en" if 2 * sum(map(str.isascii, letters)) >= len(letters) else ""
     return language if language in LANGUAGES else ""

@@ -75,6 +75,6 @@ def rarity(documents: Sequence[Iterable[str]]) -> dict[str, float]:
     """Return for each term how rare it is among the clauses of this conversation: log(1 + N/n)."""
     counts: Counter[str] = Counter()
     for terms in documents:
-        counts.update(terms)
+        counts.update(set(terms))
     whole = len(documents) + 1
     return {term: math.log(1 + whole / count) for term, count in counts.items()}

@@ -39,15 +39,18 @@ FILE_WORTH = 0.3
 """What stands in a file that was read or written is no result; it can be read again."""
 COMMAND_WORTH = 0.6
 """What came of a command has a line of its own (outcomes.py)."""
+FIELD_WORTH = 0.5
+"""A field of a result in JSON; those that answer stand in the action's line, too."""
 NAMED_AGAIN_WORTH = 1.5
 """What a tool printed and somebody names again later was needed. Of what was said it says nothing:
 there, what is repeated is what everybody knows."""
 REPEATED_FORM_LIMIT = 3
-"""So many lines of a tool's output that differ in digits only keep their worth."""
+"""So many lines of a tool's output, or of a message, that differ in their values only keep it."""
 MAX_OUTPUT_CHARACTERS = 400_000
 """Of a tool's output, the head and the end are read: no summary needs the middle of a megabyte."""
 
 _DIGITS = re.compile(r"\d+")
+_LETTERS = re.compile(r"[^\W\d_][\w./-]*")
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?) ?[:：] ?(?=\S)")
 _LABEL = re.compile(r"[^\W\d_][\w.-]{0,39}")
 
@@ -96,7 +99,7 @@ def _units_of_message(
         speaker, begin = match[1], match.end()
     entities = find_entities(text, small=small)
     starts = [entity.start for entity in entities]
-    quoted = quoted_spans(text)
+    quoted, alike = quoted_spans(text), Counter[str]()
     base = ROLE_WORTH.get(item.role, OTHER_ROLE_WORTH)
     for start, end in sentence_spans(text):
         if end <= begin:
@@ -110,6 +113,11 @@ def _units_of_message(
             if not any(character.isalnum() for character in clause):
                 continue
             worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
+            if len(_DIGITS.findall(clause)) > 1:
+                # Pasted output: of a list of files, no summary needs every line.
+                shape = _LETTERS.sub("a", _DIGITS.sub("0", clause))
+                alike[shape] += 1
+                worth /= max(1, alike[shape] - REPEATED_FORM_LIMIT)
             is_own = item.role == "assistant" or not is_quoted(quoted, first, final)
             yield Unit(
                 text=clause,
@@ -155,13 +163,14 @@ def _units_of_output(item: Item) -> Iterator[Unit]:
     if name in ACTION_TOOLS:
         worth *= COMMAND_WORTH if name in COMMAND_TOOLS else FILE_WORTH
     label, alike = label_of(item), Counter[str]()
+    has_fields = is_json(item.text)
     for start, end in _output_spans(item.text):
         line = fold(encodable(item.text[start:end]))
         if not any(character.isalnum() for character in line):
             continue
         shape = _DIGITS.sub("0", line)
         alike[shape] += 1
-        earned = outcome_worth(line) * form_worth(line)
+        earned = FIELD_WORTH if has_fields else outcome_worth(line) * form_worth(line)
         repeated = max(1, alike[shape] - REPEATED_FORM_LIMIT)
         yield Unit(
             text=line,

@@ -113,6 +113,8 @@ def _is_path(token: str) -> bool:
     if "/" not in token and "\\" not in token:
         return True
     parts = [part for part in re.split(r"[/\\]", token) if part]
+    if not parts:
+        return False
     # `and/or`, `24/7`, `km/h` are words; a path has a root, a dot or three parts.
     return (
         token[0] in "/~."
