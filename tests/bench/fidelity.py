@@ -17,9 +17,11 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
+from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.provenance import Unit
 from compaction.engine.types import Item, SummaryRequest
 from tests.bench.baselines import BASELINES
@@ -98,8 +100,11 @@ def summarised(items: Sequence[Item], *, target: int, passes: int) -> str:
     """Return the summary after so many passes, each of which takes in as many messages."""
     summarizer = ExtractiveSummarizer(counter=COUNTER)
     text, units = "", tuple[Unit, ...]()
-    for number in range(passes):
-        part = items[number * len(items) // passes : (number + 1) * len(items) // passes]
+    # As in the product, a call is never parted from its results.
+    legal = sorted({*legal_cuts(items), len(items)})
+    borders = [min(legal, key=lambda n: abs(n - k * len(items) / passes)) for k in range(passes)]
+    for start, end in pairwise([0, *borders[1:], len(items)]):
+        part = items[start:end]
         if not part:
             continue
         answer = summarizer.summarize(
