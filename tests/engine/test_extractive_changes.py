@@ -29,7 +29,7 @@ def lines(*texts: str) -> list[str]:
         (
             "The meeting is on Monday.",
             "Sorry, make that Tuesday.",
-            "Sorry, make that Tuesday (replaces Monday)",
+            "Sorry, make that Tuesday (replaces Monday in: The meeting is on Monday)",
         ),
         (
             "My favourite colour is green.",

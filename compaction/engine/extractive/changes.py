@@ -90,7 +90,7 @@ _ADDED = re.compile(
     re.I,
 )
 _AS_WELL = re.compile(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
-_NOTE = re.compile(r" \(((?:replaces|removes|later removed:) [^()]{1,80})\)$")
+_NOTE = re.compile(r" \(((?:replaces|removes|later removed:) [^()]{1,140})\)$")
 _END = re.compile(r"[.!。！]+$")
 _NOW = re.compile(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
 _BRACKETS = re.compile(r"[()\n]")
@@ -204,6 +204,9 @@ def _corrected(statement: _Statement, past: _Past) -> _Statement:
             return statement
         _forget(old, value, key, past)
         note = f"replaces {_clean(value)}"
+        if not statement.words & old.words and _clean(value) != _clean(old.unit.text):
+            # "Make that Tuesday" alone does not say what.
+            note += f" in: {_clean(old.unit.text)}"
     statement.unit = replace(statement.unit, kind=UnitKind.CHANGE, note=note)
     return statement
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from compaction.engine.extractive.cues import classify, kind_worth
-from compaction.engine.extractive.forms import form_worth, outcome_worth
+from compaction.engine.extractive.forms import ANNOUNCEMENT_WORTH, form_worth, outcome_worth
 from compaction.engine.extractive.outcomes import leaf_spans, outcome_units
 from compaction.engine.extractive.quotations import QUOTED, is_quoted, quoted_spans
 from compaction.engine.extractive.sentences import (
@@ -50,6 +50,7 @@ MAX_OUTPUT_CHARACTERS = 400_000
 """Of a tool's output, the head and the end are read: no summary needs the middle of a megabyte."""
 
 _DIGITS = re.compile(r"\d+")
+_HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*)\S{0,4}\s?")
 _LETTERS = re.compile(r"[^\W\d_][\w./-]*")
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?) ?[:：] ?(?=\S)")
 _LABEL = re.compile(r"[^\W\d_][\w.-]{0,39}")
@@ -118,6 +119,8 @@ def _units_of_message(
                 shape = _LETTERS.sub("a", _DIGITS.sub("0", clause))
                 alike[shape] += 1
                 worth /= max(1, alike[shape] - REPEATED_FORM_LIMIT)
+            if _HEADING.fullmatch(text, text.rfind("\n", 0, first) + 1, first):
+                worth *= ANNOUNCEMENT_WORTH
             is_own = item.role == "assistant" or not is_quoted(quoted, first, final)
             yield Unit(
                 text=clause,
