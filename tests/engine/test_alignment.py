@@ -1,0 +1,105 @@
+"""From a line of a summary to its messages: exact, cited, matched, or nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction.engine.fidelity.alignment import take_citations, trace
+from compaction.engine.provenance import Origin, SourcePiece, Unit, UnitKind
+
+STEP = 1_000_000
+
+
+def unit(text: str, *, message: int, start: int = 0, **changes) -> Unit:
+    fields = {"kind": UnitKind.FACT, "speaker": "", "position": message * STEP} | changes
+    return Unit(text=text, message=message, start=start, end=start + len(text), **fields)
+
+
+UNITS = (
+    unit("The lift carries 450 kg,", message=1, start=7, entities=("450",)),
+    unit("Ms Okafor holds the spare.", message=2, entities=("ms okafor",)),
+    unit("The carrier comes to the yard at dawn with padded blankets.", message=3),
+    *(unit(f"Nothing else happened on day {n}.", message=10 + n) for n in range(40)),
+)
+
+
+def origins(text: str, **changes):
+    lines = trace(text, UNITS, **changes)
+    return [(text[one.start : one.end], one.origin, one.sources) for one in lines]
+
+
+def test_a_units_own_text_is_exact_with_its_offsets():
+    ((line, origin, sources),) = origins("- The lift carries 450 kg,")
+    assert (line, origin) == ("- The lift carries 450 kg,", Origin.EXACT)
+    assert sources == (SourcePiece(message=1, start=7, end=31),)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- Ms Okafor holds the spare. [#2]",
+        "- [assistant] Ms Okafor holds the spare.",
+        "- Ms Okafor holds the spare (replaces Mr Duong) [#2]",
+    ],
+)
+def test_marks_around_it_change_nothing(line):
+    ((_, origin, sources),) = origins(line)
+    assert (origin, sources[0].message) == (Origin.EXACT, 2)
+
+
+def test_headings_and_empty_lines_are_no_lines():
+    assert [line for line, *_ in origins("## Facts\n\n- Ms Okafor holds the spare.\n---")] == [
+        "- Ms Okafor holds the spare."
+    ]
+
+
+def test_identifiers_that_share_a_line_lead_to_each_place():
+    ((_, origin, sources),) = origins("- carries 450 kg; Okafor")
+    assert origin == Origin.EXACT
+    assert sources == (
+        SourcePiece(message=1, start=7 + 9, end=7 + 9 + 14),
+        SourcePiece(message=2, start=3, end=9),
+    )
+
+
+def test_a_cited_message_counts_where_it_shares_a_term():
+    text = "The spare key is with Okafor."
+    ((_, origin, sources),) = origins(text, cited={0: (2 * STEP,)})
+    assert (origin, sources[0].message) == (Origin.CITED, 2)
+
+
+def test_a_citation_of_a_message_about_something_else_is_not_believed():
+    text = "Somebody painted a fence."
+    ((_, origin, sources),) = origins(text, cited={0: (2 * STEP,)})
+    assert (origin, sources) == (Origin.NONE, ())
+
+
+def test_what_a_line_names_matches_it():
+    ((_, origin, sources),) = origins("The spare is in the hands of Ms Okafor.")
+    assert (origin, sources[0].message) == (Origin.MATCHED, 2)
+
+
+def test_rare_words_match_a_line_that_names_nothing():
+    ((_, origin, sources),) = origins("Padded blankets come to the yard.")
+    assert (origin, sources[0].message) == (Origin.MATCHED, 3)
+
+
+def test_a_line_that_shares_nothing_has_no_source():
+    assert origins("Somebody painted a fence.")[0][1:] == (Origin.NONE, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "clean", "numbers"),
+    [
+        ("A [12].", "A.", {0: ("12",)}),
+        ("A [#12, 13].\nB [14]", "A.\nB", {0: ("12", "13"), 1: ("14",)}),
+        ("A [12] and [13].", "A and.", {0: ("12", "13")}),
+        ("A [99].", "A [99].", {}),
+        ("values[12] = 3", "values = 3", {0: ("12",)}),
+        ("A [12, 99].", "A [12, 99].", {}),
+        ("A [x].", "A [x].", {}),
+    ],
+)
+def test_citations_of_known_messages_are_taken_out(text, clean, numbers):
+    found = take_citations(text, frozenset({"12", "13", "14"}))
+    assert (found.text, dict(found.numbers)) == (clean, numbers)
