@@ -20,6 +20,7 @@ from chatapp.selectors import (
     sparse_q,
 )
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
+from compaction.models.summaries import HOLDS_EARLIER_VERSION
 
 # Since when a ready run waits for a worker: what waited for a model, since that wait was over.
 QUEUED_SINCE = Coalesce("waits_until", "created_at")
@@ -54,6 +55,7 @@ SENT_COLUMNS = (
     "covers_through",
     "created_at",
     "is_digest",
+    "format_version",
 )
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")
@@ -98,8 +100,9 @@ def sent_summaries(
 ) -> list[SessionSummary]:
     """Return what is sent of the summaries up to a cursor, oldest first.
 
-    Those are the newest `limit` that a summariser wrote, and the newest fallback digest that no
-    summary has taken in since. `besides` is left out, as if it did not count.
+    Those are the newest `limit` that a summariser wrote, down to one that holds what was before it,
+    and the newest fallback digest that no summary has taken in since. `besides` is left out, as if
+    it did not count.
     """
     rows = summaries_of(branch).filter(covers_through__lte=through)
     if besides is not None:
@@ -116,7 +119,13 @@ def sent_summaries(
         found += untaken.only(*SENT_COLUMNS)[:1]
         found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
     chain = _chain(found)
-    kept = [row.pk for row in chain if not row.is_digest][:limit]
+    kept = []
+    for row in chain:
+        if row.is_digest:
+            continue
+        kept.append(row.pk)
+        if len(kept) == limit or row.format_version >= HOLDS_EARLIER_VERSION:
+            break
     return [row for row in reversed(chain) if row.is_digest or row.pk in kept]
 
 

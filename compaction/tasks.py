@@ -9,6 +9,7 @@ from compaction.runs import queue
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import execute_run
 from compaction.statistics.daily import refresh_figures
+from compaction.statistics.hindsight import note_waiting
 
 
 def run_compaction(run_id: str) -> str:
@@ -31,5 +32,9 @@ def sweep() -> dict[str, int]:
 
 
 def roll_up() -> int:
-    """Bring the figures of the front page up to date; return how many days were worked out."""
+    """Bring the figures of the front page up to date; return how many days were worked out.
+
+    Summaries whose turns have come get their hindsight, too.
+    """
+    note_waiting()
     return len(refresh_figures().days)

@@ -104,9 +104,8 @@ class StepInput:
             # A result is named after its call, which may stand in the batch before.
             items = [to_item(row) for row in batch]
             named = named_results([*before, *items])[len(before) :]
-            limited = list(limited_results(named, self.step.run.result_chars))
-            hides = self._given.get("hides_secrets")
-            yield from redact_items(limited)[0] if hides else limited
+            shown = redact_items(named)[0] if self._given.get("hides_secrets") else named
+            yield from limited_results(shown, self.step.run.result_chars)
             before, after = items, batch[-1].position
 
     @property

@@ -29,6 +29,7 @@ from compaction.engine.types import Decision, Item, Plan
 BATCH_MARGIN = 64
 # What a summariser may read of the messages that stay.
 MOST_KEPT_TOKENS = 600
+SHOWN_CHARS_PER_TOKEN = 2
 
 logger = logging.getLogger(__name__)
 
@@ -240,14 +241,18 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
 def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:
     """Return the newest messages behind a position, as far as a summariser should see them.
 
-    They are read and not summarised: they say what holds now. A long one is left out.
+    They are read and not summarised: they say what holds now. Of a long one, the beginning is
+    shown.
     """
     found: list[Item] = []
-    tokens = 0
+    left = MOST_KEPT_TOKENS
     for item in reversed(tail_of(snapshot).items):
-        tokens += item.tokens
-        if item.position <= position or tokens > MOST_KEPT_TOKENS:
+        if item.position <= position or left <= 0:
             break
+        if item.tokens > left:
+            shown = item.text[: left * SHOWN_CHARS_PER_TOKEN] + "…"
+            item = replace(item, text=shown, tokens=left)
+        left -= item.tokens
         found.append(item)
     return found[::-1]
 

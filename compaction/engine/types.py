@@ -205,7 +205,8 @@ class Outcome:
     `is_digest`: the text is made of the messages themselves, and stands beside the summary that
     was there before until one takes it in. `units` are the clauses to choose from in the next
     pass, `lines` say where each line of the text comes from, `quality` how much it knows,
-    `rejections` why answers before it were refused.
+    `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
+    summaries before it held, so that they need not be sent beside it.
     """
 
     text: str
@@ -232,6 +233,7 @@ class Outcome:
     lines: tuple[SourcedLine, ...] = ()
     quality: Quality | None = None
     rejections: tuple[str, ...] = ()
+    holds_earlier: bool = False
 
     @property
     def compression_ratio(self) -> float:

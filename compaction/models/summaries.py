@@ -10,6 +10,9 @@ from django.db import models
 from django.utils import timezone
 
 FORMAT_VERSION = 1
+# A summary that holds what those before it held: they are not sent beside it any more. Its clauses
+# were chosen from all covered messages (docs/decisions/0027-a-ledger-beside-the-prose.md).
+HOLDS_EARLIER_VERSION = 2
 
 
 class SessionSummary(models.Model):

@@ -199,9 +199,10 @@ def _scores() -> Iterator[Metric]:
 
 
 def _rejections() -> Iterator[Metric]:
-    rejected = CounterMetricFamily(
+    # No counter: sessions that are deleted take their steps away.
+    rejected = GaugeMetricFamily(
         "palimpsest_summaries_rejected",
-        "Texts of summarisers that were refused, by reason.",
+        "Stored refusals of a summariser's text, by reason.",
         labels=["reason"],
     )
     rows = CompactionStep.objects.filter(outcome=CompactionStep.Outcome.REJECTED)

@@ -323,7 +323,8 @@ def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     if not outcome.is_digest:
         # The new one takes the oldest one's place, and the fallback digest's, if it has taken that
         # in.
-        staying = staying[-others:] if (others := snapshot.profile.summary_limit - 1) else []
+        others = 0 if outcome.holds_earlier else snapshot.profile.summary_limit - 1
+        staying = staying[-others:] if others else []
         beside = snapshot.digest
         staying += [beside] if beside is not None and beside not in snapshot.continued else []
     last = outcome.items[-1].position

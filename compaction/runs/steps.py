@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 
 from compaction.branches.leases import Lease
+from compaction.engine.fidelity.redaction import redact
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.strategies.prompts import transcript
@@ -96,6 +97,9 @@ class RunSummarizer:
             except SummarizerError as error:
                 self._heard(request, started, outcome="error", error=str(error))
                 raise
+        if self._writer.hides_secrets:
+            # A model may know one from somewhere else, or put two halves together.
+            answer = replace(answer, text=redact(answer.text).text)
         self._heard(request, started, answer=answer)
         return answer
 
@@ -163,7 +167,7 @@ class StepWriter:
         self, work: Work, summarizer: Summarizer | None, *, hides_secrets: bool = False
     ) -> None:
         self._work = work
-        self._hides_secrets = hides_secrets
+        self.hides_secrets = hides_secrets
         self._summarizer = summarizer
         self._rows: dict[int, int] = {}
         self._written = 0
@@ -244,7 +248,7 @@ class StepWriter:
         kept = transcript(request.kept, by_position=request.cites) if request.kept else ""
         given = {
             "by_position": request.cites,
-            "hides_secrets": self._hides_secrets,
+            "hides_secrets": self.hides_secrets,
             "kept": storable(kept),
             "missing": [storable(text) for text in request.missing],
         }

@@ -102,14 +102,21 @@ def _job(
     profile = snapshot.profile
     again = _sent_again(snapshot, items)
     kept = kept_after(snapshot, items[-1].position)
-    limited = read = list(limited_results(named_results(items), limit))
+    named = named_results(items)
     hidden: Mapping[Any, Redacted] = {}
     previous, digest = texts.previous, texts.digest
-    if profile.redact_secrets:
-        read, hidden = redact_items(read)
-        kept, _ = redact_items(kept)
-        previous, digest = redact(previous).text, redact(digest).text
     before = texts.before
+    units = [unit for row in before for unit in units_before(row)]
+    if profile.redact_secrets:
+        # Before anything is cut: a key that lost its first line would not be known any more.
+        named, hidden = redact_items(named)
+        kept, _ = redact_items(kept)
+        previous, digest, instructions = (
+            redact(text).text for text in (previous, digest, instructions)
+        )
+        # They were kept while the parameter was off, or before a shape was known.
+        units = [replace(unit, text=redact(unit.text).text) for unit in units]
+    read = list(limited_results(named, limit))
     job = SummaryJob(
         items=tuple(read),
         counter=snapshot.model.counter,
@@ -117,14 +124,14 @@ def _job(
         digest=digest,
         instructions=instructions,
         sent_again=again,
-        units=tuple(unit for row in before for unit in units_before(row)),
+        units=tuple(units),
         named_before=named_before(before[-1] if before else None),
         kept=tuple(kept),
     )
     changed = {
-        item.id: OffsetMap(stored=item.text, cut=cut.text, redacted=hidden.get(item.id))
-        for item, cut in zip(items, limited, strict=True)
-        if cut.text != item.text or item.id in hidden
+        item.id: OffsetMap(stored=item.text, read=given.text, redacted=hidden.get(item.id))
+        for item, given in zip(items, read, strict=True)
+        if given.text != item.text
     }
     return job, changed
 
@@ -143,21 +150,24 @@ class OffsetMap:
     """Leads from a text as it was read (cut, secrets hidden) to the text as it is stored."""
 
     stored: str
-    cut: str
+    read: str
     redacted: Redacted | None
 
     def place(self, start: int, end: int) -> tuple[int, int]:
         """Return where a piece stands in the stored text; (0, 0), the whole, where it does not."""
         if not end:
             return 0, 0
-        if self.redacted is not None:
-            start, end = self.redacted.original(start), self.redacted.original_end(end)
-        piece = self.cut[start:end]
-        if self.stored[start:end] == piece:
+        piece = self.read[start:end]
+        whole = self.stored if self.redacted is None else self.redacted.text
+        if whole[start:end] != piece:
+            # Behind the middle that was left out of a long result.
+            start = whole.rfind(piece)
+            end = start + len(piece)
+        if start < 0:
+            return 0, 0
+        if self.redacted is None:
             return start, end
-        # Behind the middle that was left out of a long result.
-        found = self.stored.rfind(piece)
-        return (found, found + len(piece)) if found >= 0 else (0, 0)
+        return self.redacted.original(start), self.redacted.original_end(end)
 
 
 def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from django.db.models import (
     When,
     Window,
 )
-from django.db.models.functions import Coalesce, Greatest, RowNumber
+from django.db.models.functions import Coalesce, FirstValue, Greatest, RowNumber
 from django.utils import timezone
 
 from chatapp.formatting import day_range, day_start, days_between, utc_day
@@ -36,6 +36,7 @@ from compaction.models import (
     DailyFigures,
     SessionSummary,
 )
+from compaction.models.summaries import HOLDS_EARLIER_VERSION
 from compaction.profiles import find_profile, parameters_of
 from compaction.selectors import QUEUED_SINCE, ready_q
 from compaction.statistics.ratios import distribution
@@ -222,11 +223,13 @@ def _summaries_sent() -> int:
     fallback digest that is newer. Left out are summaries that a fork inherits from its parent, and
     the placeholders of old data.
     """
-    written = Q(is_digest=False, rank_of_kind__lte=F("most"))
+    # One that holds what was before it is sent alone.
+    beside = Q(rank_of_kind__lte=F("most"), version_of_newest__lt=HOLDS_EARLIER_VERSION)
+    written = Q(is_digest=False) & (Q(rank_of_kind=1) | beside)
     sent = (
         _candidates()
         .annotate(rank=_newest_of("branch"), rank_of_kind=_newest_of("branch", "is_digest"))
-        .annotate(most=_limits())
+        .annotate(version_of_newest=_version_of_newest(), most=_limits())
         .filter(written | Q(is_digest=True, rank=1))
         .aggregate(tokens=Sum("summary_tokens"))
     )
@@ -237,6 +240,15 @@ def _newest_of(*columns: str) -> Window:
     """Return the rank among the summaries that have these columns in common, the newest first."""
     parts = [F(column) for column in columns]
     return Window(RowNumber(), partition_by=parts, order_by=F("covers_through").desc())
+
+
+def _version_of_newest() -> Window:
+    """Return the format version of the newest summary of the branch and kind."""
+    return Window(
+        FirstValue("format_version"),
+        partition_by=[F("branch"), F("is_digest")],
+        order_by=F("covers_through").desc(),
+    )
 
 
 def _candidates() -> QuerySet[SessionSummary]:

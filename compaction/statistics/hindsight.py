@@ -13,12 +13,15 @@ from django.utils import timezone
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, rows_from
 from compaction.engine.fidelity.entities import find_entities
-from compaction.models import SummaryQuality
+from compaction.models import CompactionState, SessionSummary, SummaryQuality
+from compaction.profiles import find_profile, parameters_of
 from compaction.selectors import summaries_of
 
 # Runs come one by one, and each leaves one summary behind: the oldest that waits is near the end.
 SUMMARIES_LOOKED_AT = 50
 SUMMARIES_AT_ONCE = 5
+BRANCHES_AT_ONCE = 100
+_READ = ("covers_through", "created_at", "quality__hindsight_at")
 MESSAGES_READ = 400
 MESSAGE_CHARS = 4000
 # Tools name whatever they find: their output is no sign that a fact was needed.
@@ -28,44 +31,64 @@ _SPEAKERS = (Message.Role.USER, Message.Role.ASSISTANT)
 def note_hindsight(branch: Branch, *, turns: int) -> int:
     """Give summaries of the branch's path their hindsight, `turns` user messages later; how many.
 
-    Each is looked at once. Where the turns name no fact that its messages named, `hindsight` stays
-    empty. A call reads a bounded number of rows, however long the conversation is; 0 turns: none.
+    Turns count that were said after the summary was made: what stayed verbatim beside it is no
+    later turn. Each summary is looked at once. Where the turns name no fact that its messages
+    named, `hindsight` stays empty. A call reads a bounded number of rows, however long the
+    conversation is; 0 turns: none.
     """
     if turns <= 0:
         return 0
     noted = 0
-    for summary, covers_through in _waiting(branch)[:SUMMARIES_AT_ONCE]:
-        end = _end_of_turns(branch, covers_through, turns)
+    for summary in _waiting(branch)[:SUMMARIES_AT_ONCE]:
+        end = _end_of_turns(branch, summary, turns)
         if end is None:
             # Newer summaries have fewer turns behind them.
             break
-        noted += _note(summary, _named(branch, covers_through, end))
+        noted += _note(summary.pk, _named(branch, summary, end))
     return noted
 
 
-def _waiting(branch: Branch) -> list[tuple[Any, int]]:
-    """Return the newest summaries that were measured and not looked at yet, oldest first."""
-    rows = summaries_of(branch).values_list(
-        "pk", "covers_through", "quality__version", "quality__hindsight_at"
+def note_waiting(*, most: int = BRANCHES_AT_ONCE) -> int:
+    """Do the same for the branches whose summaries were made last, at most so many; how many.
+
+    A conversation that goes on without another compaction needs no run for it.
+    """
+    waiting = SummaryQuality.objects.filter(
+        hindsight_at__isnull=True, summary__status=SessionSummary.Status.ACTIVE
     )
-    newest = list(rows[:SUMMARIES_LOOKED_AT])
+    newest = waiting.order_by("-summary__created_at").values_list("summary__branch", flat=True)
+    noted = 0
+    for branch in Branch.objects.filter(pk__in=[*newest[:most]]).select_related("session"):
+        state = CompactionState.objects.filter(pk=branch.pk).first()
+        profile = parameters_of(find_profile(state.profile if state else ""))
+        noted += note_hindsight(branch, turns=profile.hindsight_turns)
+    return noted
+
+
+def _waiting(branch: Branch) -> list[SessionSummary]:
+    """Return the newest summaries that were measured and not looked at yet, oldest first."""
+    rows = summaries_of(branch).select_related("quality").only(*_READ)
     return [
-        (pk, covers_through)
-        for pk, covers_through, version, looked_at in reversed(newest)
-        if version is not None and looked_at is None
+        summary
+        for summary in reversed(rows[:SUMMARIES_LOOKED_AT])
+        if hasattr(summary, "quality") and summary.quality.hindsight_at is None
     ]
 
 
-def _end_of_turns(branch: Branch, after: int, turns: int) -> int | None:
+def _end_of_turns(branch: Branch, summary: SessionSummary, turns: int) -> int | None:
     """Return the position of the last of so many user messages; None while there are fewer."""
-    asked = Message.objects.filter(kind=Message.Kind.MESSAGE, role=Message.Role.USER)
-    found = rows_from(branch, asked.only("position"), start=after + 1, most=turns)
+    asked = Message.objects.filter(
+        kind=Message.Kind.MESSAGE, role=Message.Role.USER, created_at__gt=summary.created_at
+    )
+    start = summary.covers_through + 1
+    found = rows_from(branch, asked.only("position"), start=start, most=turns)
     return found[-1].position if len(found) == turns else None
 
 
-def _named(branch: Branch, after: int, through: int) -> frozenset[str]:
+def _named(branch: Branch, summary: SessionSummary, through: int) -> frozenset[str]:
     """Return the keys of what the messages of a stretch name."""
-    said = path_messages(branch, after=after, through=through).filter(role__in=_SPEAKERS)
+    later = path_messages(branch, after=summary.covers_through, through=through)
+    said = later.filter(role__in=_SPEAKERS, created_at__gt=summary.created_at)
     pieces = said.values_list(Substr("content", 1, MESSAGE_CHARS), flat=True)[:MESSAGES_READ]
     return frozenset(one.key for piece in pieces for one in find_entities(piece or ""))
 

@@ -25,6 +25,7 @@ from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.models.summaries import FORMAT_VERSION, HOLDS_EARLIER_VERSION
 from compaction.summaries.fidelity import store_fidelity
 from compaction.summaries.summarizer import summariser_name
 
@@ -238,6 +239,7 @@ def write_summary(
         reason=run.reason,
         truncated=outcome.truncated,
         is_digest=outcome.is_digest,
+        format_version=HOLDS_EARLIER_VERSION if outcome.holds_earlier else FORMAT_VERSION,
         compression_ratio=outcome.compression_ratio,
         previous=previous,
         supersedes=old,

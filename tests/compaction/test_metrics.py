@@ -244,7 +244,7 @@ def test_refused_texts_are_counted_by_reason(session):
     codes = [("rejected", "language"), ("rejected", "language"), ("rejected", "empty"), ("ok", "")]
     for order, (outcome, code) in enumerate(codes):
         one.steps.create(kind="chunk", order=order, outcome=outcome, code=code)
-    assert scrape()["palimpsest_summaries_rejected_total"] == {("language",): 2, ("empty",): 1}
+    assert scrape()["palimpsest_summaries_rejected"] == {("language",): 2, ("empty",): 1}
 
 
 def test_no_word_of_a_conversation_is_shown(session, queued):

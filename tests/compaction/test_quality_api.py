@@ -22,7 +22,7 @@ from compaction.models import (
     SummaryQuality,
     SummaryUnits,
 )
-from compaction.statistics.hindsight import note_hindsight
+from compaction.statistics.hindsight import note_hindsight, note_waiting
 from compaction.summaries.fidelity import named_before, store_fidelity, units_before
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, user
@@ -456,6 +456,12 @@ def test_a_fate_takes_three_queries(api, session, measured, django_assert_num_qu
 # --- hindsight ------------------------------------------------------------------------------------
 
 
+def stored_behind(summary: SessionSummary) -> int:
+    return Message.objects.filter(
+        branch=summary.branch, kind="message", position__gt=summary.covers_through
+    ).count()
+
+
 def hindsight(session, turns: int) -> tuple:
     note_hindsight(session.branch, turns=turns)
     row = SummaryQuality.objects.get()
@@ -469,29 +475,40 @@ def test_hindsight_waits_for_its_turns(session, measured):
 
 def test_hindsight_is_the_share_of_the_named_facts_that_were_known(session, measured):
     store(session, [user("Is it port 8421 of db-7?"), answer("Yes."), user("Thanks.")])
-    assert hindsight(session, 3) == (0.5, 2, True)
+    assert hindsight(session, 2) == (0.5, 2, True)
 
 
 def test_what_is_named_behind_the_turns_does_not_count(session, measured):
     store(session, [user("Is it port 8421?"), answer("Yes."), user("And db-7?")])
-    assert hindsight(session, 2) == (1.0, 1, True)
+    assert hindsight(session, 1) == (1.0, 1, True)
 
 
 def test_turns_that_name_no_old_fact_leave_hindsight_empty(session, measured):
     store(session, [user("Thanks."), answer("Welcome."), user("Bye.")])
-    assert hindsight(session, 3) == (None, 0, True)
+    assert hindsight(session, 2) == (None, 0, True)
 
 
 def test_hindsight_is_taken_once(session, measured, django_assert_num_queries):
     store(session, [user("Is it port 8421?"), answer("Yes."), user("Bye.")])
-    assert note_hindsight(session.branch, turns=3) == 1
+    assert note_hindsight(session.branch, turns=2) == 1
     with django_assert_num_queries(1):
-        assert note_hindsight(session.branch, turns=3) == 0
+        assert note_hindsight(session.branch, turns=2) == 0
 
 
 def test_what_a_tool_names_was_not_asked_for(session, measured):
     store(session, [user("Look."), call("ls", "c1"), result("c1", "db-7"), user("Bye.")])
-    assert hindsight(session, 3) == (None, 0, True)
+    assert hindsight(session, 2) == (None, 0, True)
+
+
+def test_what_stayed_verbatim_beside_the_summary_is_no_later_turn(session, measured):
+    assert stored_behind(measured) == 2
+    assert hindsight(session, 1) == (None, 0, False)
+
+
+def test_a_conversation_that_goes_on_without_a_run_gets_its_hindsight(session, measured):
+    store(session, [user(f"Is it port 8421, question {n}?") for n in range(10)])
+    assert note_waiting() == 1
+    assert SummaryQuality.objects.get().hindsight == 1.0
 
 
 # --- steps ----------------------------------------------------------------------------------------

@@ -54,11 +54,11 @@ def test_headings_and_empty_lines_are_no_lines():
 
 
 def test_identifiers_that_share_a_line_lead_to_each_place():
-    ((_, origin, sources),) = origins("- carries 450 kg; Okafor")
+    ((_, origin, sources),) = origins("- carries 450 kg; lift carries 450")
     assert origin == Origin.EXACT
     assert sources == (
         SourcePiece(message=1, start=7 + 9, end=7 + 9 + 14),
-        SourcePiece(message=2, start=3, end=9),
+        SourcePiece(message=1, start=7 + 4, end=7 + 4 + 16),
     )
 
 
@@ -95,7 +95,8 @@ def test_a_line_that_shares_nothing_has_no_source():
         ("A [#12, 13].\nB [14]", "A.\nB", {0: ("12", "13"), 1: ("14",)}),
         ("A [12] and [13].", "A and.", {0: ("12", "13")}),
         ("A [99].", "A [99].", {}),
-        ("values[12] = 3", "values = 3", {0: ("12",)}),
+        ("values[12] = 3", "values[12] = 3", {}),
+        ("[12]\nB [13]", "B", {0: ("13",)}),
         ("A [12, 99].", "A [12, 99].", {}),
         ("A [x].", "A [x].", {}),
     ],
@@ -103,3 +104,8 @@ def test_a_line_that_shares_nothing_has_no_source():
 def test_citations_of_known_messages_are_taken_out(text, clean, numbers):
     found = take_citations(text, frozenset({"12", "13", "14"}))
     assert (found.text, dict(found.numbers)) == (clean, numbers)
+
+
+def test_a_sentence_with_a_semicolon_is_no_list_of_identifiers():
+    ((_, origin, _),) = origins("No; the whole move was cancelled by the mayor.")
+    assert origin == Origin.NONE

@@ -46,6 +46,8 @@ _CORRECTION = cue(
     "sorry actually correction wait scratch forget mistake bad oops meant misspoke make thought "
     "change changed plans update edit no longer not switched moved renamed rescheduled postponed "
     "replaced replace corrected bumped instead entschuldigung doch nein moment stattdessen nicht "
+    "entschuldige entschuldigen leid vergiss korrektur perdona siento olvida oublie oubliez "
+    "désolée "
     "statt perdón realidad mejor ya lugar vez pardon fait finalement désolé lieu plus",
     r"^(?:(?:oh|hm+|ah|no|ok(?:ay)?|yes|so|and|but|well)[,.!]? )*(?:sorry\b|actually\b|"
     r"correction\b|wait\b|scratch that|forget (?:that|it|what i said)|my (?:mistake|bad)|oops|"
@@ -56,17 +58,22 @@ _CORRECTION = cue(
     r"rescheduled|postponed|replaced|corrected|bumped) (?:\w+ ){0,4}?(?:to|with|by|from)\b",
     r"\bnot \S{1,30},? but \S|\breplaced? \S{1,40} (?:with|by)\b",
     r"\S+ instead(?: of \S+)?[.!]?$",
-    r"^(?:entschuldigung|doch|nein[,:]|moment)\b|\b(?:stattdessen|nicht mehr|statt)\b",
-    r"^(?:perdón|en realidad|mejor|no[,:])|\b(?:ya no|en lugar de|en vez de)\b",
-    r"^(?:pardon|en fait|finalement|désolé)|\b(?:au lieu de|ne .{1,20} plus)\b",
-    wide=r"改成|改为|改到|更正|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
-    r"|間違え|訂正|じゃなくて|ではなく|아니라|정정|바꿔"
-    r"|^(?:извини|простите|на самом деле|нет,|поправка)|\b(?:вместо|больше не|теперь)\b"
+    r"^(?:entschuldig(?:ung|e|en sie)?|tut mir leid|doch|nein[,:]|moment|korrektur)\b"
+    r"|\bvergiss (?:das|es)\b|\b(?:stattdessen|nicht mehr|statt)\b",
+    r"^(?:perdón|perdona|lo siento|olvida (?:eso|lo)|en realidad|mejor|no[,:])"
+    r"|\b(?:ya no|en lugar de|en vez de)\b",
+    r"^(?:pardon|en fait|finalement|désolée?|oublie(?:z)? (?:ça|cela))"
+    r"|\b(?:au lieu de|ne .{1,20} plus)\b",
+    wide=r"改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
+    r"|間違え|訂正|忘れて|すみません、|じゃなくて|ではなく|아니라|정정|바꿔|잊어|미안"
+    r"|^(?:извини|простите|забудь|прости|на самом деле|нет,|поправка)"
+    r"|\b(?:вместо|больше не|теперь)\b"
     r"|بدلا من|عفوا",
 )
 _STRONG = re.compile(
     r"^(?:\w+[,.!]? ){0,2}(?:sorry|actually|correction|wait|scratch|forget|make (?:that|it)|"
-    r"on second thought|change of plan|i (?:meant|misspoke)|no[,:]|其实|更正|说错|訂正|정정)",
+    r"on second thought|change of plan|i (?:meant|misspoke)|no[,:]|entschuldig|vergiss|perdón|"
+    r"olvida|pardon|désolé|oublie|извини|прости|забудь|其实|更正|说错|不对|忘掉|抱歉|对不起|訂正|忘れて|정정|미안)",
     re.I,
 )
 """What says that a statement changes an older one, even where no entity shows the value."""
@@ -90,7 +97,26 @@ _ADDED = re.compile(
     re.I,
 )
 _AS_WELL = re.compile(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
-_NOTE = re.compile(r" \(((?:replaces|removes|later removed:) [^()]{1,140})\)$")
+# What a note begins with: units have it in English, a summary in the conversation's language.
+_NOTE_WORDS = ("replaces", "removes", "later removed:")
+_NOTE_WORDS_IN = {
+    "zh": ("取代", "取消", "后来取消："),
+    "ja": ("変更前：", "削除：", "後に削除："),
+    "ko": ("변경 전:", "삭제:", "나중에 삭제:"),
+    "ru": ("вместо", "убирает", "позже убрано:"),
+    "es": ("reemplaza a", "quita", "quitado después:"),
+    "de": ("ersetzt", "entfernt", "später entfernt:"),
+    "fr": ("remplace", "retire", "retiré ensuite :"),
+    "ar": ("بدلا من", "يزيل", "أزيل لاحقا:"),
+}
+_ENGLISH = {
+    word: english
+    for words in (_NOTE_WORDS, *_NOTE_WORDS_IN.values())
+    for word, english in zip(words, _NOTE_WORDS, strict=True)
+}
+_NOTE = re.compile(
+    rf" \(({'|'.join(map(re.escape, sorted(_ENGLISH, key=len, reverse=True)))}) ([^()]{{1,140}})\)$"
+)
 _END = re.compile(r"[.!。！]+$")
 _NOW = re.compile(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
 _BRACKETS = re.compile(r"[()\n]")
@@ -116,15 +142,22 @@ def is_removal(text: str) -> bool:
     return _REMOVAL.is_in(text, words_in(text))
 
 
-def with_note(unit: Unit) -> str:
+def with_note(unit: Unit, language: str = "") -> str:
     """Return a unit's text, with what it replaces or removes where it does."""
-    return f"{_END.sub('', unit.text)} ({unit.note})" if unit.note else unit.text
+    if not unit.note:
+        return unit.text
+    note = unit.note
+    for english, word in zip(_NOTE_WORDS, _NOTE_WORDS_IN.get(language, ()), strict=False):
+        if note.startswith(f"{english} "):
+            note = word + note[len(english) :]
+            break
+    return f"{_END.sub('', unit.text)} ({note})"
 
 
 def without_note(text: str) -> tuple[str, str]:
-    """Return a line's text and its note; the reverse of `with_note`."""
+    """Return a line's text and its note in English; the reverse of `with_note`."""
     match = _NOTE.search(text)
-    return (text[: match.start()], match[1]) if match else (text, "")
+    return (text[: match.start()], f"{_ENGLISH[match[1]]} {match[2]}") if match else (text, "")
 
 
 @dataclass(slots=True)

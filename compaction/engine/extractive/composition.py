@@ -75,7 +75,7 @@ def compose(
     costs: dict[str, int] = {}
 
     def cost(unit: Unit) -> int:
-        line = render_unit(unit)
+        line = render_unit(unit, language)
         if line not in costs:
             costs[line] = count(line + "\n")
         return costs[line]
@@ -270,7 +270,7 @@ def _rendered(chosen: Iterable[Candidate], state: set[int], named: list[str], la
     placed = _placed(in_order, state)
     sections: dict[SummarySection, list[str]] = {}
     for section, unit in placed:
-        sections.setdefault(section, []).append(render_unit(unit))
+        sections.setdefault(section, []).append(render_unit(unit, language))
     if named:
         sections[SummarySection.IDENTIFIERS] = list(named)
     return render_sections(sections, language)

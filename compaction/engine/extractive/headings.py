@@ -104,7 +104,13 @@ _ALIASES = {
     "state": SummarySection.STATE,
     "in progress": SummarySection.STATE,
     "current state": SummarySection.STATE,
-    "next steps": SummarySection.STATE,
+    "next steps": SummarySection.QUESTIONS,
+    "next step": SummarySection.QUESTIONS,
+    "to do": SummarySection.QUESTIONS,
+    "todo": SummarySection.QUESTIONS,
+    "todos": SummarySection.QUESTIONS,
+    "tasks": SummarySection.REQUESTS,
+    "objective": SummarySection.REQUESTS,
     "open points": SummarySection.QUESTIONS,
     "blocked": SummarySection.QUESTIONS,
     "open todos": SummarySection.QUESTIONS,
@@ -156,10 +162,10 @@ def title(section: SummarySection, language: str) -> str:
     return f"## {names[list(SummarySection).index(section)]}" if names else ""
 
 
-def render_unit(unit: Unit) -> str:
+def render_unit(unit: Unit, language: str = "") -> str:
     """A unit as it stands in a summary: a bullet, who said it if not the user, the text."""
     label = f"[{unit.speaker}] " if unit.speaker else ""
-    return f"- {label}{with_note(unit)}"
+    return f"- {label}{with_note(unit, language)}"
 
 
 def render_sections(sections: dict[SummarySection, list[str]], language: str) -> str:

@@ -35,6 +35,9 @@ _END = re.compile(
 )
 _BULLET = re.compile(r"(?:[-*•+>|#]{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX]\]\s+)")
 _CLAUSE_END = re.compile(r"[;；，、：]|[,:](?=\s)|\s?[—–]|\s-\s")
+_MONTH_AFTER = re.compile(
+    r"\s(?:jan|feb|märz|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec|\d)", re.IGNORECASE
+)
 _LAST_WORD = re.compile(r"(\w[\w.]*)\.$")
 _ABBREVIATIONS = word_set(
     "mr mrs ms dr prof st no vs etc e.g i.e eg ie fig al inc ltd co corp approx jr sr u.s a.m p.m "
@@ -158,6 +161,9 @@ def _is_abbreviation(line: str, start: int, end: int) -> bool:
     word = _LAST_WORD.search(line[max(start, end - 12) : end])
     if not word:
         return False
+    if word[1].isdigit() and len(word[1]) < 3:
+        # "am 12. März": an ordinal number, and no end.
+        return bool(_MONTH_AFTER.match(line, end))
     return (len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS
 
 

@@ -46,6 +46,8 @@ REINFORCED_SHARE = 0.75
 CARRIED_WORTH = 1.5
 """A line of an older summary was already chosen once out of many."""
 SMALLEST_LINE_TOKENS = 8
+OF_A_SUMMARY = "summary"
+"""Who says a line of an older summary that is no clause of a message."""
 SMALLEST_ADDITION_TOKENS = 60
 LARGEST_ADDITION_SHARE = 0.8
 SHORT_LOOK = 2000
@@ -167,6 +169,9 @@ def gather_units(request: SummaryRequest) -> list[Unit]:
     for number, text in enumerate(texts):
         for line in parse_summary(text):
             unit = _unit_of_line(line, position=before + number)
+            if kept and not unit.speaker:
+                # Where clauses were kept, what is none of them is a model's prose, not the user's.
+                unit = replace(unit, speaker=OF_A_SUMMARY, kind=UnitKind.FACT)
             # Of identifiers without their sentences, those that a kept unit has are known.
             is_part = line.section is SummarySection.IDENTIFIERS and bool(unit.entities)
             is_known = line_key(unit.text) in known or (is_part and named >= set(unit.entities))

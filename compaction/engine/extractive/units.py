@@ -73,12 +73,15 @@ def units_of(items: Sequence[Item]) -> list[Unit]:
     return _named_again(units, people=speakers | {"", "assistant"})
 
 
-def speakers_of(items: Iterable[Item]) -> frozenset[str]:
+def speakers_of(items: Sequence[Item]) -> frozenset[str]:
     """Return the names that start the user's messages where several people speak there."""
     found = Counter(
         match[1] for item in items if item.role == "user" and (match := _SPEAKER.match(item.text))
     )
     names = {name for name, times in found.items() if times > 1}
+    # On the wire a user's message may have a name of its own.
+    given = {item.tool_name for item in items if item.role == "user" and item.tool_name}
+    names |= given
     return frozenset(names) if len(names) > 1 else frozenset()
 
 
@@ -98,6 +101,8 @@ def _units_of_message(
     match = _SPEAKER.match(text) if speakers else None
     if match and match[1] in speakers:
         speaker, begin = match[1], match.end()
+    elif item.role == "user" and item.tool_name in speakers:
+        speaker = item.tool_name
     entities = find_entities(text, small=small)
     starts = [entity.start for entity in entities]
     quoted, alike = quoted_spans(text), Counter[str]()

@@ -22,10 +22,14 @@ FEWEST_RARE_WORDS = 3
 COMMON_SHARE = 0.05
 """Of the units, at most, that may have a word which still says where a line comes from."""
 MOST_SOURCES = 4
+MOST_PARTS = 40
 
+# Never directly behind a word: `array[12]` is code.
 _CITATION = re.compile(
-    r"\s?\[#?(\d{1,7}(?:\.\d{1,6})?(?:\s?[,;–-]\s?#?\d{1,7}(?:\.\d{1,6})?){0,7})\]"
+    r"(?:\s|(?<![\w)\]])|(?<=\]))\[#?(\d{1,7}(?:\.\d{1,6})?"
+    r"(?:\s?[,;–-]\s?#?\d{1,7}(?:\.\d{1,6})?){0,7})\]"
 )
+_IDENTIFYING = re.compile(r"\d|@|/")
 _NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,6})?")
 _LABEL = re.compile(r"\[[^\W\d_][\w .'’-]{0,40}\] (?=\S)")
 _LINE = re.compile(r"[^\n]+")
@@ -45,8 +49,8 @@ def take_citations(text: str, known: frozenset[str]) -> Cited:
     A bracket with any other number is part of the text and stays.
     """
     numbers: dict[int, tuple[str, ...]] = {}
-    lines = []
-    for index, line in enumerate(text.split("\n")):
+    lines: list[str] = []
+    for line in text.split("\n"):
         found: list[str] = []
 
         def take(match: re.Match[str], found: list[str] = found) -> str:
@@ -56,9 +60,12 @@ def take_citations(text: str, known: frozenset[str]) -> Cited:
             found.extend(named)
             return ""
 
-        lines.append(_CITATION.sub(take, line))
+        without = _CITATION.sub(take, line)
+        if found and not without.strip():
+            continue  # nothing but citations: no line is left of it
         if found:
-            numbers[index] = tuple(dict.fromkeys(found))
+            numbers[len(lines)] = tuple(dict.fromkeys(found))
+        lines.append(without)
     return Cited(text="\n".join(lines), numbers=numbers)
 
 
@@ -107,6 +114,15 @@ class Finder:
         self._rarity: dict[str, float] = {}
         self._at: dict[int, list[int]] = {}
 
+    def nearest(self, line: str) -> Unit | None:
+        """Return the clause that a line says again, or that it has most in common with."""
+        text = _bare(line)
+        if (unit := self._by_text.get(text) or self._by_text.get(f"{text}.")) is not None:
+            return unit
+        self._prepare()
+        index = self._best_index(_terms(text))
+        return None if index is None else self._units[index]
+
     def find(self, line: str, positions: Sequence[int]) -> tuple[Origin, tuple[SourcePiece, ...]]:
         """Return how a line is known to come from messages, and from which pieces."""
         text = _bare(line)
@@ -123,16 +139,26 @@ class Finder:
         return (Origin.MATCHED, best) if best else (Origin.NONE, ())
 
     def _parts(self, text: str) -> Iterator[SourcePiece]:
-        """Yield the sources of identifiers that share a line."""
-        for part in text.split(SEPARATOR):
+        """Yield the sources of identifiers that share a line; nothing where one part is none."""
+        parts = text.split(SEPARATOR)
+        if len(parts) > MOST_PARTS or not all(map(_IDENTIFYING.search, parts)):
+            return
+        found = []
+        for part in parts:
             unit = next((one for one in self._units if part in one.text), None)
             if unit is None or unit.source is None:
-                continue
-            if unit.end - unit.start != len(unit.text):
-                yield unit.source
-                continue
+                return
+            found.append((unit, part))
+        for unit, part in found:
             start = unit.start + unit.text.index(part)
-            yield SourcePiece(message=unit.message, start=start, end=start + len(part))
+            is_verbatim = unit.end - unit.start == len(unit.text)
+            end = start + len(part)
+            piece = SourcePiece(message=unit.message, start=start, end=end)
+            yield (
+                piece
+                if is_verbatim
+                else SourcePiece(message=unit.message, start=unit.start, end=unit.end)
+            )
 
     def _prepare(self) -> None:
         if self._terms:
@@ -156,6 +182,11 @@ class Finder:
         return sum(self._rarity[term] for term in self._terms[index] & terms)
 
     def _best(self, terms: frozenset[str]) -> tuple[SourcePiece, ...]:
+        index = self._best_index(terms)
+        source = None if index is None else self._units[index].source
+        return (source,) if source else ()
+
+    def _best_index(self, terms: frozenset[str]) -> int | None:
         common = max(3, int(COMMON_SHARE * len(self._units)))
         scores: dict[int, float] = {}
         words: dict[int, int] = {}
@@ -167,13 +198,8 @@ class Finder:
                 scores[index] = scores.get(index, 0.0) + self._rarity[term]
                 sure = FEWEST_RARE_WORDS if term in self._units[index].entities else 1
                 words[index] = words.get(index, 0) + sure
-        matched = [
-            (score, -index) for index, score in scores.items() if words[index] >= FEWEST_RARE_WORDS
-        ]
-        if not matched:
-            return ()
-        source = self._units[-max(matched)[1]].source
-        return (source,) if source else ()
+        enough = [index for index in scores if words[index] >= FEWEST_RARE_WORDS]
+        return max(enough, key=lambda index: (scores[index], -index)) if enough else None
 
 
 def _bare(line: str) -> str:

@@ -26,6 +26,7 @@ BELOW_YARDSTICK = "below_yardstick"
 CARRIED_LOST = "carried_lost"
 ONLY_NONE = "only_none"
 NOT_A_SUMMARY = "not_a_summary"
+TOO_LONG = "too_long"
 CODES = (
     OTHER_LANGUAGE,
     UNSUPPORTED,
@@ -34,6 +35,7 @@ CODES = (
     CARRIED_LOST,
     ONLY_NONE,
     NOT_A_SUMMARY,
+    TOO_LONG,
 )
 
 _NOTHING = re.compile(

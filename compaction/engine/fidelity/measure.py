@@ -36,7 +36,7 @@ WORD_SHARE = 0.4
 CONTEXT_CHARACTERS = 25
 MOST_LOST = 100
 MOST_FACTS = 400
-RULE_WORDS_SHARE = 0.6
+RULE_WORDS_SHARE = 0.66
 STEM = 5
 SHORTEST_CONTENT = 4
 """Shorter words are mostly articles and the like, in all the languages."""
@@ -170,7 +170,7 @@ def measure_against(
         user_identifiers=found.user_identifiers(),
         words=round(found.word_share(covered.words), 4),
         user_words=round(found.word_share(covered.user_words), 4),
-        rules=(sum(map(found.keeps_rule, covered.rules)), len(covered.rules)),
+        rules=(found.rules_kept(), len(covered.rules)),
         unsupported=tuple(dict.fromkeys(one.text for one in found.unsupported)),
         unsupported_share=round(found.unsupported_share, 4),
         repeated=round(repeated_share(text), 4),
@@ -289,21 +289,28 @@ class Findings:
         text = self._text.text
         return frozenset((*words_of(text), *pairs_of(text)))
 
-    def keeps_rule(self, rule: str) -> bool:
-        """Whether one line says what the rule is about, and that it must or must not be."""
-        wanted = _content(rule)
-        if not wanted:
-            return True
-        polarity = _NOT if _NOT.search(rule) else _BOUND if _BOUND.search(rule) else None
-        return any(
-            len(wanted & content) >= RULE_WORDS_SHARE * len(wanted)
-            and (
-                polarity is None
-                or bool(polarity.search(line))
-                or (polarity is _BOUND and bool(_NOT.search(line)))
+    def rules_kept(self) -> int:
+        """Return how many of the user's rules a line says: what they are about, and that they bind.
+
+        A line stands for one rule, unless it has every word of others, too.
+        """
+        taken: set[int] = set()
+        kept = 0
+        for rule in self._covered.rules:
+            wanted = _content(rule)
+            best = max(
+                (
+                    (len(wanted & content) / len(wanted), -index)
+                    for index, (line, content) in enumerate(self._lines)
+                    if wanted and _binds(line, rule)
+                ),
+                default=(0.0, 0),
             )
-            for line, content in self._lines
-        )
+            share, index = best[0], -best[1]
+            if not wanted or share == 1 or (share >= RULE_WORDS_SHARE and index not in taken):
+                kept += 1
+                taken.add(index)
+        return kept
 
     @cached_property
     def _lines(self) -> list[tuple[str, frozenset[str]]]:
@@ -334,14 +341,30 @@ class Findings:
         return tuple(_lost(fact) for _, _, fact in gone[:MOST_LOST])
 
     def facts(self) -> tuple[tuple[str, bool, float], ...]:
-        """Return what is looked for in later messages: key, whether it is known, weight."""
+        """Return what is looked for in later messages: key, whether it is known, weight.
+
+        What earlier passes knew is among it: a summary stands for everything before it.
+        """
+        names = self._text.names
         found = [
             (key, key in self.known, round(fact.weight, 2))
             for key, fact in self._covered.facts.items()
             if not is_small_count(key)
         ]
+        found += [
+            (key, names(fact.kind, key), round(fact.weight, 2))
+            for key, fact in self._covered.older.items()
+            if key not in self._covered.facts and not is_small_count(key)
+        ]
         found.sort(key=lambda one: one[2], reverse=True)
         return tuple(found[:MOST_FACTS])
+
+
+def _binds(line: str, rule: str) -> bool:
+    """Whether a line forbids where a rule forbids, and binds where it binds."""
+    if _NOT.search(rule):
+        return bool(_NOT.search(line))
+    return not _BOUND.search(rule) or bool(_BOUND.search(line) or _NOT.search(line))
 
 
 def _content(text: str) -> frozenset[str]:

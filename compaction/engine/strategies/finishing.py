@@ -13,18 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from compaction.engine.extractive.composition import POOL_TARGETS, compose, keep_best
-from compaction.engine.extractive.headings import SummarySection, section_of_title
 from compaction.engine.extractive.summarizer import (
     ExtractiveSummarizer,
     gather_units,
     language_of_request,
 )
-from compaction.engine.fidelity.alignment import Cited, Finder, take_citations, trace
+from compaction.engine.extractive.units import speakers_of
+from compaction.engine.fidelity.alignment import Cited, take_citations, trace
 from compaction.engine.fidelity.covered import Covered
-from compaction.engine.fidelity.gate import GateLimits, Rejection, rejections
+from compaction.engine.fidelity.gate import TOO_LONG, GateLimits, Rejection, rejections
 from compaction.engine.fidelity.measure import Quality, measure_against
 from compaction.engine.parameters import Profile
 from compaction.engine.provenance import Unit
+from compaction.engine.strategies.attribution import attributed, without_old_values
 from compaction.engine.strategies.halving import cut_at_sentence
 from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, with_ledger
 from compaction.engine.strategies.prompts import message_number
@@ -46,7 +47,6 @@ LARGEST_SHARE = 0.8
 """Of its input, at most, what a summary with its ledger takes."""
 MOST_TIMES_TARGET = 2
 """A text longer than so many times the size asked for is asked for once more, then cut."""
-TOO_LONG = "too_long"
 
 
 class Engine(Protocol):
@@ -85,7 +85,9 @@ def finished(
 
     Chosen sentences stay as they are. The outcome of a model gets its ledger and passes the gate.
     """
-    if chooses_sentences(summarizer) or not (profile.ledger or profile.quality_gate):
+    if chooses_sentences(summarizer):
+        return replace(outcome, holds_earlier=True)
+    if not (profile.ledger or profile.quality_gate):
         return outcome
     finishing = _Finishing(outcome=outcome, engine=engine, job=job, profile=profile)
     return finishing.run()
@@ -107,7 +109,10 @@ def with_fidelity(outcome: Outcome, job: SummaryJob, profile: Profile) -> Outcom
             _covered(job),
             named_before=job.named_before,
             counter=job.counter,
-            yardstick_text=outcome.text,
+            # What was chosen without a model is the yardstick itself.
+            yardstick_text=outcome.text
+            if outcome.units
+            else _yardstick(outcome.text, job, material),
         )
     except Exception:
         logger.exception("The quality of a summary could not be measured")
@@ -125,12 +130,24 @@ def _material(job: SummaryJob) -> list[Unit]:
     return gather_units(request)
 
 
+def _yardstick(text: str, job: SummaryJob, units: Sequence[Unit]) -> str:
+    """Return what chosen clauses make of the same messages in the same size."""
+    request = SummaryRequest(kind="chunk", items=job.items, previous=job.previous)
+    return compose(
+        units,
+        budget=job.counter.count(text),
+        count=job.counter.count,
+        language=language_of_request(request),
+    ).text
+
+
 def _covered(job: SummaryJob) -> Covered:
     return Covered(
         job.items,
         previous=job.previous,
         previous_units=job.units,
-        instructions=job.instructions,
+        # What the summariser could read is supported, though it is not to be summarised.
+        instructions="\n".join([job.instructions, *(item.text for item in job.kept)]),
     )
 
 
@@ -143,6 +160,7 @@ class _Draft:
     cited: dict[int, tuple[int, ...]] = field(default_factory=dict)
     quality: Quality | None = None
     refused: tuple[Rejection, ...] = ()
+    has_ledger: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,7 +172,6 @@ class _Finishing:
     job: SummaryJob
     profile: Profile
     _units: list[Unit] = field(default_factory=list)
-    _finder: Finder | None = None
     _rejections: list[str] = field(default_factory=list)
     _cut: bool = False
     _read: Covered | None = None
@@ -189,32 +206,29 @@ class _Finishing:
         asked = int(PROSE_SHARE * target) if self.profile.ledger else target
         limit = MOST_TIMES_TARGET * max(1, asked)
         too_long = job.counter.count(answer) > limit
-        cited = take_citations(answer, self._numbers())
+        said: list[str] = []
+        prose = answer
+        if ledger:
+            people = speakers_of(job.items)
+            prose = without_old_values(answer, self._units)
+            prose, said = attributed(prose, self._units, people=people)
+        cited = take_citations(prose.strip(), self._numbers())
         prose = cited.text
         if too_long and (last or not self.profile.quality_gate):
             prose, self._cut = cut_at_sentence(prose, limit, job.counter), True
-        text = self._with_ledger(prose) if ledger else prose
-        positions = self._positions(cited)
+        text = self._with_ledger(prose, said) if ledger else prose
+        draft = _Draft(prose=answer, text=text, cited=self._positions(cited), has_ledger=ledger)
         if not self.profile.quality_gate:
-            return _Draft(prose=prose, text=text, cited=positions)
+            return draft
         quality = self._quality(text)
         refused = list(self._refusals(prose, text, quality))
         if too_long and not last:
             refused.append(_too_long(limit))
-        return _Draft(
-            prose=answer, text=text, cited=positions, quality=quality, refused=tuple(refused)
-        )
+        return replace(draft, quality=quality, refused=tuple(refused))
 
     def _quality(self, text: str) -> Quality | None:
-        size = self.job.counter.count(text)
         try:
-            yardstick = compose(
-                self._units,
-                budget=size,
-                count=self.job.counter.count,
-                language=self._language(),
-            )
-            return self._measured(text, yardstick=yardstick.text)
+            return self._measured(text, yardstick=_yardstick(text, self.job, self._units))
         except Exception:
             logger.exception("The quality of a summary could not be measured")
             return None
@@ -251,15 +265,15 @@ class _Finishing:
             self._rejections.append(one.code)
             self.engine.reject(one.code, one.sentence, draft.prose)
 
-    def _with_ledger(self, prose: str) -> str:
+    def _with_ledger(self, prose: str, said: Sequence[str]) -> str:
         job, target = self.job, self.profile.target_summary_tokens
-        prose, said = self._attributed(prose)
         new = sum(item.tokens for item in job.items)
         whole = new + (job.counter.count(job.previous) if job.previous else 0)
         limit = min(target, whole - new + int(NEW_SHARE * new))
         spent = job.counter.count(prose)
-        room = min(limit, int(LARGEST_SHARE * whole)) - spent
-        rules_room = min(int(RULES_SHARE * target), int(LARGEST_SHARE * whole) - spent)
+        most = max(0, int(LARGEST_SHARE * whole) - spent)
+        room = max(0, min(limit - spent, most))
+        rules_room = min(int(RULES_SHARE * target), most - room)
         return with_ledger(
             prose,
             self._units,
@@ -269,34 +283,6 @@ class _Finishing:
             language=self._language(),
             said=said,
         )
-
-    def _attributed(self, prose: str) -> tuple[str, list[str]]:
-        """Return the prose without orders that only a tool's output gave, and these as reports."""
-        tools = {
-            item.id: item.tool_name or "tool" for item in self.job.items if item.role == "tool"
-        }
-        if not tools:
-            return prose, []
-        self._finder = self._finder or Finder(self._units)
-        kept: list[str] = []
-        said: list[str] = []
-        asks = False
-        for line in prose.split("\n"):
-            section = section_of_title(line.strip())
-            if section is not None:
-                asks = section in (
-                    SummarySection.REQUESTS,
-                    SummarySection.RULES,
-                    SummarySection.QUESTIONS,
-                )
-            elif asks and line.strip():
-                _, sources = self._finder.find(line, ())
-                if sources and all(source.message in tools for source in sources):
-                    name = tools[sources[0].message]
-                    said.append(f"- [{name}] The output said: {line.strip(' -*')}")
-                    continue
-            kept.append(line)
-        return "\n".join(kept), said
 
     def _numbers(self) -> frozenset[str]:
         positions = {item.position for item in self.job.items}
@@ -329,7 +315,13 @@ class _Finishing:
                 target_tokens=self.profile.target_summary_tokens,
             )
         )
-        made = replace(self.outcome, text=answer.text, units=answer.units, writer=summarizer.name)
+        made = replace(
+            self.outcome,
+            text=answer.text,
+            units=answer.units,
+            writer=summarizer.name,
+            holds_earlier=True,
+        )
         return self._counted(made)
 
     def _outcome(self, draft: _Draft) -> Outcome:
@@ -341,6 +333,7 @@ class _Finishing:
             lines=trace(draft.text, self._units, cited=draft.cited),
             quality=draft.quality,
             truncated=self.outcome.truncated or self._cut,
+            holds_earlier=draft.has_ledger,
         )
         return self._counted(made)
 

@@ -57,9 +57,12 @@ def with_ledger(
     alone where nothing fits.
     """
     candidates = weigh(units)
-    rules = Selection(budget=max(0, rules_room), cost=_cost(count))
+    room = max(0, room - _headings(count, language))
+    rules = Selection(budget=max(0, rules_room) + room, cost=_cost(count, language))
     rules.fill(one for one in candidates if _is_rule(one))
-    facts = Selection(budget=max(0, room - _headings(count, language)), cost=_cost(count))
+    # What the rules take beyond their own room, the rest goes without.
+    left = room - max(0, rules.spent - max(0, rules_room))
+    facts = Selection(budget=max(0, left), cost=_cost(count, language))
     facts.cover(_terms_of_prose(prose))
     for kind, share in ((UnitKind.CHANGE, LEDGER_CHANGES_SHARE), (UnitKind.ACTION, ACTIONS_SHARE)):
         of_kind = [one for one in candidates if one.unit.kind is kind]
@@ -69,7 +72,7 @@ def with_ledger(
     sections: dict[SummarySection, list[str]] = {}
     for candidate in chosen:
         section = _SECTIONS.get(candidate.unit.kind, SummarySection.FACTS)
-        sections.setdefault(section, []).append(ledger_line(candidate.unit))
+        sections.setdefault(section, []).append(ledger_line(candidate.unit, language))
     if said:
         sections.setdefault(SummarySection.FACTS, []).extend(said)
     ledger = render_sections(sections, language)
@@ -91,9 +94,9 @@ def joined_prose(texts: Sequence[str]) -> str:
     return "\n".join(line for part in parts for line in part)
 
 
-def ledger_line(unit: Unit) -> str:
+def ledger_line(unit: Unit, language: str = "") -> str:
     """Return a unit as the ledger has it: speaker, clause, and the number of its message."""
-    line = render_unit(unit)
+    line = render_unit(unit, language)
     return line if unit.message is None else f"{line} [#{message_number(unit.position)}]"
 
 
@@ -101,11 +104,11 @@ def _is_rule(candidate: Candidate) -> bool:
     return candidate.unit.kind is UnitKind.RULE
 
 
-def _cost(count: Callable[[str], int]) -> Callable[[Unit], int]:
+def _cost(count: Callable[[str], int], language: str) -> Callable[[Unit], int]:
     costs: dict[str, int] = {}
 
     def cost(unit: Unit) -> int:
-        line = ledger_line(unit)
+        line = ledger_line(unit, language)
         if line not in costs:
             costs[line] = count(line + "\n")
         return costs[line]
