@@ -247,7 +247,8 @@ class Profile(QualityParameters):
     )
     summary_limit: int = parameter(
         2,
-        "How many of the newest summaries are sent, oldest first.",
+        "How many of the newest summaries are sent, oldest first; one that holds those before it "
+        "(with a ledger, or of chosen clauses) is sent alone.",
         unit="summaries",
         group="sending",
         minimum=1,

@@ -21,9 +21,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
+from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.provenance import Unit
-from compaction.engine.types import Item, SummaryRequest
+from compaction.engine.strategies.bisect import BisectStrategy
+from compaction.engine.types import Item, SummaryAnswer, SummaryJob, SummaryRequest
 from tests.bench.baselines import BASELINES
 from tests.bench.measure import Row
 from tests.bench.remembering import Known, Planted, known_of, of_one_shape, planted
@@ -33,6 +35,7 @@ from tests.facts import SHAPES
 BASELINE = Path(__file__).resolve().parent / "fidelity_baseline.json"
 SEEDS = (11, 23, 47)
 PASSES = (1, 3, 5, 27)
+PASSES_OF_LEDGER = (1, 5)
 TARGETS = {"700 tokens": 0.0, "10 % of the input": 0.1}
 SMALL_TARGET = 700
 FALL = 0.03
@@ -100,13 +103,7 @@ def summarised(items: Sequence[Item], *, target: int, passes: int) -> str:
     """Return the summary after so many passes, each of which takes in as many messages."""
     summarizer = ExtractiveSummarizer(counter=COUNTER)
     text, units = "", tuple[Unit, ...]()
-    # As in the product, a call is never parted from its results.
-    legal = sorted({*legal_cuts(items), len(items)})
-    borders = [min(legal, key=lambda n: abs(n - k * len(items) / passes)) for k in range(passes)]
-    for start, end in pairwise([0, *borders[1:], len(items)]):
-        part = items[start:end]
-        if not part:
-            continue
+    for part in _parts(items, passes):
         answer = summarizer.summarize(
             SummaryRequest(
                 kind="chunk",
@@ -118,6 +115,37 @@ def summarised(items: Sequence[Item], *, target: int, passes: int) -> str:
         )
         text, units = answer.text, answer.units
     return text
+
+
+class _Terse:
+    """A model that writes one sentence, whatever it is asked: the rest is up to the ledger."""
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        text = "## State\nThe conversation goes on."
+        return SummaryAnswer(text=text, output_tokens=COUNTER.count(text))
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        return None
+
+
+def with_terse_model(items: Sequence[Item], *, target: int, passes: int) -> str:
+    """Return the same of a model that says next to nothing, with its ledger."""
+    profile = Profile(target_summary_tokens=target, quality_gate=False)
+    text, units = "", tuple[Unit, ...]()
+    for part in _parts(items, passes):
+        job = SummaryJob(items=tuple(part), counter=COUNTER, previous=text, units=units)
+        made = BisectStrategy().run(job, profile, _Terse(), lambda step: None)
+        text, units = made.text, made.units
+    return text
+
+
+def _parts(items: Sequence[Item], passes: int) -> Iterator[Sequence[Item]]:
+    """Yield as many parts of a conversation; as in the product, no call leaves its results."""
+    legal = sorted({*legal_cuts(items), len(items)})
+    borders = [min(legal, key=lambda n: abs(n - k * len(items) / passes)) for k in range(passes)]
+    for start, end in pairwise([0, *borders[1:], len(items)]):
+        if start < end:
+            yield items[start:end]
 
 
 def _rows(name: str, passes: int, found: Sequence[Known]) -> Iterator[Row]:
@@ -164,14 +192,23 @@ def figures() -> dict[str, dict[str, float]]:
     for label, share in TARGETS.items():
         for passes in PASSES:
             known = [_summary_known(seed, share, passes) for seed in SEEDS]
-            found[f"{label}, {passes} passes"] = {
-                "facts": round(_mean(one.facts for one in known), 4),
-                "rules": round(_mean(one.rules for one in known), 4),
-                "corrections": round(_mean(one.changes for one in known), 4),
-                "outcomes": round(_mean(one.outcomes for one in known), 4),
-                "forbidden": sum(len(one.forbidden) for one in known),
-            }
+            found[f"{label}, {passes} passes"] = _figures(known)
+    for passes in PASSES_OF_LEDGER:
+        made = [_made(seed) for seed in SEEDS]
+        texts = [with_terse_model(one.items, target=SMALL_TARGET, passes=passes) for one in made]
+        known = [known_of(text, one) for text, one in zip(texts, made, strict=True)]
+        found[f"ledger, {passes} passes"] = _figures(known)
     return found
+
+
+def _figures(known: Sequence[Known]) -> dict[str, float]:
+    return {
+        "facts": round(_mean(one.facts for one in known), 4),
+        "rules": round(_mean(one.rules for one in known), 4),
+        "corrections": round(_mean(one.changes for one in known), 4),
+        "outcomes": round(_mean(one.outcomes for one in known), 4),
+        "forbidden": sum(len(one.forbidden) for one in known),
+    }
 
 
 def faults(now: dict[str, dict[str, float]], before: dict[str, dict[str, float]]) -> list[str]:

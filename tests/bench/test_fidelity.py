@@ -18,6 +18,7 @@ GOOD = {"facts": 0.5, "rules": 1.0, "corrections": 1.0, "outcomes": 0.6, "forbid
 def figures(**changes):
     """Every case as it should be, but for the changes of one, `700 tokens, 5 passes`."""
     cases = [f"{label}, {n} passes" for label in fidelity.TARGETS for n in fidelity.PASSES]
+    cases += [f"ledger, {n} passes" for n in fidelity.PASSES_OF_LEDGER]
     return {case: dict(GOOD) for case in cases} | {"700 tokens, 5 passes": GOOD | changes}
 
 

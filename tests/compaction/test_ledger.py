@@ -332,7 +332,8 @@ def test_a_key_in_the_answer_or_in_the_instructions_is_stored_nowhere(
 def test_a_key_kept_while_nothing_was_hidden_does_not_come_back(owner, model_server, queued):
     rule = f"Never print {KEY} in the harbour office."
     profile(**NEVER, keep_last_n=0, summariser="extractive", redact_secrets=False)
-    session = SessionFactory(owner=owner, wires=[*wires(), {"role": "user", "content": rule}])
+    said = [{"role": "user", "content": rule}, {"role": "assistant", "content": "Understood."}]
+    session = SessionFactory(owner=owner, wires=[*wires(), *said])
     assert KEY in json.dumps(summarised(session).units.units)
     profile(**NEVER, keep_last_n=0, summariser="extractive", redact_secrets=True)
     store(session, pair(1))

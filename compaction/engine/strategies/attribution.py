@@ -84,10 +84,11 @@ def attributed(
         stays = []
         for sentence in _SENTENCES.split(rest) if rest else ():
             unit = finder.nearest(sentence) if asks or _ASKED.search(sentence) else None
-            if unit is None or unit.speaker in people:
+            if unit is None or _is_own(unit, people):
                 stays.append(sentence)
             else:
-                said.append(f"- [{unit.speaker}] The text said: {sentence.strip(' -*')}")
+                speaker = unit.speaker or "tool"
+                said.append(f"- [{speaker}] The text said: {sentence.strip(' -*')}")
         if stays or not rest:
             head = line[: len(line) - len(rest)] if rest else line
             kept.append(head + " ".join(stays))
