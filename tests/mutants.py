@@ -15,6 +15,8 @@ cuts            compaction/engine/policy/cuts.py
                 tests/engine: test_cuts test_plugin_contracts test_tail_cuts
 bisect          compaction/engine/strategies/bisect.py
                 tests/engine: test_bisect test_bisect_strategy test_bisect_properties
+halving         compaction/engine/strategies/halving.py
+                tests/engine: test_bisect_strategy test_bisect test_bisect_properties
 acceptance      compaction/engine/strategies/acceptance.py
                 tests/engine: test_validation test_plausibility test_outcomes
 leases          compaction/branches/leases.py
@@ -73,12 +75,13 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "acceptance": {
         "repeated_share: return 0.0 -> return -1.0": "both are below every share",
     },
-    "bisect": {
-        "cut_to_tokens: (0, min(len(text), tokens * 16)) -> (-1, min(len(text), tokens * 16))": ""
-        "no tokens are always enough for no text",
-        "cut_to_tokens: counter.count(text[:tokens * 16]) <= tokens -> "
-        "counter.count(text[:tokens * 16]) < tokens": "the search ends at the whole text",
-        "cut_to_tokens: len(text) <= tokens * 16 -> len(text) < tokens * 16": "so it does here",
+    "halving": {
+        "cut_to_tokens: (0, min(len(text), tokens * LONGEST_TOKEN)) -> "
+        "(-1, min(len(text), tokens * LONGEST_TOKEN))": "no tokens are always enough for no text",
+        "cut_to_tokens: counter.count(text[:tokens * LONGEST_TOKEN]) <= tokens -> "
+        "counter.count(text[:tokens * LONGEST_TOKEN]) < tokens": "it ends at the whole text, too",
+        "cut_to_tokens: len(text) <= tokens * LONGEST_TOKEN -> "
+        "len(text) < tokens * LONGEST_TOKEN": "so it does here",
         "cut_to_tokens: low + high + 1 -> low + high + 2": "another middle leads to the same end",
     },
     "planning": {

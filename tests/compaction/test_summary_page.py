@@ -184,11 +184,13 @@ def test_the_queries_do_not_grow_with_sources_and_versions(
     profile(**NEVER, keep_last_n=2)
     counts = []
     for turns, versions in ((8, 1), (40, 6)):
-        session = SessionFactory(owner=owner, wires=talk(turns))
+        fact = {"role": "user", "content": "The gate 7781 opens with the code ZX-4411."}
+        session = SessionFactory(owner=owner, wires=[fact, *talk(turns)])
         compact(session)
         for _ in range(versions):
             resummarize(SessionSummary.objects.get(session=session, status="active"))
         newest = SessionSummary.objects.get(session=session, status="active")
+        admin_client.get(page_of(newest))  # what a process reads once
         with CaptureQueriesContext(connection) as queries:
             page = admin_client.get(page_of(newest)).text
         assert page.count("side by side") == versions

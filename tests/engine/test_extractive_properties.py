@@ -7,6 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compaction.engine.extractive.changes import without_note
 from compaction.engine.extractive.headings import LANGUAGES, SEPARATOR, SummarySection, title
 from compaction.engine.extractive.outcomes import ARROW
 from compaction.engine.extractive.sentences import encodable, fold
@@ -58,7 +59,6 @@ REQUESTS = st.builds(
 )
 RATIOS = st.sampled_from([0.1, 0.4, 0.9])
 # What the summariser writes itself: who spoke, what is replaced, and the links of an action.
-NOTE = re.compile(r" \((?:replaces|removes|later removed:) [^()]*\)$")
 LABEL = re.compile(r"^- (?:\[[^\]\n]{1,41}\] )?")
 LINKS = re.compile(r"\s*→\s*|; |^(?:run|read|modified|\S{1,80}): |exit -?\d+|, ")
 
@@ -89,7 +89,7 @@ def test_every_line_is_a_unit_or_identifiers_of_units(request, ratio):
     texts = {unit.text for unit in units}
     lines = [line for line in summarize(request, ratio).text.splitlines() if line not in TITLES]
     for line in lines[1:]:
-        text = NOTE.sub("", LABEL.sub("", line))
+        text, _ = without_note(LABEL.sub("", line))
         parts = [text, *text.split(SEPARATOR)]
         known = any(one.startswith(text) for one in texts) or ARROW in text
         assert known or all(any(part in one for one in texts) for part in parts[1:]), line
