@@ -96,7 +96,7 @@ class CompactionSettings(SettingsGroup):
         minimum=1,
     )
     low_score: int = setting(
-        40,
+        20,
         "Summaries whose quality scores lower, of 100, are listed as those that need a look.",
         minimum=0,
     )
