@@ -63,18 +63,23 @@ _CODE = re.compile(
     r"(?:def|class) \w+[(:]|return\b.{0,200}[\w)\]}\"']$|import \w[\w.]*$|from [\w.]+ import "
     r"|assert .{0,200}(?:==| in |[(\[])|raise \w+|(?:except|elif|for|if|while|with)\b.{0,200}:$"
     r"|(?:try|else|finally):|self\.|@\w+(?:\(|$)|[+-]{3} |@@|diff --git|>>> |<\w"
-    r"|(?:const|let|var|function) \w+ ?[=(]"
+    r"|(?:const|let|var|function|func|type|struct|pub|fn|impl|public|private|static) [\w(]"
+    r"|t\.\w+\(|//|/\*|\* @|#include|fmt\.|panic\("
     r"|[\w.\"'\[\]]{1,60}(?:: \w[\w\[\], |]{0,60})? ?(?:[-+*/|]?=|<-|:=) ?\S"
     r"|[\w.]{1,60}\((?:.{0,200}\))?[,:;]?$"
     r"|.{0,200}[{;]$"
 )
+# "cli/agent.go:121: func …": where a search found a line, before the line.
+_PLACE = re.compile(r"(?:[\w./@-]{1,120}:)?\d{1,6}[:→-]\s?")
+# A file in a list, a hunk of a patch.
+_LISTED = re.compile(r"[dl-][rwxsStT-]{9}[@+.]? |index [0-9a-f]{7,}|total \d+$")
 _WORD = re.compile(rf"[^\W_{HAN}{KANA}{HANGUL}]{{2,40}}")
 _WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
 
 
 def outcome_worth(line: str) -> float:
     """The factor for a line of a tool's output: errors and outcomes before everything else."""
-    if is_error(line):
+    if is_error(line) and not is_code_line(line):
         return ERROR_WORTH
     return ANSWER_WORTH if _ANSWER_KEY.search(line) else 1.0
 
@@ -111,7 +116,10 @@ def _is_boilerplate(sentence: str) -> bool:
 
 def is_code_line(sentence: str) -> bool:
     """Whether a line is a piece of a program rather than of a conversation."""
-    return bool(_CODE.match(sentence)) and not _WIDE.search(sentence)
+    if _WIDE.search(sentence):
+        return False
+    place = _PLACE.match(sentence)
+    return bool(_CODE.match(sentence, place.end() if place else 0) or _LISTED.match(sentence))
 
 
 def count_words(text: str) -> int:
