@@ -433,3 +433,11 @@ def test_a_long_monotonous_text_takes_no_time(text):
     measure(text, items=said(text), previous=text)
 
     assert time.perf_counter() - began < 5
+
+
+def test_the_number_of_the_message_that_asked_is_no_number_of_the_text():
+    found = measure(
+        "- run: make test → exit 0 (asked in #4711)",
+        items=(Item(id=1, role="user", text="Please run make test."),),
+    )
+    assert found.unsupported == ()

@@ -42,7 +42,8 @@ EXCUSED_CHARACTERS = 80
 
 # Gone before anything is looked for: references to messages, numbers of lists, hidden values.
 _MARKS = re.compile(
-    r"\[#?\d{1,6}(?:[-–,; .]{1,2}#?\d{1,6}){0,20}\]|\(#\d{1,6}\)|^\s{0,20}\d{1,3}[.)](?=\s)"
+    r"\[#?\d{1,6}(?:[-–,; .]{1,2}#?\d{1,6}){0,20}\]|\((?:asked in )?#\d{1,6}(?:\.\d{1,6})?\)"
+    r"|^\s{0,20}\d{1,3}[.)](?=\s)"
     r"|\[REDACTED:[^\]\n]{0,40}\]|\[(?:read|run|modified)\]",
     re.MULTILINE,
 )
