@@ -72,7 +72,7 @@ def test_an_operator_sees_compacts_looks_into_the_recursion_compares_and_takes_b
     watched = site()
     page = log_in(watched)
     assert "Runs today" in page.inner_text(".tiles")
-    assert page.locator("section.plot-panel").count() == 5
+    assert page.locator("section.plot-panel").count() == 6
 
     # The front page, the list, the session: the whole conversation as one strip.
     follow(page, "Sessions")
