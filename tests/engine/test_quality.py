@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compaction.engine.fidelity.covered import MOST_NAMED
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.fidelity.measure import MOST_FACTS, MOST_LOST, QUALITY_VERSION, measure
 from compaction.engine.provenance import Unit, UnitKind
@@ -441,3 +443,61 @@ def test_the_number_of_the_message_that_asked_is_no_number_of_the_text():
         items=(Item(id=1, role="user", text="Please run make test."),),
     )
     assert found.unsupported == ()
+
+
+ENDLESS = {
+    "a number, beside codes that are nearly part of it": (
+        "1" * 400_000 + " x",
+        "code 11-111 of it\n" * 100,
+    ),
+    "one order over and over": ("必须。" * 150_000, "- 必须 11-111\n" * 100),
+    "orders that all differ": (
+        "\n".join(f"you must never do thing {n} here" for n in range(60_000)),
+        "\n".join(f"- must never use x{n}y or Zed{n} Bar" for n in range(3_000)),
+    ),
+    "a document of numbers": (
+        json.dumps({f"k{n}": {"v": n * 37} for n in range(60_000)}),
+        "the value of k59999 is 2219963",
+    ),
+    "lines that all differ": (
+        "\n".join(f"line {n} has {n * 7919}" for n in range(100_000)),
+        "line 99999 has 791892081",
+    ),
+    "headings and names": ("Foo Bar:\n" * 60_000, "Foo Bar: Zed Qux\n" * 20_000),
+    "digits and dots": ("1." * 200_000, "\n".join(f"1-{'1' * n}-1a" for n in range(3, 300))),
+    "days": ("1 may " * 100_000, "- 3 may 2021\n" * 500),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_no_text_takes_the_measure_without_end(case):
+    text, summary = ENDLESS[case]
+
+    quality = measure(summary, items=said(text), previous=summary, yardstick_text=summary)
+
+    assert 0 <= quality.score <= 100
+
+
+def test_many_short_messages_come_to_an_end():
+    items = said(*(f"line {number} has {number * 7919}" for number in range(30_000)))
+
+    quality = measure("line 7 has 55433", items=items)
+
+    assert sum(whole for _, whole in quality.entities.values()) <= MOST_NAMED + 2
+
+
+def test_of_a_long_paste_the_head_and_the_end_are_to_be_known():
+    paste = f"PX-4471 {'word ' * 10_000} middle QR-5582 {'word ' * 10_000} ST-6693"
+
+    quality = measure("", items=said(paste))
+
+    assert [(fact.text, paste[fact.start : fact.end]) for fact in quality.lost] == [
+        ("PX-4471", "PX-4471"),
+        ("ST-6693", "ST-6693"),
+    ]
+
+
+def test_what_stands_in_the_middle_of_a_long_paste_is_not_invented():
+    paste = f"{'word ' * 10_000} QR-5582 {'word ' * 10_000}"
+
+    assert measure("It is QR-5582.", items=said(paste)).unsupported == ()

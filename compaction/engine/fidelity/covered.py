@@ -5,115 +5,42 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from compaction.engine.extractive.cues import is_rule
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
 from compaction.engine.extractive.terms import STOP_WORDS, pairs_of
-from compaction.engine.fidelity.entities import (
-    KIND_WEIGHTS,
-    NAME,
-    NUMBER,
-    Entity,
-    find_entities,
-    key_of,
-    small_words,
-)
+from compaction.engine.fidelity.entities import DATE, NUMBER, Entity, find_entities, small_words
+from compaction.engine.fidelity.facts import USER_FACTOR, Fact, facts_of_summary
 from compaction.engine.fidelity.languages import UNKNOWN, language_of
-from compaction.engine.fidelity.spellings import SCALE_AFTER, Spellings, normal
+from compaction.engine.fidelity.moments import Moment, share_a_moment
+from compaction.engine.fidelity.spellings import Spellings, is_small_count, normal
 from compaction.engine.provenance import Unit
 from compaction.engine.types import Item
 
-USER_FACTOR = 2.0
 TOOL_FACTOR = 0.4
 """What only tools said, in their output or in the arguments that they were called with."""
 OUTPUT_HEAD, OUTPUT_END = 4_000, 1_000
 """Of a tool's output, so many characters are read: results stand at its head or its end."""
+HEAD, END = 20_000, 5_000
+"""Of any other message; nobody but a paste is longer."""
 ARGUMENT_CHARACTERS = 2_000
 SAMPLED_MESSAGES = 12
 SAMPLED_CHARACTERS = 300
 LONGEST_RULE = 400
 MOST_JUDGED = 1_000
 """So many sentences that could be rules are looked at."""
+MOST_PLACES = 5_000
+"""So many words that begin a rule are looked at."""
+MOST_RULES = 300
+MOST_NAMED = 20_000
+"""About so many things that messages name are told apart; real conversations have 3,000 at most."""
 SHORTEST_WORD, LONGEST_WORD = 3, 40
 EXCUSED_CHARACTERS = 80
 
-# Gone before anything is looked for: references to messages, numbers of lists, hidden values.
-_MARKS = re.compile(
-    r"\[#?\d{1,6}(?:[-–,; .]{1,2}#?\d{1,6}){0,20}\]|\((?:asked in )?#\d{1,6}(?:\.\d{1,6})?\)"
-    r"|^\s{0,20}\d{1,3}[.)](?=\s)"
-    r"|\[REDACTED:[^\]\n]{0,40}\]|\[(?:read|run|modified)\]",
-    re.MULTILINE,
-)
-_HEADING = re.compile(
-    r"^\s{0,8}(?:#{1,6}\s.*|\*\*[^*\n]{1,60}\*\*:?\s*|[-*]?\s?\**[^\n:.,;]{1,40}:\**(?=\s))",
-    re.MULTILINE,
-)
-_COUNTS = re.compile(
-    r"\b\d{1,3} (?:more|other|further|messages?|turns?|lines?|items?|files?|times|calls?|steps?|"
-    r"points?)\b"
-)
 _END_OF_SENTENCE = re.compile(r"[.!?](?=\s)|[。！？；\n]")
-
-
-def _with_scale(one: Entity, text: str) -> Entity:
-    """Return the number with the word that multiplies it: 3.4 is not 3.4 billion."""
-    scale = SCALE_AFTER.match(text, one.end)
-    if not scale:
-        return one
-    written = text[one.start : scale.end()]
-    return Entity(NUMBER, written, key_of(written), one.start, scale.end())
-
-
-@dataclass(slots=True)
-class Fact:
-    """An entity, once: where it was named first, the most that its speakers count, how often."""
-
-    kind: str
-    key: str
-    text: str
-    item: Item | None
-    start: int
-    end: int
-    factor: float
-    times: int = 1
-
-    @property
-    def weight(self) -> float:
-        """What it counts in the measure."""
-        return KIND_WEIGHTS[self.kind] * self.factor
-
-    @property
-    def is_users(self) -> bool:
-        """Whether the user named it."""
-        return self.factor == USER_FACTOR
-
-
-def without_marks(text: str) -> str:
-    """Return a summary without what is of the summary alone: references, numbers of its lists."""
-    return _MARKS.sub(" ", text)
-
-
-def facts_of_summary(text: str, factors: Mapping[str, float] | None = None) -> dict[str, Fact]:
-    """Return what a summary names, each once; headings and labels name nothing."""
-    text = without_marks(text)
-    headings = [match.span() for match in _HEADING.finditer(text)]
-    counts = {match.start() for match in _COUNTS.finditer(text)}
-    facts: dict[str, Fact] = {}
-    for one in find_entities(text, small=small_words((text,))):
-        if one.kind == NAME and any(start <= one.start < end for start, end in headings):
-            continue
-        if one.kind == NUMBER and one.start in counts:
-            continue
-        if one.kind == NUMBER:
-            one = _with_scale(one, text)
-        factor = (factors or {}).get(one.key, 1.0)
-        facts.setdefault(
-            one.key, Fact(one.kind, one.key, one.text, None, one.start, one.end, factor)
-        )
-    return facts
 
 
 class Covered:
@@ -132,8 +59,12 @@ class Covered:
         self.previous = previous
         self.units = previous_units
         self._instructions = instructions
-        self._texts = [normal(item.text) for item in items]
         self._found = entities
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        """What is read of each message, without capitals."""
+        return [normal(_piece(item)) for item in self.items]
 
     @cached_property
     def facts(self) -> dict[str, Fact]:
@@ -152,19 +83,52 @@ class Covered:
                     if factor > known.factor:
                         known.factor, known.item = factor, item
                         known.start, known.end, known.text = one.start, one.end, one.text
+            if len(facts) >= MOST_NAMED:
+                return facts
         for item in self.items:
             for call in item.tool_calls:
                 for one in find_entities(call.arguments[:ARGUMENT_CHARACTERS]):
                     facts.setdefault(
                         one.key, Fact(one.kind, one.key, one.text, item, 0, 0, TOOL_FACTOR)
                     )
+            if len(facts) >= MOST_NAMED:
+                return facts
         return facts
 
     def _entities(self) -> Iterable[Sequence[Entity]]:
         if self._found is not None:
             return self._found
-        small = small_words(item.text for item in self.items if item.role != "tool")
-        return (find_entities(_piece(item), small=small) for item in self.items)
+        spoken = "\n".join(_piece(item) for item in self.items if item.role != "tool")
+        # Each word once: there are many times fewer of them.
+        small = small_words((" ".join(set(spoken.split())),))
+        return (_entities_of(item, small) for item in self.items)
+
+    @cached_property
+    def ranked(self) -> list[Fact]:
+        """What is to be known, but for small counts: the user's first, then heavy and rare."""
+        whole = len(self.items) + 1
+        facts = [fact for key, fact in self.facts.items() if not is_small_count(key)]
+        facts.sort(
+            key=lambda fact: (fact.is_users, fact.weight * math.log(1 + whole / fact.times)),
+            reverse=True,
+        )
+        return facts
+
+    @cached_property
+    def only_older(self) -> list[Fact]:
+        """What was named before these messages, and not in them."""
+        return [fact for key, fact in self.older.items() if key not in self.facts]
+
+    @cached_property
+    def heaviest(self) -> list[Fact]:
+        """All that was named since the first message, but for small counts; the heaviest first."""
+        facts = [
+            fact
+            for fact in (*self.facts.values(), *self.only_older)
+            if not is_small_count(fact.key)
+        ]
+        facts.sort(key=lambda fact: round(fact.weight, 2), reverse=True)
+        return facts
 
     @cached_property
     def carried(self) -> list[Fact]:
@@ -195,14 +159,34 @@ class Covered:
             fact.weight for key, fact in self.facts.items() if key not in self.older
         )
 
+    def supports(self, fact: Fact) -> bool:
+        """Whether somebody wrote what a text asserts."""
+        sought = fact.sought
+        # What was found in the messages says most; all that was written is long.
+        if fact.kind == DATE and share_a_moment(sought.moments, self._moments):
+            return True
+        if fact.kind == NUMBER and not self._values.isdisjoint(sought.asserted):
+            return True
+        return self._written.supports(sought, fact.text)
+
     @cached_property
-    def written(self) -> Spellings:
-        """All that somebody wrote."""
+    def _moments(self) -> frozenset[Moment]:
+        dates = (fact.sought.moments for fact in self.facts.values() if fact.kind == DATE)
+        return frozenset().union(*dates)
+
+    @cached_property
+    def _values(self) -> frozenset[str]:
+        numbers = (fact.sought.values for fact in self.facts.values() if fact.kind == NUMBER)
+        return frozenset().union(*numbers)
+
+    @cached_property
+    def _written(self) -> Spellings:
+        """All that somebody wrote, to its last character: the middle of a paste was written."""
         calls = (call for item in self.items for call in item.tool_calls)
         return Spellings(
             "\n".join(
                 (
-                    *self._texts,
+                    *(item.text for item in self.items),
                     *(f"{call.name} {call.arguments}" for call in calls),
                     *(item.tool_name for item in self.items if item.tool_name),
                     self.previous,
@@ -220,12 +204,21 @@ class Covered:
     @cached_property
     def user_words(self) -> dict[str, float]:
         """The user's words, weighed in the same way."""
-        return self._rare(_words_in(self._said_by_user))
+        return self._rare(self._users_words)
+
+    @cached_property
+    def _users_tokens(self) -> Counter[str]:
+        return _tokens_of(self._said_by_user)
+
+    @cached_property
+    def _users_words(self) -> Counter[str]:
+        return _words_among(self._users_tokens)
 
     @cached_property
     def _counted(self) -> Counter[str]:
         pairs = zip(self.items, self._texts, strict=True)
-        return _words_in("\n".join(text for item, text in pairs if item.role != "tool"))
+        others = "\n".join(text for item, text in pairs if item.role not in ("user", "tool"))
+        return self._users_words + _words_among(_tokens_of(others))
 
     def _rare(self, words: Iterable[str]) -> dict[str, float]:
         counted = self._counted
@@ -241,15 +234,20 @@ class Covered:
     def rules(self) -> list[str]:
         """What the user said must, or must never, be done; in small letters."""
         said = self._said_by_user
+        # A look at each word once tells of nearly all cues that they are nowhere.
+        tokens = " ".join(self._users_tokens)
+        cues = [cue for cue, parts in _PARTS_OF_CUES if all(part in tokens for part in parts)]
         judged: dict[str, bool] = {}
-        for cue in _CUES if not said.isascii() else filter(str.isascii, _CUES):
+        places = 0
+        for cue in cues:
             start = said.find(cue)
-            while start >= 0 and len(judged) < MOST_JUDGED:
+            while start >= 0 and len(judged) < MOST_JUDGED and places < MOST_PLACES:
+                places += 1
                 sentence = _sentence_around(said, start)
                 if sentence not in judged:
                     judged[sentence] = is_rule(sentence)
                 start = said.find(cue, start + len(cue))
-        return [sentence for sentence, rules in judged.items() if rules]
+        return [sentence for sentence, rules in judged.items() if rules][:MOST_RULES]
 
     def was_taken_back(self, fact: Fact) -> bool:
         """Whether the user named it in these messages beside a word such as "remove"."""
@@ -263,40 +261,67 @@ class Covered:
     @cached_property
     def languages(self) -> frozenset[str]:
         """The languages of the user, of the model and of the summary before, where sure."""
-        texts = [_sample(self.items, role) for role in ("user", "assistant")]
-        return frozenset(map(language_of, (*texts, self.previous))) - {UNKNOWN}
+        others = (_sample(self.items, "assistant"), self.previous)
+        return frozenset((self.users_language, *map(language_of, others))) - {UNKNOWN}
+
+    @cached_property
+    def users_language(self) -> str:
+        """The language of the user, where it is sure."""
+        return language_of(_sample(self.items, "user"))
 
 
+# Wider than whatever stands between the parts of one entity.
+_GAP = " " * 16
 _FACTORS = {"user": USER_FACTOR, "tool": TOOL_FACTOR}
 
 
+def _limits(item: Item) -> tuple[int, int]:
+    return (OUTPUT_HEAD, OUTPUT_END) if item.role == "tool" else (HEAD, END)
+
+
 def _piece(item: Item) -> str:
+    """Return what is read of a message: its head and its end, apart."""
     text = item.text
-    if item.role == "tool" and len(text) > OUTPUT_HEAD + OUTPUT_END:
-        # As long as before, so that offsets stay what they are.
-        skipped = len(text) - OUTPUT_HEAD - OUTPUT_END
-        text = f"{text[:OUTPUT_HEAD]}{' ' * skipped}{text[-OUTPUT_END:]}"
-    return text
+    head, end = _limits(item)
+    return text if len(text) <= head + end else f"{text[:head]}{_GAP}{text[-end:]}"
 
 
-def _words_in(text: str) -> Counter[str]:
+def _entities_of(item: Item, small: Container[str]) -> Sequence[Entity]:
+    found = find_entities(_piece(item), small=small)
+    head, end = _limits(item)
+    skipped = len(item.text) - head - end - len(_GAP)
+    if skipped <= 0:
+        return found
+    return [
+        replace(one, start=one.start + skipped, end=one.end + skipped) if one.start >= head else one
+        for one in found
+    ]
+
+
+def _tokens_of(text: str) -> Counter[str]:
+    """Return what stands between spaces and punctuation, and how often."""
     for character in _BLANKED:
         text = text.replace(character, " ")
-    words = Counter(text.split())
-    wide = _WIDE.search(text) is not None
-    kept = Counter(
-        {
-            word: times
-            for word, times in words.items()
-            if SHORTEST_WORD <= len(word) <= LONGEST_WORD
-            and word not in STOP_WORDS
-            and word.isalpha()
-            and not (wide and _WIDE.search(word))
-        }
-    )
-    if wide:
-        kept.update(pairs_of(text))
-    return kept
+    return Counter(text.split())
+
+
+def _words_among(tokens: Counter[str]) -> Counter[str]:
+    words: Counter[str] = Counter()
+    wide: list[str] = []
+    for token, times in tokens.items():
+        if not token.isascii() and _WIDE.search(token):
+            wide.append(token)
+        elif (
+            SHORTEST_WORD <= len(token) <= LONGEST_WORD
+            and token not in STOP_WORDS
+            and token.isalpha()
+        ):
+            words[token] = times
+    for token in wide:
+        times = tokens[token]
+        for pair in pairs_of(token):
+            words[pair] += times
+    return words
 
 
 def _sample(items: Sequence[Item], role: str) -> str:
@@ -331,6 +356,7 @@ _CUES = (
     "никогда", "всегда", "нельзя", "обязательно", "запрещено", "только",
     "لا تستخدم", "يجب", "ممنوع", "أبدا", "دائما",
 )  # fmt: skip
+_PARTS_OF_CUES = [(cue, cue.replace("-", " ").split()) for cue in _CUES]
 _TAKEN_BACK = re.compile(
     r"\b(?:remove|delete|drop|cancel|forget|scrap|skip|instead|rather than|no longer|not any ?more|"
     r"replace|was wrong|changed|take .{1,40} off|nicht mehr|statt|streich|entfern\w*|annul\w*|"

@@ -6,17 +6,18 @@ it is comparing of texts: the same input gives the same figures, whoever wrote t
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from compaction.engine.extractive.sentences import encodable
 from compaction.engine.extractive.terms import pairs_of, words_of
-from compaction.engine.fidelity.covered import Covered, Fact, facts_of_summary, without_marks
+from compaction.engine.fidelity.covered import Covered
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity
+from compaction.engine.fidelity.facts import Fact, facts_of_summary, without_marks
 from compaction.engine.fidelity.languages import UNKNOWN, language_of
 from compaction.engine.fidelity.spellings import Spellings, is_small_count
 from compaction.engine.provenance import Unit
@@ -36,6 +37,8 @@ WORD_SHARE = 0.4
 CONTEXT_CHARACTERS = 25
 MOST_LOST = 100
 MOST_FACTS = 400
+MOST_LINES = 1_000
+"""So many lines of a summary are looked through for the user's rules."""
 RULE_WORDS_SHARE = 0.66
 STEM = 5
 SHORTEST_CONTENT = 4
@@ -156,7 +159,10 @@ def measure_against(
 ) -> Quality:
     """Return the same for messages that were read before, for as many texts as there are."""
     found = Findings(text, covered)
-    yardstick = Findings(yardstick_text, covered).score if yardstick_text.strip() else 0.0
+    if yardstick_text == text:
+        yardstick = found.score if text.strip() else 0.0
+    else:
+        yardstick = Findings(yardstick_text, covered).score if yardstick_text.strip() else 0.0
     carried = [fact for fact in covered.carried if not is_small_count(fact.key)]
     carried_lost = [fact for fact in carried if not found.excuses(fact)]
     named = covered.named_weight(named_before)
@@ -212,19 +218,19 @@ class Findings:
     def known(self) -> frozenset[str]:
         """The keys of the messages' entities that stand in the text."""
         names = self._text.names
-        return frozenset(key for key, fact in self._covered.facts.items() if names(fact.kind, key))
+        return frozenset(key for key, fact in self._covered.facts.items() if names(fact.sought))
 
     @cached_property
     def unsupported(self) -> list[Fact]:
         """What the text names and nobody wrote."""
-        written, facts = self._covered.written, self._covered.facts
+        supports, facts = self._covered.supports, self._covered.facts
         return [
             fact
             for key, fact in self._named.items()
             if key not in facts
             # Every German noun has a capital.
             and not (fact.kind == NAME and self.language == "de")
-            and not written.supports(fact.kind, key, fact.text)
+            and not supports(fact)
         ]
 
     @cached_property
@@ -242,8 +248,11 @@ class Findings:
 
     def language_matches(self) -> bool:
         """Whether the language is one of the conversation's, or not known."""
+        language = self.language
+        if not language or language == self._covered.users_language:
+            return True
         expected = self._covered.languages
-        return not self.language or not expected or self.language in expected
+        return not expected or language in expected
 
     @cached_property
     def score(self) -> float:
@@ -297,12 +306,13 @@ class Findings:
         taken: set[int] = set()
         kept = 0
         for rule in self._covered.rules:
-            wanted = _content(rule)
+            wanted, forbids, binds = _content(rule), bool(_NOT.search(rule)), _BOUND.search(rule)
             best = max(
                 (
-                    (len(wanted & content) / len(wanted), -index)
-                    for index, (line, content) in enumerate(self._lines)
-                    if wanted and _binds(line, rule)
+                    (len(wanted & line.content) / len(wanted), -index)
+                    for index, line in enumerate(self._lines)
+                    if wanted
+                    and (line.forbids if forbids else not binds or line.binds or line.forbids)
                 ),
                 default=(0.0, 0),
             )
@@ -313,58 +323,53 @@ class Findings:
         return kept
 
     @cached_property
-    def _lines(self) -> list[tuple[str, frozenset[str]]]:
-        return [(line, _content(line)) for line in self._text.text.splitlines() if line.strip()]
+    def _lines(self) -> list[_Line]:
+        lines = (line for line in self._text.text.splitlines() if line.strip())
+        return [
+            _Line(_content(line), bool(_NOT.search(line)), bool(_BOUND.search(line)))
+            for line in islice(lines, MOST_LINES)
+        ]
 
     def excuses(self, fact: Fact) -> bool:
         """Whether what the summary before named is here too, or was taken back."""
-        return self._text.names(fact.kind, fact.key) or self._covered.was_taken_back(fact)
+        return self._text.names(fact.sought) or self._covered.was_taken_back(fact)
 
     def known_weight(self) -> float:
         """Return what everything counts that the text still names, from the first message on."""
-        facts = self._covered.facts
-        older = (fact for key, fact in self._covered.older.items() if key not in facts)
-        names = self._text.names
-        return sum(facts[key].weight for key in self.known) + sum(
-            fact.weight for fact in older if names(fact.kind, fact.key)
+        facts, names = self._covered.facts, self._text.names
+        # In the order of the messages: a sum of floats differs with the order.
+        return sum(fact.weight for key, fact in facts.items() if key in self.known) + sum(
+            fact.weight for fact in self._covered.only_older if names(fact.sought)
         )
 
     def lost(self) -> tuple[LostFact, ...]:
         """Return what the text does not name: the user's first, then what is heavy and rare."""
-        whole = len(self._covered.items) + 1
-        gone = [
-            (fact.is_users, fact.weight * math.log(1 + whole / fact.times), fact)
-            for key, fact in self._covered.facts.items()
-            if key not in self.known and not is_small_count(key)
-        ]
-        gone.sort(key=lambda one: one[:2], reverse=True)
-        return tuple(_lost(fact) for _, _, fact in gone[:MOST_LOST])
+        gone = (fact for fact in self._covered.ranked if fact.key not in self.known)
+        return tuple(map(_lost, islice(gone, MOST_LOST)))
 
     def facts(self) -> tuple[tuple[str, bool, float], ...]:
         """Return what is looked for in later messages: key, whether it is known, weight.
 
         What earlier passes knew is among it: a summary stands for everything before it.
         """
-        names = self._text.names
-        found = [
-            (key, key in self.known, round(fact.weight, 2))
-            for key, fact in self._covered.facts.items()
-            if not is_small_count(key)
-        ]
-        found += [
-            (key, names(fact.kind, key), round(fact.weight, 2))
-            for key, fact in self._covered.older.items()
-            if key not in self._covered.facts and not is_small_count(key)
-        ]
-        found.sort(key=lambda one: one[2], reverse=True)
-        return tuple(found[:MOST_FACTS])
+        facts, names = self._covered.facts, self._text.names
+        return tuple(
+            (
+                fact.key,
+                fact.key in self.known if fact.key in facts else names(fact.sought),
+                round(fact.weight, 2),
+            )
+            for fact in self._covered.heaviest[:MOST_FACTS]
+        )
 
 
-def _binds(line: str, rule: str) -> bool:
-    """Whether a line forbids where a rule forbids, and binds where it binds."""
-    if _NOT.search(rule):
-        return bool(_NOT.search(line))
-    return not _BOUND.search(rule) or bool(_BOUND.search(line) or _NOT.search(line))
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a summary: what it is about, and whether it forbids or binds."""
+
+    content: frozenset[str]
+    forbids: bool
+    binds: bool
 
 
 def _content(text: str) -> frozenset[str]:

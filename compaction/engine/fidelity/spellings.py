@@ -13,6 +13,7 @@ from functools import cached_property
 
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
 from compaction.engine.fidelity.entities import DATE, IDENTIFIER, NAME, NUMBER, URL
+from compaction.engine.fidelity.moments import Moment, moments_of, share_a_moment
 
 LARGEST_COUNT = 12
 """Up to here a writer counts: "three files". Such a number is nobody's invention."""
@@ -27,7 +28,7 @@ _JOINING = re.compile(r"[-_](?=[^\W_])|\.(?=\d)")
 _BEHIND_JOINT = re.compile(rf"[^\W_{HAN}{KANA}{HANGUL}][-_]\Z|\d\.\Z")
 _WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
 _WORD = re.compile(rf"[^\W_{HAN}{KANA}{HANGUL}]+|[{HAN}{KANA}{HANGUL}]+")
-_SQUEEZED = str.maketrans(dict.fromkeys("-_ .,/\\:'#", ""))
+_SQUEEZED = "-_ .,/\\:'#"
 _SCHEME = re.compile(r"^(?:https?://)?(?:www\.)?")
 _PARTS = re.compile(r"[^\W\d_]+|\d+")
 
@@ -46,54 +47,18 @@ _SCALES = {
 _SCALE = "|".join(sorted(_SCALES, key=len, reverse=True))
 _AFTER = rf"[ \u00a0\u202f-]?(?P<scale>{_SCALE})(?![^\W\d_{HAN}{KANA}{HANGUL}])"
 SCALE_AFTER = re.compile(_AFTER, re.IGNORECASE)
+# It begins with a digit whatever follows: so the search passes quickly over the rest.
 _NUMBER = re.compile(
-    r"(?P<digits>[0-9]{1,3}(?:[ ,.'’\u00a0\u202f][0-9]{3})+(?![0-9])(?:[.,][0-9]{1,20}(?![0-9]))?"
-    rf"|[0-9]+(?:[.,][0-9]+)*)(?:{_AFTER})?",
-    re.IGNORECASE,
+    r"(?P<digits>[0-9](?:[0-9]{0,2}(?:[ ,.'’\u00a0\u202f][0-9]{3})+(?![0-9])"
+    rf"(?:[.,][0-9]{{1,20}}(?![0-9]))?|[0-9]*(?:[.,][0-9]+)*))(?:{_AFTER})?"
 )
+_SEPARATOR = re.compile(r"[^0-9]")
 _COUNT_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
-_COUNTED = {word: str(number) for number, word in enumerate(_COUNT_WORDS.split())}
-_COUNT_WORD = re.compile(rf"\b(?:{'|'.join(_COUNTED)})\b")
-
-_MONTHS = {
-    name: number
-    for number, names in enumerate(
-        (
-            "jan january januar enero janvier января",
-            "feb february februar febrero février февраля",
-            "mar march märz marzo mars марта",
-            "apr april abril avril апреля",
-            "may mai mayo мая",
-            "jun june juni junio juin июня",
-            "jul july juli julio juillet июля",
-            "aug august agosto août августа",
-            "sep sept september septiembre septembre сентября",
-            "oct october oktober octubre octobre октября",
-            "nov november noviembre novembre ноября",
-            "dec december dezember diciembre décembre декабря",
-        ),
-        start=1,
-    )
-    for name in names.split()
+# One for each, so that the search can go from one such word to the next.
+_COUNTED = {
+    str(number): re.compile(rf"{word}(?<!\w{word})\b")
+    for number, word in enumerate(_COUNT_WORDS.split())
 }
-_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_ISO_DAY = re.compile(r"(?<![0-9])([0-9]{4})[-/]([0-9]{1,2})[-/]([0-9]{1,2})(?![0-9])")
-_DOTTED_DAY = re.compile(r"(?<![0-9])([0-9]{1,2})[./]([0-9]{1,2})[./]([0-9]{4}|[0-9]{2})(?![0-9])")
-_DAY_FIRST = re.compile(
-    rf"(?<![0-9])([0-9]{{1,2}})(?:st|nd|rd|th|\.)? (?:of |de )?({_MONTH})\b\.?(?:,? ([0-9]{{4}}))?"
-)
-_MONTH_FIRST = re.compile(
-    rf"\b({_MONTH})\.? ([0-9]{{1,2}})(?:st|nd|rd|th)?(?![0-9:])(?:,? ([0-9]{{4}}))?"
-)
-_WIDE_DAY = re.compile(r"(?:([0-9]{4})年)?([0-9]{1,2})月([0-9]{1,2})[日号]")
-_CLOCK = re.compile(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::[0-9]{2})?(?:\s?([ap])\.?m\b)?")
-_HOUR = re.compile(r"(?<![0-9:])([0-9]{1,2})\s?([ap])\.?m\b")
-
-Moment = tuple[int, int, int]
-"""Year, month and day, with 0 for a year that nobody says and ANY_YEAR beside each that is said;
-or CLOCK, hour and minute."""
-ANY_YEAR = -1
-CLOCK = -2
 
 
 def normal(text: str) -> str:
@@ -119,9 +84,8 @@ def values_of(text: str, *, asserted: bool = False) -> set[str]:
     `normal`.
     """
     values: set[str] = set()
-    for match in _NUMBER.finditer(text):
-        scale = match["scale"]
-        for form in _forms(match["digits"]):
+    for digits, scale in set(_NUMBER.findall(text)):
+        for form in _forms(digits):
             if scale:
                 scaled = _scaled(form, _SCALES[scale])
                 values.update((scaled, f"{form}{scale}"))
@@ -132,11 +96,11 @@ def values_of(text: str, *, asserted: bool = False) -> set[str]:
 
 def _forms(digits: str) -> Iterator[str]:
     """Yield what a number with separators can mean: 1.250 is 1250 here and 1.25 there."""
-    parts = re.split(r"[^0-9]", digits)
-    separators = re.findall(r"[^0-9]", digits)
-    if not separators:
+    if digits.isdecimal():
         yield _plain(digits)
         return
+    parts = _SEPARATOR.split(digits)
+    separators = _SEPARATOR.findall(digits)
     last = separators[-1]
     grouped = all(len(part) == 3 for part in parts[1:]) and len(parts[0]) < 4
     if grouped and len(set(separators)) == 1:
@@ -163,52 +127,37 @@ def _scaled(form: str, power: int) -> str:
     return _plain(whole, fraction)
 
 
-def moments_of(text: str) -> set[Moment]:
-    """Return the days and times that a text names. `text` is `normal`."""
-    found: set[Moment] = set()
-    for year, month, day in _days_in(text):
-        found.add((year, month, day))
-        if year:
-            found.add((ANY_YEAR, month, day))
-    for match in _CLOCK.finditer(text):
-        found |= _clock(match[1], match[2], match[3])
-    for match in _HOUR.finditer(text):
-        found |= _clock(match[1], "0", match[2])
-    return found
+class Sought:
+    """An entity that is looked for, in however many texts: its spellings are worked out once."""
 
+    def __init__(self, kind: str, key: str) -> None:
+        self.kind = kind
+        self.key = normal(key)
 
-def _days_in(text: str) -> Iterator[Moment]:
-    for match in _ISO_DAY.finditer(text):
-        yield int(match[1]), int(match[2]), int(match[3])
-    for match in _DOTTED_DAY.finditer(text):
-        year = int(match[3]) + (2000 if len(match[3]) == 2 else 0)
-        first, second = int(match[1]), int(match[2])
-        yield year, first, second
-        yield year, second, first
-    for match in _DAY_FIRST.finditer(text):
-        yield int(match[3] or 0), _MONTHS[match[2]], int(match[1])
-    for match in _MONTH_FIRST.finditer(text):
-        yield int(match[3] or 0), _MONTHS[match[1]], int(match[2])
-    for match in _WIDE_DAY.finditer(text):
-        yield int(match[1] or 0), int(match[2]), int(match[3])
+    @cached_property
+    def values(self) -> set[str]:
+        """What it can mean as a number."""
+        return values_of(self.key)
 
+    @cached_property
+    def asserted(self) -> set[str]:
+        """What must be known of it as a number, with what multiplies it."""
+        return values_of(self.key, asserted=True)
 
-def _clock(hour: str, minute: str, half: str | None) -> set[Moment]:
-    if not half:
-        # Half of the people who write 5:30 mean the afternoon.
-        return {(CLOCK, int(hour), int(minute)), (CLOCK, int(hour) + 12, int(minute))}
-    return {(CLOCK, int(hour) % 12 + (12 if half == "p" else 0), int(minute))}
+    @cached_property
+    def moments(self) -> set[Moment]:
+        """The days and times that it can mean."""
+        return moments_of(self.key)
 
+    @cached_property
+    def words(self) -> list[str]:
+        """Its words."""
+        return _WORD.findall(self.key)
 
-def share_a_moment(some: set[Moment], others: set[Moment]) -> bool:
-    """Whether both name the same day or time; a year that one of them leaves out fits any."""
-    return any(
-        moment in others
-        or (moment[0] > 0 and (0, *moment[1:]) in others)
-        or (moment[0] == 0 and (ANY_YEAR, *moment[1:]) in others)
-        for moment in some
-        if moment[0] != ANY_YEAR
-    )
+    @cached_property
+    def has_digits(self) -> bool:
+        """Whether it is bounded as codes and numbers are."""
+        return any(map(str.isdigit, self.key))
 
 
 class Spellings:
@@ -220,7 +169,7 @@ class Spellings:
     @cached_property
     def values(self) -> set[str]:
         """The numbers of the text, the small ones also where they are words."""
-        counted = {_COUNTED[word] for word in _COUNT_WORD.findall(self.text)}
+        counted = {number for number, word in _COUNTED.items() if word.search(self.text)}
         return values_of(self.text) | counted
 
     @cached_property
@@ -231,65 +180,78 @@ class Spellings:
     @cached_property
     def squeezed(self) -> str:
         """The text without spaces and punctuation inside identifiers."""
-        return self.text.translate(_SQUEEZED)
+        return _squeeze(self.text)
 
     @cached_property
     def lines(self) -> list[frozenset[str]]:
         """The words of each line."""
         return [frozenset(_WORD.findall(line)) for line in self.text.splitlines()]
 
-    def names(self, kind: str, key: str) -> bool:
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of all lines."""
+        return frozenset().union(*self.lines)
+
+    def names(self, sought: Sought) -> bool:
         """Whether the entity stands in the text in any spelling."""
+        kind, key = sought.kind, sought.key
         if kind == NUMBER:
-            return not self.values.isdisjoint(values_of(normal(key))) or self.stands(normal(key))
-        key = normal(key)
-        if self.stands(key):
+            return not self.values.isdisjoint(sought.values) or self._stands(sought)
+        if self._stands(sought):
             return True
         if kind == DATE:
-            return share_a_moment(moments_of(key), self.moments)
+            return bool(self.moments) and share_a_moment(sought.moments, self.moments)
         if kind == NAME and " " in key:
-            words = _WORD.findall(key)
-            return any(line.issuperset(words) for line in self.lines)
+            words = sought.words
+            return self.words.issuperset(words) and any(
+                line.issuperset(words) for line in self.lines
+            )
         return kind == URL and self.stands(_SCHEME.sub("", key).rstrip("/"))
 
-    def supports(self, kind: str, key: str, written: str) -> bool:
+    def supports(self, sought: Sought, written: str) -> bool:
         """Whether somebody wrote in this text what `written` asserts; more lenient than `names`."""
-        folded = normal(key)
+        kind, key = sought.kind, sought.key
         if kind == NUMBER:
-            if is_small_count(folded):
-                return True
-            asserted = values_of(folded, asserted=True)
-            return not self.values.isdisjoint(asserted) or self.stands(folded)
+            return (
+                is_small_count(key)
+                # Nearly always enough, and far quicker than all numbers of a conversation.
+                or self._stands(sought)
+                or not self.values.isdisjoint(sought.asserted)
+            )
         if kind == NAME:
-            return self.stands(folded) or all(map(self._has_word_like, _WORD.findall(folded)))
-        if self.names(kind, key):
+            return self._stands(sought) or all(map(self._has_word_like, sought.words))
+        if self.names(sought):
             return True
         if kind == IDENTIFIER:
-            return self._has_squeezed(folded) or self._has_parts(folded, written)
+            return self._has_squeezed(key) or self._has_parts(key, written)
         return False
 
     def stands(self, key: str) -> bool:
         """Whether the key is in the text as no part of a longer word, code or number."""
-        text = self.text
+        return key in self.text and self._stands(Sought("", key))
+
+    def _stands(self, sought: Sought) -> bool:
+        text, key = self.text, sought.key
         if not key:
             return False
         start = text.find(key)
         for _ in range(MOST_TRIES):
             if start < 0:
                 return False
-            if self._is_bounded(key, start):
+            if self._is_bounded(sought, start):
                 return True
             start = text.find(key, start + 1)
         return False
 
-    def _is_bounded(self, key: str, start: int) -> bool:
-        text, end = self.text, start + len(key)
+    def _is_bounded(self, sought: Sought, start: int) -> bool:
+        text, key = self.text, sought.key
+        end = start + len(key)
         before, after = text[max(0, start - 1) : start], text[end : end + 1]
         if _is_letter(key[0]) and (_is_letter(before) or before == "_"):
             return False
         if _is_letter(key[-1]) and (_is_letter(after) or after == "_"):
             return False
-        if not any(character.isdigit() for character in key):
+        if not sought.has_digits:
             return True
         return not (
             _JOINING.match(text, end) or _BEHIND_JOINT.search(text, max(0, start - 2), start)
@@ -309,11 +271,13 @@ class Spellings:
         return False
 
     def _has_squeezed(self, key: str) -> bool:
-        squeezed = key.translate(_SQUEEZED)
+        squeezed = _squeeze(key)
         if len(squeezed) < FEWEST_SQUEEZED:
             return False
         start = self.squeezed.find(squeezed)
-        while start >= 0:
+        for _ in range(MOST_TRIES):
+            if start < 0:
+                return False
             end = start + len(squeezed)
             inside_number = (squeezed[-1].isdigit() and self.squeezed[end : end + 1].isdigit()) or (
                 squeezed[0].isdigit() and self.squeezed[max(0, start - 1) : start].isdigit()
@@ -336,5 +300,12 @@ class Spellings:
         )
 
 
+def _squeeze(text: str) -> str:
+    # Quicker than `translate`, which looks at every character.
+    for character in _SQUEEZED:
+        text = text.replace(character, "")
+    return text
+
+
 def _is_letter(character: str) -> bool:
-    return character.isalnum() and not _WIDE.match(character)
+    return character.isalnum() and (character.isascii() or not _WIDE.match(character))
