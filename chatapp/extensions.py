@@ -17,9 +17,9 @@
             )
 
 chatapp imports no app that joins it; it asks `registered()` for addresses (chatapp.urls), for parts
-of readiness (chatapp.health) and for what its admin shows. The latter is one AdminExtension (see
-chatapp.admin.toolkit.extension). It is named by its dotted path and loaded with the first page, so
-that an app can register before the admin is there.
+of readiness (chatapp.health), for parts of exports (chatapp.transfer) and for what its admin shows.
+The latter is one AdminExtension (see chatapp.admin.toolkit.extension). It is named by its dotted
+path and loaded with the first page, so that an app can register before the admin is there.
 
 Two seams stand elsewhere. The context backend, which the setting CHATAPP chooses, decides what a
 request sends; its `facts` are the fields that the API adds to a context. Models, commands, system
@@ -28,10 +28,15 @@ checks and pages of an app's own models join as Django has them join.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.urls import URLResolver, include, path
+
+if TYPE_CHECKING:
+    from chatapp.models import Branch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,27 @@ class ReadinessPart:
 
 
 ReadinessCheck = Callable[[], ReadinessPart]
+
+
+class ExportPart:
+    """What an app adds to a session's export, and takes back at import; as it is, nothing.
+
+    A part is JSON and names messages by their index in `messages`, the ids of the exported ones in
+    order. An index means the same message after the import, whose id is another one.
+    """
+
+    def written(self, branch: Branch, messages: Sequence[UUID]) -> Any:
+        """Return what an export of the branch says; None where there is nothing to say."""
+        return None
+
+    def take_back(self, branch: Branch, messages: Sequence[UUID], part: Any) -> Iterable[str]:
+        """Store what a file says of a branch that was just imported; return what was left out.
+
+        Each sentence becomes a problem of the import. `part` may be anything: strangers write
+        files. It runs in a transaction of its own; an error takes back what it stored, and the
+        messages stay.
+        """
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +84,8 @@ class Extension:
     """What /readyz can look at, by the name that READYZ_PARTS chooses it by."""
     admin: str = ""
     """Dotted path of an AdminExtension."""
+    parts: Mapping[str, ExportPart] = field(default_factory=dict)
+    """What exports of sessions hold of the app, by its key in the file; taken back in order."""
 
 
 _registered: dict[str, Extension] = {}

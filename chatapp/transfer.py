@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
+from chatapp.extensions import ExportPart, registered
 from chatapp.formats import Export, parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.messages.wire import (
@@ -27,6 +30,7 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of, path_messages, whole_content
 from chatapp.transcript.writing import NewMessage
 
+logger = logging.getLogger(__name__)
 MAX_TITLE_CHARS = 200
 MAX_KEY_CHARS = 100
 
@@ -86,7 +90,9 @@ def import_conversation(
     session = known.first()
     if session is None:
         try:
-            return _import_new(conversation, messages, owner=owner, import_key=key, model=model)
+            return _import_new(
+                conversation, messages, problems, owner=owner, import_key=key, model=model
+            )
         except IntegrityError:  # another import of the same file was a moment faster
             session = known.first()
             if session is None:
@@ -97,6 +103,7 @@ def import_conversation(
 def _import_new(
     conversation: Conversation,
     messages: list[ImportedMessage],
+    problems: list[Problem],
     *,
     owner: Any,
     import_key: str,
@@ -116,11 +123,42 @@ def _import_new(
             tools=clean.json(list(conversation.tools)),
             metadata=clean.json(conversation.metadata | about),
         )
-        _TreeImporter(session, messages).plant(conversation.leaf)
+        importer = _TreeImporter(session, messages)
+        importer.plant(conversation.leaf)
+        found = _take_back(session, conversation, importer.ids())
+    problems += [Problem(line=0, text=sentence) for sentence in found]
     _tell(session)
     return Imported(
         session=session, format=conversation.format, messages_added=len(messages), created=True
     )
+
+
+def _take_back(session: Session, conversation: Conversation, ids: Sequence[UUID]) -> list[str]:
+    """Hand the parts of apps to those that wrote them; return what they could not take.
+
+    Before anybody is told of the session: what they say is part of it.
+    """
+    if not conversation.parts:
+        return []
+    if len(ids) != len(conversation.messages):
+        named = ", ".join(sorted(conversation.parts.keys() & _parts().keys()))
+        return [f"Not all messages could be stored, and so nothing of: {named}."] if named else []
+    sentences: list[str] = []
+    for name, part in _parts().items():
+        if name not in conversation.parts:
+            continue
+        try:
+            with transaction.atomic():
+                sentences += part.take_back(session.branch, ids, conversation.parts[name])
+        # Whatever an app does with what a stranger wrote: the messages are stored.
+        except Exception:
+            logger.exception("The part %s of session %s was not taken back.", name, session.pk)
+            sentences.append(f"“{name}” was left out: it could not be stored. The log says why.")
+    return sentences
+
+
+def _parts() -> dict[str, ExportPart]:
+    return {name: part for each in registered() for name, part in each.parts.items()}
 
 
 def _imported(conversation: Conversation, messages: Sequence[ImportedMessage]) -> dict[str, Any]:
@@ -199,6 +237,10 @@ class _TreeImporter:
         for message in messages:
             self._children.setdefault(message.parent, []).append(message)
         self._rows: dict[str, Message] = {}
+
+    def ids(self) -> list[UUID]:
+        """Return the ids of the stored rows in the file's order."""
+        return [self._rows[message.key].pk for message in self._messages]
 
     def remember_parents(self) -> None:
         """Find the rows, stored by an earlier import, that the new messages hang under."""
@@ -286,6 +328,7 @@ def _draft(message: ImportedMessage) -> NewMessage:
         finish_reason=message.finish_reason,
         metadata=message.metadata | {"import_key": message.key},
         created_at=message.created_at,
+        pinned=message.pinned,
     )
 
 
@@ -314,8 +357,12 @@ def _fingerprint(messages: Iterable[ImportedMessage]) -> dict[str, Any]:
 
 
 def conversation_of(session: Session) -> Conversation:
-    """Return a session's active branch as importers and exporters know it; no placeholders."""
+    """Return a session's active branch as importers and exporters know it; no placeholders.
+
+    What apps know of it are its parts.
+    """
     messages: list[ImportedMessage] = []
+    ids: list[UUID] = []
     parent: str | None = None
     for row in path_messages(session.branch).iterator(chunk_size=1000):
         key = str(row.pk)
@@ -326,8 +373,10 @@ def conversation_of(session: Session) -> Conversation:
                 wire=_whole(row) | row.metadata.get("extra", {}),
                 reasoning=row.reasoning,
                 created_at=row.created_at,
+                pinned=row.pinned,
             )
         )
+        ids.append(row.pk)
         parent = key
     return Conversation(
         format="openai_chat",
@@ -336,7 +385,13 @@ def conversation_of(session: Session) -> Conversation:
         system_prompt=session.system_prompt,
         tools=tuple(session.tools),
         messages=tuple(messages),
+        parts=_written_parts(session.branch, ids),
     )
+
+
+def _written_parts(branch: Branch, ids: Sequence[UUID]) -> dict[str, Any]:
+    said = ((name, part.written(branch, ids)) for name, part in _parts().items())
+    return {name: value for name, value in said if value is not None}
 
 
 def _whole(row: Message) -> WireMessage:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from chatapp.formats.openai_messages import CheckedMessage, check_message, is_foreign, is_message
+from chatapp.formats.own_parts import OWN_KEY, read_parts, written_parts
 from chatapp.formats.reading import (
     DamagedError,
     Document,
@@ -29,7 +30,9 @@ from chatapp.formats.registry import Export, Format
 
 MESSAGE_LISTS = ("messages", "traj")
 TIMES = ("created_at", "timestamp", "created")
-OWN_KEYS = frozenset({*MESSAGE_LISTS, *TIMES, "title", "model", "response", "system_prompt"})
+OWN_KEYS = frozenset(
+    {*MESSAGE_LISTS, *TIMES, "title", "model", "response", "system_prompt", OWN_KEY}
+)
 NATIVE_IDS = ("task_id", "conversation_id", "session_id", "id")
 
 
@@ -64,21 +67,25 @@ def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
     """The conversation without its damaged parts, which are added to the problems."""
     value = source.value
     messages = _messages(source, problems)
+    is_whole = len(messages) == len(message_list(value) or ())
     system_prompt = _system_prompt(messages, stated=value.get("system_prompt"))
     if system_prompt:
         del messages[0]
+    own = read_parts(value, messages, is_whole=is_whole)
+    problems += [Problem(line=source.line, text=text) for text in own.problems]
     messages += _answered(source, messages, problems)
     metadata = _metadata(value)
     return Conversation(
         format="openai_chat",
         identity=_identity(system_prompt, [message.wire for message in messages], metadata),
         title=text_or_empty(value.get("title")),
-        messages=_chained(messages),
+        messages=_chained(messages, own.pinned),
         system_prompt=system_prompt,
         tools=_tools(source, problems),
         model=_model(value),
         created_at=_time(value),
         metadata=metadata,
+        parts=own.parts,
     )
 
 
@@ -107,7 +114,9 @@ def _message(checked: CheckedMessage, *, created_at: datetime | None) -> Importe
     )
 
 
-def _chained(messages: Sequence[ImportedMessage]) -> tuple[ImportedMessage, ...]:
+def _chained(
+    messages: Sequence[ImportedMessage], pinned: Collection[int]
+) -> tuple[ImportedMessage, ...]:
     return tuple(
         ImportedMessage(
             key=str(number),
@@ -117,6 +126,7 @@ def _chained(messages: Sequence[ImportedMessage]) -> tuple[ImportedMessage, ...]
             usage=message.usage,
             finish_reason=message.finish_reason,
             created_at=message.created_at,
+            pinned=number - 1 in pinned,
         )
         for number, message in enumerate(messages, start=1)
     )
@@ -324,10 +334,12 @@ def to_openai_chat_json(conversation: Conversation) -> dict[str, Any]:
     """The line that the conversation's leaf ends, in a form that imports back equal.
 
     One object with `messages` (the system prompt first) and, where there are any, `tools`, `model`,
-    `created_at` and `metadata`. Placeholders are left out: they stand for summaries, which nobody
-    said. Tree, times of messages and usage have no place in the format and are not written.
+    `created_at`, `metadata`, and one key of our own for what other readers need not know (pins,
+    and the parts of apps). Placeholders are left out: they stand for summaries, which nobody said.
+    Tree, times of messages and usage have no place in the format and are not written.
     """
-    messages = [_written(message) for message in visible_line(conversation)]
+    line = visible_line(conversation)
+    messages = [_written(message) for message in line]
     if conversation.system_prompt:
         messages.insert(0, {"role": "system", "content": conversation.system_prompt})
     written: dict[str, Any] = {
@@ -344,7 +356,7 @@ def to_openai_chat_json(conversation: Conversation) -> dict[str, Any]:
         written["created_at"] = conversation.created_at.isoformat()
     if conversation.metadata:
         written["metadata"] = conversation.metadata
-    return written
+    return written | written_parts(line, conversation.parts)
 
 
 def _write_json(conversations: Iterable[Conversation]) -> Iterator[str]:

@@ -64,6 +64,7 @@ class ImportedMessage:
     finish_reason: str = ""
     created_at: datetime | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,8 @@ class Conversation:
     """One conversation of a file.
 
     `identity` names it across imports (format, native id, and where it starts). `leaf` is the key
-    of the message that the visible line ends on; None means the last one.
+    of the message that the visible line ends on; None means the last one. `parts` are what apps add
+    to an export of a conversation in one line; they count its messages from 0.
     """
 
     format: str
@@ -92,6 +94,7 @@ class Conversation:
     model: str = ""
     created_at: datetime | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,90 @@
+"""What an export of ours holds beside the messages: one key, which other readers pass over.
+
+    "palimpsest": {"version": 1, "pinned": [0, 1], "summaries": […]}
+
+All but `version` may be missing. `pinned` are the messages that are always sent; every other part
+is an app's own (chatapp.extensions.ExportPart). Indexes of messages count from 0 and leave out the
+system prompt, which is no message of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chatapp.formats.reading import shown
+from chatapp.formats.records import ImportedMessage
+from chatapp.messages.pairing import answers
+
+OWN_KEY = "palimpsest"
+VERSION = 1
+_VERSION, _PINNED = "version", "pinned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnParts:
+    """What was read: the indexes of pinned messages, the apps' parts unread, and what was wrong."""
+
+    pinned: frozenset[int] = frozenset()
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+
+
+def written_parts(line: Sequence[ImportedMessage], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the key with its object for the messages of a line; empty where there is nothing."""
+    pinned = [index for index in range(_rules(line), len(line)) if line[index].pinned]
+    own = ({_PINNED: pinned} if pinned else {}) | dict(parts)
+    return {OWN_KEY: {_VERSION: VERSION} | own} if own else {}
+
+
+def _rules(line: Sequence[ImportedMessage]) -> int:
+    """Return how many system messages open a conversation: they are pinned when they are stored."""
+    roles = (message.wire["role"] for message in line)
+    return next((n for n, role in enumerate(roles) if role != "system"), len(line))
+
+
+def read_parts(
+    value: Mapping[str, Any], messages: Sequence[ImportedMessage], *, is_whole: bool
+) -> OwnParts:
+    """Return what an object says beside its messages.
+
+    `is_whole`: no message of the file was left out. Otherwise its indexes name other messages, and
+    nothing is taken of it.
+    """
+    own = value.get(OWN_KEY)
+    if own is None:
+        return OwnParts()
+    if not isinstance(own, dict):
+        return _refused("it is no object")
+    if own.get(_VERSION) != VERSION:
+        return _refused(f"its version is {shown(own.get(_VERSION))}, and {VERSION} can be read")
+    if not is_whole:
+        return _refused("it counts messages, and not all of them could be read")
+    parts = {name: part for name, part in own.items() if name not in (_VERSION, _PINNED)}
+    pinned = own.get(_PINNED, [])
+    if not _are_indexes(pinned, below=len(messages)):
+        problem = "The pinned messages were left out: they are no list of messages of the file."
+        return OwnParts(parts=parts, problems=[problem])
+    return OwnParts(parts=parts, pinned=_with_groups(pinned, messages))
+
+
+def _refused(why: str) -> OwnParts:
+    return OwnParts(problems=[f"“{OWN_KEY}” was left out: {why}."])
+
+
+def _are_indexes(value: Any, *, below: int) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(index, int) and not isinstance(index, bool) and 0 <= index < below
+        for index in value
+    )
+
+
+def _with_groups(indexes: Sequence[int], messages: Sequence[ImportedMessage]) -> frozenset[int]:
+    """Return the indexes with those of their groups: a call is pinned with its results."""
+    callers = {
+        result: caller
+        for result, (caller, _) in answers([message.wire for message in messages]).items()
+    }
+    heads = {callers.get(index, index) for index in indexes}
+    return frozenset(i for i in range(len(messages)) if callers.get(i, i) in heads)
