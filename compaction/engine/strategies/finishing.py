@@ -22,7 +22,7 @@ from compaction.engine.extractive.units import speakers_of
 from compaction.engine.fidelity.alignment import Cited, take_citations, trace
 from compaction.engine.fidelity.covered import Covered
 from compaction.engine.fidelity.gate import TOO_LONG, GateLimits, Rejection, rejections
-from compaction.engine.fidelity.measure import Quality, measure_against
+from compaction.engine.fidelity.measure import Findings, Quality, measure_against
 from compaction.engine.parameters import Profile
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.attribution import attributed, without_old_values
@@ -233,11 +233,14 @@ class _Finishing:
             logger.exception("The quality of a summary could not be measured")
             return None
 
-    def _measured(self, text: str, *, yardstick: str) -> Quality:
+    def _covered(self) -> Covered:
         self._read = self._read or _covered(self.job)
+        return self._read
+
+    def _measured(self, text: str, *, yardstick: str) -> Quality:
         return measure_against(
             text,
-            self._read,
+            self._covered(),
             named_before=self.job.named_before,
             counter=self.job.counter,
             yardstick_text=yardstick,
@@ -254,9 +257,9 @@ class _Finishing:
         )
         if text != prose:
             # The ledger is in the conversation's language, whatever the prose is in.
-            alone = self._measured(prose, yardstick="")
+            alone = Findings(prose, self._covered())
             quality = replace(
-                quality, language=alone.language, language_matches=alone.language_matches
+                quality, language=alone.language, language_matches=alone.language_matches()
             )
         return rejections(prose, quality, limits=limits)
 
