@@ -162,6 +162,31 @@ ORDINARY = (
     "passport: X1234567",
     "token: 0x52908400098527886E0F7030069857D2E4169EE7",
     "pay to DE89370400440532013000",
+    "no password: required",
+    "is password: yes/no",
+    "reset password: JIRA-1234",
+    "requires password: 8-16 characters",
+    "next token: CAUQAA12345678",
+    "public key: AAAAB3NzaC1yc2EAAAADAQABAAAB",
+    "password=make_password(1)",
+    "password=get(a1)[2].value",
+    "password = (String)obj.get1(x)",
+    "password=form.data[0],port=3",
+    "if(e.password=t[0]){return 1}",
+    "MAILER_TOKEN=\nHOST=mx1.example25\n",
+    "token:\n  type: string2abc\n",
+    "token =\n    make_token2x9(4)",
+    "password:\n- at least 8 characters",
+    "password\tvarchar(255)\tno",
+    "C:\\password\\test12345",
+    "https://localhost:8080/a1?by=bob@x.example",
+    "http://host:$PORT/a1@b",
+    "git+https://host:8443/repo.git@v1.0",
+    "API_KEY = get_key()",
+    "API_KEY = SomeClassName",
+    "API_KEY = authentication required here",
+    "2019 2020 2021 2022 2023 2024",
+    "4012 1200 3400 5510 6000",
 )
 
 
@@ -213,6 +238,86 @@ def test_a_value_is_hidden_behind_a_name_that_says_so(drawn, shape, carrier):
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_a_password_need_not_look_like_one(password, carrier):
     assert leaks(PASSWORD_CARRIERS[carrier], password) == ""
+
+
+@pytest.mark.parametrize(
+    "carrier",
+    ["is password={}", "no password: {}", "what I use is password: {}", "invalid password='{}'",
+     "reset password: {}", "there is no token: {}", "an invalid secret = {}"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["hunter2Xk9q!z", "8f7a6b5c4d3e2f1a9b"])
+def test_a_word_before_the_name_does_not_outweigh_a_sign_after_it(carrier, value):
+    assert leaks(carrier, value) == ""
+
+
+@pytest.mark.parametrize(
+    "carrier", ["password={}", "password: {}", "password = {}", "login(password={}, port=3)"]
+)
+@pytest.mark.parametrize("value", ["p(4)ssW0rd9!", "p@ss,word)1", "p@ss;w0rd|9", "[p4ss]W0rd9!"])
+def test_brackets_and_commas_inside_a_password_go_with_it(carrier, value):
+    assert leaks(carrier, value) == ""
+
+
+def test_the_pair_after_a_password_with_marks_stays():
+    text = "Password=p@ss,w0rd;Timeout=3"
+    assert redact(text).text == "Password=[REDACTED:password];Timeout=3"
+
+
+@pytest.mark.parametrize(
+    "carrier",
+    ["MAILER_TOKEN=\n{}\nHOST=x", "MAILER_TOKEN=\\n{}\\nHOST=x", "API key:\n\n  {}\n",
+     "**Token:**\n{}", "API key:\n```text\n{}\n```", "password:\r\n  '{}'"],
+)  # fmt: skip
+def test_a_value_on_the_line_below_its_name_goes(carrier):
+    assert leaks(carrier, "xK93ksLLqpe8812jjaQ") == ""
+
+
+@pytest.mark.parametrize(
+    "carrier", ["PASSWORD\t{}", "PASSWORD\\t{}", "password\t{}\tbob", "TOKEN\t{}"]
+)
+def test_a_value_behind_a_tab_goes(carrier):
+    assert leaks(carrier, "hunter2Xk9qz") == ""
+
+
+@pytest.mark.parametrize("password", ["s3cr3t/Pw99", "s3cr3t/P@w99", "s3?cr3t", "1a/2b/3c"])
+@pytest.mark.parametrize("rest", ["db", "db.example:5432/app", "[::1]/app"])
+def test_a_password_of_an_address_may_hold_a_slash(password, rest):
+    assert leaks("postgres://bob:{}@" + rest, password) == ""
+
+
+@pytest.mark.parametrize("sign", ["=", " = ", ": ", " := "])
+@pytest.mark.parametrize("name", ["API_KEY", "MAILER_TOKEN", "CLIENT_SECRET"])
+def test_letters_alone_are_a_secret_behind_a_name_in_capitals(name, sign):
+    assert leaks(f"{name}{sign}{{}}\n", "lettersonlyverylong") == ""
+
+
+@pytest.mark.parametrize(
+    "marker", ["[REDACTED:x]", "[REDACTED:password][REDACTED:x]", "[REDACTED]"]
+)
+@pytest.mark.parametrize(
+    "carrier",
+    ["password={}{}", "PASSWORD={}{}", "password: '{}{}'", "password={1}{0}", "API_TOKEN={}{}",
+     "postgres://bob:{}{}@db", "Authorization: Bearer {}{}", "curl -u bob:{}{} x.example",
+     "TOKEN=\n{}{}"],
+)  # fmt: skip
+def test_a_marker_that_somebody_typed_shields_nothing(carrier, marker):
+    assert "hunter2" not in redact(carrier.format(marker, "hunter2Xk9qz8")).text
+
+
+def test_a_marker_inside_a_password_parts_it():
+    assert redact("password=ab[REDACTED:x]cdef9!hunter").text == (
+        "password=[REDACTED:password][REDACTED:x][REDACTED:password]"
+    )
+
+
+def test_a_marker_inside_a_private_key_does_not_keep_it(drawn):
+    key = private_key(drawn)
+    redacted = redact(key[:150] + "[REDACTED:x]" + key[150:])
+    assert redacted.text == "[REDACTED:private-key][REDACTED:x][REDACTED:private-key]"
+
+
+def test_a_value_over_length_goes_whole(drawn):
+    assert leaks("password={}", draw(drawn, ("", LETTERS, 9000))) == ""
 
 
 def test_the_name_stays_and_the_marker_says_the_kind():
@@ -287,6 +392,34 @@ def test_a_number_that_no_card_has_stays(number):
     assert redact(f"order {number} was sent").spans == ()
 
 
+CARD = "4111 1111 1111 1111"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    ["{} 123", "{} 12/27", "{} 12/27 123", "{} 1227", "order 2024 {}", "12 {} 99", "{}-123",
+     "4000 {}", "2024-{}", "卡号{}，谢谢", "said\\n{}"],
+)  # fmt: skip
+@pytest.mark.parametrize("number", [CARD, "3782 822463 10005", "5500-0055-5555-5559"])
+def test_a_card_number_goes_from_among_other_digits(beside, number):
+    assert redact(beside.format(number)).text == beside.format("[REDACTED:card]")
+
+
+@pytest.mark.parametrize("gap", ["  ", "\u00a0", "\u202f", " \u00a0", ".", "\\u00a0"])
+def test_a_card_number_goes_whatever_space_is_between_its_groups(gap):
+    text = f"pay with {CARD.replace(' ', gap)} 123"
+    assert redact(text).text == "pay with [REDACTED:card] 123"
+
+
+@pytest.mark.parametrize("number", ["6200 0000 0000 0000 000", "4000 0000 0000 0000 006"])
+def test_a_card_number_of_nineteen_digits_goes_whole(number):
+    assert redact(f"pay with {number}, thanks").text == "pay with [REDACTED:card], thanks"
+
+
+def test_two_card_numbers_side_by_side_both_go():
+    assert redact(f"{CARD} {CARD}").text == "[REDACTED:card] [REDACTED:card]"
+
+
 def test_a_number_of_a_rare_length_goes_where_it_is_called_a_card():
     assert redact("his Visa 4222222222222").text == "his Visa [REDACTED:card]"
 
@@ -354,7 +487,7 @@ PIECES = st.sampled_from(
     ["PASSWORD=", "token: ", '"api_key": "', "sk-", "ghp_", "AKIA", "Bearer ", "Authorization: ", "://",
      "a1b2c3d4e5f6a7b8c9d0", "@", ":", '"', "\\", "\n", " ", "4111 1111 1111 1111", "eyJ", ".", "x",
      "-----BEGIN PRIVATE KEY-----", "[REDACTED:", "[REDACTED:token]", "密码是", "hunter2",
-     "İ", "]", "is "]
+     "İ", "]", "is ", "=", "(4)a", ",", "/", "\t", "[REDACTED:x]", "no password: ", " 123"]
 )  # fmt: skip
 
 
@@ -375,8 +508,10 @@ def test_what_is_not_hidden_stays_as_it_was(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["x", "key", "password=a", "sk-", "://a:", "4111", "eyJaaaa.", "\\"]
-)
+    "piece",
+    ["x", "key", "password=a", "sk-", "://a:", "4111", "4111 ", "eyJaaaa.", "\\", "password:((",
+     "token:\n", "password=[REDACTED:x]", "://ab:c1/@@"],
+)  # fmt: skip
 def test_a_megabyte_without_a_space_comes_to_an_end(piece):
     text = piece * (1_000_000 // len(piece))
     assert len(redact(text).spans) < len(text) // len(piece)

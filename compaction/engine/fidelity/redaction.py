@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from compaction.engine.fidelity.secret_values import MARKER, Secret
 from compaction.engine.types import Item, ToolCall
 
 MOST_PASSES = 8
+LONGEST_MARKER = 31
 _MARKER = re.compile(r"\[REDACTED:[a-z-]{1,20}\]")
 # A value of JSON that stands bare, such as a number: a marker there needs quotation marks.
 _BARE_JSON = re.compile(r"(?P<quote>\\{0,4}\")\s{0,4}:\s{0,4}$")
@@ -115,7 +116,7 @@ def _secrets(text: str) -> list[Secret]:
         low = "".join(small if len(small := one.lower()) == 1 else one for one in text)
     found = sorted({*secrets_by_shape(text, low), *secrets_by_name(text, low)})
     if found and MARKER in text:
-        found = _apart_from(found, [match.span() for match in _MARKER.finditer(text)])
+        found = sorted(_outside_markers(text, found))
     merged: list[Secret] = []
     for one in found:
         if merged and one.start < merged[-1].end:
@@ -126,13 +127,19 @@ def _secrets(text: str) -> list[Secret]:
     return merged
 
 
-def _apart_from(found: Iterable[Secret], markers: Sequence[tuple[int, int]]) -> list[Secret]:
-    apart = []
-    for one in found:
-        before = bisect_right(markers, one.end - 1, key=lambda marker: marker[0])
-        if not before or markers[before - 1][1] <= one.start:
-            apart.append(one)
-    return apart
+def _outside_markers(text: str, found: Iterable[Secret]) -> Iterator[Secret]:
+    """Return the pieces of secrets between markers: a marker inside one must not shield it."""
+    for start, end, kind in found:
+        # It may begin inside a marker.
+        opening = text.rfind(MARKER, max(0, start - LONGEST_MARKER), start)
+        around = _MARKER.match(text, opening) if opening >= 0 else None
+        at = max(start, around.end()) if around else start
+        while at < end:
+            marker = _MARKER.search(text, at, min(len(text), end + LONGEST_MARKER))
+            stop = min(end, marker.start()) if marker else end
+            if text[at:stop].strip():
+                yield Secret(at, stop, kind)
+            at = marker.end() if marker else end
 
 
 def _without(text: str, secrets: Iterable[Secret]) -> Redacted:

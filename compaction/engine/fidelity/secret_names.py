@@ -13,6 +13,7 @@ from compaction.engine.extractive.sentences import word_set
 from compaction.engine.fidelity.secret_shapes import places
 from compaction.engine.fidelity.secret_values import (
     MARKER,
+    MARKERS,
     Secret,
     is_placeholder,
     is_reference,
@@ -22,11 +23,13 @@ from compaction.engine.fidelity.secret_values import (
 PASSWORD, TOKEN, SECRET, KEY = "password", "token", "secret", "key"
 LONGEST_NAME = 60
 LONGEST_VALUE = 2000
+LONGEST_MARKED_PASSWORD = 200
 LONGEST_WORD_BEFORE = 24
 SHORTEST_PASSWORD = 3
 SHORTEST_BARE = 4
 SHORTEST_SAID = 6
 SHORTEST_TOKEN = 6
+SHORTEST_LETTERS = 12
 
 _FOREIGN = (
     ("密码", PASSWORD), ("密碼", PASSWORD), ("口令", PASSWORD), ("パスワード", PASSWORD),
@@ -67,6 +70,12 @@ _NOT_BEFORE = {
     SECRET: word_set("is has no top open"),
     KEY: word_set("public primary foreign sort partition cache is has no"),
 }
+# Before "password", these switch it off; not where a sign follows: "is password=…", "no token: …".
+_UNLESS_SIGNED = word_set(
+    "is has no without invalid wrong incorrect bad missing forgot forgotten reset change changed "
+    "show hide require requires required needs use allow update enter check verify validate get "
+    "set hash hashed each every"
+)
 # What may follow the word that names the secret, as in SECRET_KEY_BASE or API_TOKEN_PROD.
 _AFTER = word_set(
     "prod production dev staging test live old new value base b64 base64 hex plain string raw "
@@ -76,8 +85,11 @@ _BOUNDARY = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{0,40}+")
 _DIGIT = re.compile(r"\d")
 _OPEN, _VALUE_NAME = r"\\{0,8}[\"'`]?", r"\\{0,8}[\"']?[Vv]alue\\{0,8}[\"']?"
+_BREAK = r"(?:\r?\n|\\{1,4}r\\{1,4}n|\\{1,4}n)"
 _SIGN = re.compile(
     rf"(?P<close>{_OPEN})(?:"
+    rf"(?P<below>\*{{0,2}}(?:[:=]|：|＝)\*{{0,2}}[ \t]{{0,20}}(?:{_BREAK}[ \t]{{0,40}}){{1,2}}"
+    rf"(?:```[a-z]{{0,12}}{_BREAK}[ \t]{{0,20}})?)|"
     r"\]?\*{0,2}[ \t]{0,20}(?::[ \t]?[A-Za-z_][\w.\[\]|]{0,30}(?: \| None)? =(?!=)"
     r"|(?P<sign>=>|:=|={1,3}|:(?!:)|：|＝))[ \t]{0,20}\*{0,2}[ \t]{0,4}"
     r"|(?P<says> (?:is|was|ist|war|lautet|es|est)(?: now| set to)?:? {1,2}|[是为為は][:：]? ?)"
@@ -86,12 +98,26 @@ _SIGN = re.compile(
     r"|(?P<listed>,[ \t]{0,4})(?=\\{0,8}[\"'])"
     r"|(?P<element>>))"
 )
-_FLAG = re.compile(r" {1,3}(?=[^\s-])")
+_FLAG = re.compile(r"(?:[ \t]{1,3}|\\{1,4}t)(?=[^\s-])")
 _QUOTE = re.compile(r"[bBrRuU]{0,2}(?P<quote>\\{0,8}[\"'`])")
-_TO_SPACE = re.compile(r"[^\s\"'`\\\u2e80-\u9fff\uff00-\uffef\uac00-\ud7af]{1,2000}+")
-_PLAIN = re.compile(
-    r"[^\s\"'`\\,;<>|()\[\]{}\u2e80-\u9fff\uff00-\uffef\uac00-\ud7af…“”‘’]{1,2000}+"
-)
+_NOT_SPACE = r"[^\s\"'`\\\u2e80-\u9fff\uff00-\uffef\uac00-\ud7af]"
+_NOT_MARKS = r"[^\s\"'`\\,;<>|()\[\]{}\u2e80-\u9fff\uff00-\uffef\uac00-\ud7af…“”‘’]"
+
+
+def _run(letter: str) -> re.Pattern[str]:
+    """Return the pattern of a value, with markers in it."""
+    marker = MARKERS.pattern
+    return re.compile(
+        f"{letter}{{0,{LONGEST_VALUE}}}+(?:(?:{marker}){{1,50}}+{letter}{{0,500}}+){{0,8}}+"
+    )
+
+
+_TO_SPACE, _PLAIN = _run(_NOT_SPACE), _run(_NOT_MARKS)
+# A value that is over length goes whole.
+_REST = {
+    _TO_SPACE: re.compile(f"(?:{MARKERS.pattern}|{_NOT_SPACE})*+"),
+    _PLAIN: re.compile(f"(?:{MARKERS.pattern}|{_NOT_MARKS})*+"),
+}
 _ENV = re.compile(r"[A-Z][A-Z0-9_]*")
 _SENTENCE = re.compile(
     r"[A-Z][a-z]+ .*|.*[.!?:]|.*\b(?i:your|the|is|must|password|enter|for|to|characters)\b.*"
@@ -99,6 +125,17 @@ _SENTENCE = re.compile(
 # Nothing else on the line, or the next pair of a connection string.
 _LINE_END = re.compile(r"[ \t\r]*(?:\n|\\n|$|#|//)|[;&][A-Za-z ]{1,40}=")
 _INNER_NAME = re.compile(r"([A-Za-z_.-]{2,40})[=:]")
+_NEXT_PAIR = re.compile(r"[,;&|][A-Za-z_][\w.-]{0,40}[=:]")
+# No program writes on right after a bracket, or has such a mark inside a name.
+_GOES_ON = re.compile(
+    r"[^,;|()\[\]{}<>]{0,200}(?<=[A-Za-z0-9])[(\[][^()\[\]{}]{0,100}[)\]][A-Za-z0-9]"
+    r"|\[[^\[\]]{0,40}\][A-Za-z0-9]"
+)
+_MARKED_HEAD = re.compile(r"[^,;|()\[\]{}<>]{0,200}?[A-Za-z0-9][@!#%^~]")
+_ITS_BRACKET = re.compile(r"^\[[^\[\]]{0,40}\]")
+_OTHER_LINE = re.compile(r"[\w.-]{1,40}[=:][^=]")
+_ALONE = re.compile(r"[ \t\r]*(?:\n|\\|[\"'`]|$)")
+_TICKET = re.compile(r"#\d+|[A-Z]{2,10}-\d+")
 
 
 def secrets_by_name(text: str, low: str) -> Iterator[Secret]:
@@ -135,9 +172,15 @@ def _named(text: str, at: int) -> Iterator[Secret]:
         return
     start = at - len(_name_before(text, at))
     name = text[start:end]
-    kind = kind_of_name(name, _word_before(text, start))
-    if kind and _may_stand_between(text, sign, start, kind):
-        yield from _value_after(text, sign, name, kind)
+    before = _word_before(text, start)
+    is_signed = sign.re is _SIGN and bool(sign["sign"] or sign["below"])
+    is_doubted = is_signed and before in _UNLESS_SIGNED
+    kind = kind_of_name(name, "" if is_doubted else before)
+    if not kind or not _may_stand_between(text, sign, start, kind):
+        return
+    for found in _value_after(text, sign, name, kind):
+        if not is_doubted or _convinces(MARKERS.sub("", text[found.start : found.end]), sign):
+            yield found
 
 
 def kind_of_name(name: str, word_before: str = "") -> str:
@@ -191,14 +234,25 @@ def _word_before(text: str, at: int) -> str:
 def _may_stand_between(text: str, sign: re.Match[str], start: int, kind: str) -> bool:
     """Return whether this sign gives a name its value, where the name starts at `start`."""
     if sign.re is _FLAG:
+        if "\\" in sign.group():
+            # `C:\\password\\test1` is no tab.
+            return bool(_ENV.fullmatch(text, start, sign.start()))
         # "the password hunter22": only a value that no word can be is taken without a sign.
-        return kind == PASSWORD or text.startswith("--", start)
+        return kind == PASSWORD or "\t" in sign.group() or text.startswith("--", start)
     if sign["element"]:
         return text[start - 1 : start] == "<" and text.find("</", sign.end(), sign.end() + 200) > 0
     if sign["cell"]:
         line = text.rfind("\n", max(0, start - LONGEST_NAME), start) + 1
         return text[line:start].lstrip().startswith("|")
     return not sign["listed"] or bool(sign["close"])
+
+
+def _convinces(value: str, sign: re.Match[str]) -> bool:
+    """Return whether a value is a secret even behind "no password" or "reset password"."""
+    if sign.group() == "=":
+        return True
+    is_ticket = bool(_TICKET.fullmatch(value))
+    return len(value) >= SHORTEST_SAID and bool(_DIGIT.search(value)) and not is_ticket
 
 
 def _value_after(text: str, sign: re.Match[str], name: str, kind: str) -> Iterator[Secret]:
@@ -209,36 +263,104 @@ def _value_after(text: str, sign: re.Match[str], name: str, kind: str) -> Iterat
         end = _closing(text, start, quote["quote"])
         if end > start:
             # "name", "value" may also be any list; a name or a place that follows is no value.
-            listed = not name.startswith("--") if sign.re is _FLAG else sign["listed"]
-            value = text[start:end]
+            is_flag = sign.re is _FLAG
+            listed = not name.startswith("--") if is_flag else sign["listed"] or sign["below"]
+            value = MARKERS.sub("", text[start:end])
             if _is_secret_in_quotes(value, kind, name) and (not listed or looks_random(value)):
                 yield Secret(start, end, kind)
             return
+    end = _end_of_bare(text, sign, name, kind)
+    if end > start:
+        yield Secret(start, end, kind)
+
+
+def _end_of_bare(text: str, sign: re.Match[str], name: str, kind: str) -> int:
+    """Return where the secret without quotes that follows a sign ends; -1 when it is none."""
+    start = sign.end()
+    if sign.re is _SIGN and sign["below"]:
+        return _end_of_line_below(text, sign, name, kind)
     # A line of an environment: what follows the sign is the value up to the next space.
     is_set = bool(_ENV.fullmatch(name)) and sign.group() == "="
-    match = (_TO_SPACE if is_set else _PLAIN).match(text, start)
-    if match is None:
-        return
-    value = match[0].rstrip(";,)&" if is_set else ".:*?")
+    pattern = _TO_SPACE if is_set else _PLAIN
+    run = pattern.match(text, start)
+    if run is None:
+        return -1
+    stopped_at = text[run.end() : run.end() + 1]
+    if stopped_at and stopped_at in ",;|()[]{}<>" and kind == PASSWORD and sign.re is _SIGN:
+        end = _end_of_marked_password(text, start) if sign["sign"] or sign["says"] else -1
+        if end > start:
+            return end
+    if run.end() == start:
+        return -1
+    written = run[0].rstrip(";,)&" if is_set else ".:*?")
     if sign.group()[-1] == "=" and not is_set:
         # The next parameter of an address.
-        value = value.split("&")[0]
+        written = written.split("&")[0]
+    end = start + len(written)
+    value = MARKERS.sub("", written)
     inner = _INNER_NAME.match(value)
-    if value[:1] in (":", "&") or (inner and kind_of_name(inner[1])):
-        return
-    follows = text[start + len(value) : start + len(value) + 1]
-    if not is_set and follows and follows in "([{":
-        return
+    if value[:1] in ("", ":", "&") or (inner and kind_of_name(inner[1])):
+        return -1
+    follows = text[end : end + 1]
+    if not is_set and follows and follows in "([{" and not text.startswith(MARKER, end):
+        return -1
     if is_set:
         accepted = _is_set_to_secret(value, kind, name)
     elif kind == PASSWORD and (name.startswith("--") if sign.re is _FLAG else sign["cell"] is None):
-        name_start = sign.start() - len(name)
-        at_line_start = text[max(0, name_start - 1) : name_start] in ("", "\n")
-        accepted = _is_bare_password(text, start, value, sign, at_line_start=at_line_start)
+        accepted = _is_bare_password(text, end, value, sign, _starts_line(text, sign, name))
     else:
         accepted = looks_random(value) and not is_placeholder(value)
-    if accepted and MARKER not in value:
-        yield Secret(start, start + len(value), kind)
+        if not accepted and sign.re is _SIGN and sign["sign"]:
+            accepted = _is_word_set(text, end, value, kind, name)
+    if not accepted:
+        return -1
+    rest = _REST[pattern].match(text, end) if end == run.end() else None
+    return rest.end() if rest else end
+
+
+def _starts_line(text: str, sign: re.Match[str], name: str) -> bool:
+    start = sign.start() - len(name)
+    return text[max(0, start - 1) : start] in ("", "\n")
+
+
+def _is_word_set(text: str, end: int, value: str, kind: str, name: str) -> bool:
+    """Return whether `API_KEY = letters` sets a secret: a name in capitals, alone on its line."""
+    is_word = len(value) >= SHORTEST_LETTERS and value.isalpha() and value.islower()
+    if not is_word or not _ENV.fullmatch(name) or not _LINE_END.match(text, end):
+        return False
+    return _is_set_to_secret(value, kind, name)
+
+
+def _end_of_marked_password(text: str, start: int) -> int:
+    """Return where `p(4)ss,w0rd!` ends, a password no program could be; -1 where none starts."""
+    run = _TO_SPACE.match(text, start, start + LONGEST_MARKED_PASSWORD)
+    if run is None or len(run[0]) == LONGEST_MARKED_PASSWORD:
+        return -1
+    pair = _NEXT_PAIR.search(run[0])
+    written = run[0][: pair.start()] if pair else run[0]
+    value = MARKERS.sub("", written)
+    is_marked = bool(_GOES_ON.match(value) or _MARKED_HEAD.match(value))
+    if not is_marked or len(value) < SHORTEST_SAID or not _DIGIT.search(value):
+        return -1
+    head = _PLAIN.match(value)
+    inside = _ITS_BRACKET.sub("", value)
+    if is_placeholder(inside) or is_reference(inside) or (head and is_reference(head[0])):
+        return -1
+    is_balanced = all(written.count(a) == written.count(b) for a, b in ("()", "[]", "{}"))
+    return start + len(written.rstrip(".,;:*?" if is_balanced else ".,;:*?)]}>"))
+
+
+def _end_of_line_below(text: str, sign: re.Match[str], name: str, kind: str) -> int:
+    """Return where a value ends that stands alone on the line after its name; -1 for none."""
+    run = _PLAIN.match(text, sign.end())
+    if run is None or not _ALONE.match(text, run.end()):
+        return -1
+    value = MARKERS.sub("", run[0])
+    if is_placeholder(value) or is_reference(value) or _OTHER_LINE.match(value):
+        return -1
+    is_set = kind == PASSWORD and bool(_ENV.fullmatch(name)) and "=" in sign.group()
+    is_password = is_set and len(value) >= SHORTEST_SAID and bool(_DIGIT.search(value))
+    return run.end() if is_password or looks_random(value) else -1
 
 
 def _closing(text: str, start: int, quote: str) -> int:
@@ -253,7 +375,7 @@ def _closing(text: str, start: int, quote: str) -> int:
 
 def _is_secret_in_quotes(value: str, kind: str, name: str) -> bool:
     is_set = bool(_ENV.fullmatch(name))
-    if MARKER in value or is_placeholder(value):
+    if is_placeholder(value):
         return False
     if kind != PASSWORD:
         # `secret: "…"` names a stored secret as often as it holds one; `client_secret` holds it.
@@ -284,7 +406,7 @@ def _is_set_to_secret(value: str, kind: str, name: str) -> bool:
 
 
 def _is_bare_password(
-    text: str, start: int, value: str, sign: re.Match[str], *, at_line_start: bool
+    text: str, end: int, value: str, sign: re.Match[str], at_line_start: bool
 ) -> bool:
     if is_placeholder(value) or is_reference(value):
         return False
@@ -299,4 +421,4 @@ def _is_bare_password(
     if length <= SHORTEST_BARE or "_" in value or not value.islower() or sign.re is _FLAG:
         return False
     indented = sign.group().strip() != ":" and sign.group().endswith(" ") and not at_line_start
-    return bool(_LINE_END.match(text, start + length)) and not indented
+    return bool(_LINE_END.match(text, end)) and not indented

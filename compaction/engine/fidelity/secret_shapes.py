@@ -12,7 +12,12 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from compaction.engine.fidelity.secret_values import Secret, is_placeholder, looks_random
+from compaction.engine.fidelity.secret_values import (
+    MARKERS,
+    Secret,
+    is_placeholder,
+    looks_random,
+)
 
 API_KEY, PRIVATE_KEY, URL_PASSWORD, CARD = "api-key", "private-key", "url-password", "card"
 BEARER, BASIC = "bearer", "basic-auth"
@@ -81,21 +86,46 @@ _USERINFO = re.compile(
     r"://(?:(?P<user>[^\s:/?#@\"'<>`\\(){}\[\]]{0,100}+):(?P<password>[^\s/?\"'<>`\\]{2,200})@"
     r"|(?P<token>[A-Za-z0-9_-]{20,200}+)@)"
 )
-_SCHEME = re.compile(
-    r"(?P<scheme>Bearer|bearer|BEARER)(?: |%20|\+)\s{0,3}(?P<value>[A-Za-z0-9._~+/=-]{6,4000}+)"
+# What follows the colon is no port, so a slash belongs to the password.
+_USERINFO_WITH_SLASH = re.compile(
+    r"://[^\s:/?#@\"'<>`\\(){}\[\]]{1,100}+:(?!\d{1,5}[/?])"
+    r"(?P<password>(?P<head>[^\s/?@\"'<>`\\]{1,100}+)[/?][^\s@\"'<>`\\]{0,200}+"
+    r"(?:@[^\s/?@\"'<>`\\]{0,100}+(?=@)){0,3}+)@[\w\[]"
 )
-_BASIC = re.compile(r"(?:Basic|basic|BASIC)(?: |%20)\s{0,3}(?P<value>[A-Za-z0-9+/=_-]{6,2000}+)")
+_SCHEME = re.compile(
+    r"(?P<scheme>Bearer|bearer|BEARER)(?: |%20|\+)\s{0,3}(?:\[REDACTED(?::[a-z-]{1,20})?\]){0,20}+"
+    r"(?P<value>[A-Za-z0-9._~+/=-]{6,40000}+)"
+)
+_BASIC = re.compile(
+    r"(?:Basic|basic|BASIC)(?: |%20)\s{0,3}(?:\[REDACTED(?::[a-z-]{1,20})?\]){0,20}+"
+    r"(?P<value>[A-Za-z0-9+/=_-]{6,20000}+)"
+)
 _HEADER = re.compile(r"authorization[\\\"'`\]]{0,6}\s{0,4}[:=,]\s{0,4}[\\\"'`]{0,4}$")
 _OTHER_SCHEME = re.compile(
     r"[\\\"'`\]]{0,6}\s{0,4}[:=,]\s{0,4}[\\\"'`]{0,4}(?i:token|apikey|api-key|key|digest|negotiate)\s{1,3}"
     r"(?P<value>[A-Za-z0-9._~+/=-]{6,4000}+)"
 )
+_DIGIT = re.compile(r"\d")
 _CURL_USER = re.compile(r" (?:-u|--user)[ =]?([\"']?)([^\s:\"']{1,64}):([^\s\"']{3,200})")
-_CARD = re.compile(
-    r"\d(?<![\w.\-]\d)(?:\d{3}([ -])\d{4}\1\d{4}\1\d{1,4}(?:\1\d{1,3})?"
-    r"|\d{3}([ -])\d{6}\2\d{4,5}|\d{12,18})(?![\w]|[.-]\d)"
+# Between the groups of a card number: spaces of any kind, or the same mark each time.
+_SPACES = r"(?:[ \u00a0\u2007\u2009\u202f]|\\{1,4}u00a0){1,2}"
+_CARD_START = re.compile(rf"(?:(?<!\d)|(?<=u00a0))\d{{4}}(?=\d{{9}}|(?:{_SPACES}|[-.])\d{{4}})")
+_CARD_END = r"(?![A-Za-z0-9_]|\.\d)"
+_CARD_LAYOUTS = (
+    re.compile(r"(?<![.-])\d{13,19}(?![A-Za-z0-9_]|[.-]\d)"),
+    *(
+        re.compile(layout.replace("S", gap) + _CARD_END)
+        for gap in (_SPACES, "-", r"\.")
+        for layout in (
+            r"\d{4}S\d{4}S\d{4}S\d{4}",
+            r"\d{4}S\d{6}S\d{4,5}",
+            r"\d{4}S\d{4}S\d{4}S\d{1,3}",
+            r"\d{4}S\d{4}S\d{4}S\d{4}S\d{1,3}",
+        )
+    ),
 )
-_DIGITS = re.compile(r"\d{4}(?:\d{4}|[ -]\d{4})")
+_CARD_MARK = re.compile(r"\\{1,4}u00a0|\D")
+_MARK_IN_FRONT = re.compile(r"\\{1,4}(?:u00a0|[nrt])$")
 _CARD_BRANDS = re.compile(
     r"4\d{12}(?:\d{3}){0,2}|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}"
     r"|3[47]\d{13}|6(?:011|5\d\d|4[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|3(?:0[0-5]|[689]\d)\d{11}"
@@ -123,8 +153,7 @@ def secrets_by_shape(text: str, low: str) -> Iterator[Secret]:
         if anchor in low:
             for at in places(low, anchor):
                 yield from finder(text, low, at)
-    if _DIGITS.search(text):
-        yield from _cards(text, low)
+    yield from _cards(text, low)
 
 
 def _of_shape(
@@ -190,9 +219,14 @@ def _userinfo(text: str, low: str, at: int) -> Iterator[Secret]:
     match = _USERINFO.match(text, at)
     if match:
         group = "password" if match["token"] is None else "token"
-        value = match[group]
+        value = MARKERS.sub("", match[group])
         if not is_placeholder(value) and (group == "password" or looks_random(value)):
             yield Secret(*match.span(group), URL_PASSWORD)
+    elif slashed := _USERINFO_WITH_SLASH.match(text, at):
+        head, value = slashed["head"], MARKERS.sub("", slashed["password"])
+        is_whole = "://" not in value and not is_placeholder(head) and not is_placeholder(value)
+        if is_whole and _DIGIT.search(value):
+            yield Secret(*slashed.span("password"), URL_PASSWORD)
 
 
 def _bearer(text: str, low: str, at: int) -> Iterator[Secret]:
@@ -220,7 +254,7 @@ def _other_scheme(text: str, low: str, at: int) -> Iterator[Secret]:
 def _curl(text: str, low: str, at: int) -> Iterator[Secret]:
     line = text.find("\n", at, at + LONGEST_COMMAND)
     match = _CURL_USER.search(text, at, line if line >= 0 else at + LONGEST_COMMAND)
-    if match and not is_placeholder(match[3]):
+    if match and not is_placeholder(MARKERS.sub("", match[3])):
         yield Secret(*match.span(3), BASIC)
 
 
@@ -251,17 +285,35 @@ def _has_colon(value: str) -> bool:
 
 
 def _cards(text: str, low: str) -> Iterator[Secret]:
-    for match in _CARD.finditer(text):
-        digits = re.sub(r"\D", "", match[0])
-        if not (
-            13 <= len(digits) <= 19 and _CARD_BRANDS.fullmatch(digits) and _passes_luhn(digits)
-        ):
+    """Return the card numbers; other digits may stand beside one, so each group may start it."""
+    for start in _CARD_START.finditer(text):
+        at = start.start()
+        if not _starts_number(text, at):
             continue
-        # One number in ten passes the checksum: what has a rare length must be called a card.
-        is_common = match[1] or match[2] or len(digits) in (15, 16)
-        before = max(0, match.start() - CARD_CONTEXT)
-        if is_common or _CARD_WORDS.search(low, before, match.start()):
-            yield Secret(*match.span(), CARD)
+        found = [match for one in _CARD_LAYOUTS if (match := one.match(text, at))]
+        ends = [match.end() for match in found if _is_card(match, low)]
+        if ends:
+            yield Secret(at, max(ends), CARD)
+
+
+def _starts_number(text: str, at: int) -> bool:
+    before = text[at - 1 : at]
+    if before == "." and text[max(0, at - 2) : at - 1].isdigit():
+        # A fraction, but where the groups of the number have full stops between them.
+        return text[at + 4 : at + 5] == "."
+    if not before.isascii() or not (before.isalnum() or before == "_"):
+        return True
+    return bool(_MARK_IN_FRONT.search(text, max(0, at - 9), at))
+
+
+def _is_card(match: re.Match[str], low: str) -> bool:
+    digits = _CARD_MARK.sub("", match[0])
+    if not (_CARD_BRANDS.fullmatch(digits) and _passes_luhn(digits)):
+        return False
+    # One number in ten passes the checksum: what has a rare length must be called a card.
+    is_common = len(digits) in (15, 16) or len(match[0]) - len(digits) in (2, 3, 4)
+    before = max(0, match.start() - CARD_CONTEXT)
+    return is_common or bool(_CARD_WORDS.search(low, before, match.start()))
 
 
 def _passes_luhn(digits: str) -> bool:

@@ -20,6 +20,8 @@ class Secret(NamedTuple):
 
 
 MARKER = "[REDACTED:"
+# A marker that somebody typed must not shield what stands beside it: values are judged without any.
+MARKERS = re.compile(r"\[REDACTED(?:\]|:(?:[a-z-]{1,20}\])?)")
 SHORTEST_RANDOM = 8
 MOST_PLACEHOLDER_CHARACTERS = 48
 SHORTEST_DIGITS = 12
