@@ -413,3 +413,13 @@ def test_citations_stay_with_their_lines_when_one_is_taken_out(owner, model_serv
     line = SummaryLine.objects.filter(summary=summary, origin="cited").select_related("message")
     texts = {summary.summary_text[one.start : one.end]: one.message.content for one in line}
     assert texts["The lift is fine."] == TALK[1][1]
+
+
+@pytest.mark.parametrize("part", ["rejections", "measure_against", "Findings"])
+def test_a_measure_that_fails_fails_no_run(session, model_server, monkeypatch, part):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(f"compaction.engine.strategies.finishing.{part}", broken)
+    answers(model_server, PROSE)
+    assert RULE in summarised(session).summary_text

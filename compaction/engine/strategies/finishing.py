@@ -221,7 +221,12 @@ class _Finishing:
         if not self.profile.quality_gate:
             return draft
         quality = self._quality(text)
-        refused = list(self._refusals(prose, text, quality))
+        try:
+            refused = list(self._refusals(prose, text, quality))
+        except Exception:
+            # A measure that fails must fail no run: the text passes unjudged.
+            logger.exception("A summary could not be judged")
+            refused = []
         if too_long and not last:
             refused.append(_too_long(limit))
         return replace(draft, quality=quality, refused=tuple(refused))
