@@ -178,6 +178,10 @@ class _Finishing:
 
     def run(self) -> Outcome:
         """Return the outcome with the first text that passes; the last one needs no leave."""
+        asked = any(step.is_call and step.outcome == "ok" for step in self.engine.steps)
+        if not asked and self.profile.fallback == "extractive":
+            # Every answer was refused: nothing of a model is there to stand beside a ledger.
+            return self._chosen()
         self._units = _material(self.job)
         draft = self._draft(self.outcome.text, ledger=self.profile.ledger)
         if draft.refused:
