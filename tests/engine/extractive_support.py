@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from compaction.engine.extractive.summarizer import ExtractiveSummarizer, gather_units
+from compaction.engine.extractive.material import gather_units
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.provenance import Unit
 from compaction.engine.types import Item, SummaryAnswer, SummaryRequest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compaction.engine.extractive.selection import weigh
 from compaction.engine.fidelity.alignment import take_citations, trace
 from compaction.engine.provenance import Origin, SourcePiece, Unit, UnitKind
 
@@ -24,7 +25,7 @@ UNITS = (
 
 
 def origins(text: str, **changes):
-    lines = trace(text, UNITS, **changes)
+    lines = trace(text, weigh(UNITS), **changes)
     return [(text[one.start : one.end], one.origin, one.sources) for one in lines]
 
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from compaction.engine.extractive.summarizer import gather_units, language_of_request
+from compaction.engine.extractive.material import gather_units
+from compaction.engine.extractive.summarizer import language_of_request
 from compaction.engine.provenance import UnitKind
 from compaction.engine.types import SummaryRequest
 from tests.engine.extractive_support import (

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from compaction.engine.extractive.changes import without_note
 from compaction.engine.extractive.headings import LANGUAGES, SEPARATOR, SummarySection, title
+from compaction.engine.extractive.material import gather_units
 from compaction.engine.extractive.outcomes import ARROW
+from compaction.engine.extractive.selection import weigh
 from compaction.engine.extractive.sentences import encodable, fold
-from compaction.engine.extractive.summarizer import ExtractiveSummarizer, gather_units
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.fidelity.alignment import trace
 from compaction.engine.provenance import Origin, UnitKind
 from compaction.engine.types import Item, SummaryAnswer, SummaryRequest, ToolCall
@@ -145,7 +147,7 @@ def test_summaries_of_summaries_do_not_nest(items, target):
 def test_every_line_can_be_traced_and_exact_ones_reproduce_their_text(request):
     contents = {item.id: item.text for item in request.items}
     answer = summarize(request, 0.9)
-    for line in trace(answer.text, gather_units(request)):
+    for line in trace(answer.text, weigh(gather_units(request))):
         assert answer.text[line.start : line.end].strip() == answer.text[line.start : line.end]
         if line.origin is Origin.EXACT:
             assert all(source.message in contents for source in line.sources)

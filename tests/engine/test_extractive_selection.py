@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from compaction.engine.extractive.selection import MAX_UPDATES, Selection, weigh
+from compaction.engine.extractive.selection import MAX_UPDATES, Selection, preferring, weigh
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.provenance import Unit, UnitKind
 
@@ -83,9 +83,8 @@ def test_the_second_unit_of_a_message_is_worth_less():
 
 
 def test_what_is_wanted_is_worth_more():
-    plain, wanted = weigh(
-        units("the garden gate", "the harbour lamp"), wanted=["lamp"], wanted_worth=3
-    )
+    found = weigh(units("the garden gate", "the harbour lamp"))
+    plain, wanted = preferring(found, ["lamp"], 3)
     assert (plain.worth, wanted.worth) == (1.0, 3.0)
 
 

@@ -14,7 +14,12 @@ from compaction.engine.extractive.headings import (
     render_unit,
     title,
 )
-from compaction.engine.extractive.selection import Candidate, Selection, estimated_tokens, weigh
+from compaction.engine.extractive.selection import (
+    Candidate,
+    Selection,
+    estimated_tokens,
+    preferring,
+)
 from compaction.engine.extractive.terms import words_of
 from compaction.engine.extractive.units import people_of
 from compaction.engine.fidelity.entities import (
@@ -56,7 +61,7 @@ class Composition:
 
 
 def compose(
-    units: Sequence[Unit],
+    candidates: Sequence[Candidate],
     *,
     budget: int,
     count: Callable[[str], int],
@@ -67,11 +72,11 @@ def compose(
 ) -> Composition:
     """Return the summary with the most worth inside `budget` tokens; an empty text if no line fits.
 
-    `units` stand in time order; the last ones are what was said last. The lines whose keys are in
-    `whole` go in before all others where they fit together.
+    `candidates` stand in time order; the last ones are what was said last. The lines whose keys are
+    in `whole` go in before all others where they fit together.
     """
     wanted = (*words_of(instructions[:2000]), *_keys_of(instructions[:2000]))
-    candidates = weigh(units, wanted=wanted, wanted_worth=INSTRUCTED_WORTH)
+    candidates = preferring(candidates, wanted, INSTRUCTED_WORTH)
     costs: dict[str, int] = {}
 
     def cost(unit: Unit) -> int:
@@ -80,7 +85,7 @@ def compose(
             costs[line] = count(line + "\n")
         return costs[line]
 
-    selection = Selection(budget=_room(budget, units, language, count), cost=cost)
+    selection = Selection(budget=_room(budget, candidates, language, count), cost=cost)
     state = _choose_state(selection, candidates)
     _choose_whole(selection, [one for one in candidates if line_key(one.unit.text) in whole])
     _choose_kind(selection, candidates, UnitKind.RULE, RULES_SHARE)
@@ -98,9 +103,14 @@ def _keys_of(text: str) -> list[str]:
     return [entity.key for entity in find_entities(text)]
 
 
-def _room(budget: int, units: Sequence[Unit], language: str, count: Callable[[str], int]) -> int:
+def _room(
+    budget: int,
+    candidates: Sequence[Candidate],
+    language: str,
+    count: Callable[[str], int],
+) -> int:
     """Return what the headings that will stand there leave of the budget."""
-    sections = {SECTION_OF[unit.kind] for unit in units} | {SummarySection.STATE}
+    sections = {SECTION_OF[one.unit.kind] for one in candidates} | {SummarySection.STATE}
     headings = sum(count(title(section, language) + "\n") for section in sections)
     return max(0, budget - (headings if headings * 4 <= budget else 0))
 
@@ -300,9 +310,9 @@ def _placed(in_order: Sequence[Candidate], state: set[int]) -> list[tuple[Summar
     return placed
 
 
-def keep_best(units: Sequence[Unit], tokens: int) -> tuple[Unit, ...]:
+def keep_best(candidates: Sequence[Candidate], tokens: int) -> tuple[Unit, ...]:
     """Return the units to choose from in later passes, in time order, up to so many tokens."""
-    return _pool(weigh(units), Selection(budget=0, cost=_stored_size), tokens)
+    return _pool(candidates, Selection(budget=0, cost=_stored_size), tokens)
 
 
 def _pool(candidates: Sequence[Candidate], selection: Selection, tokens: int) -> tuple[Unit, ...]:

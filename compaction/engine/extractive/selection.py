@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compaction.engine.extractive.terms import rarity, terms_of
 from compaction.engine.provenance import Unit
@@ -44,28 +44,37 @@ class Candidate:
     size: float
 
 
-def weigh(
-    units: Sequence[Unit], *, wanted: Iterable[str] = (), wanted_worth: float = 1.0
-) -> list[Candidate]:
-    """Return the units as candidates; those that have one of the `wanted` terms are worth more."""
+def weigh(units: Sequence[Unit]) -> list[Candidate]:
+    """Return the units as candidates, with their terms."""
     found = [terms_of(unit.text, (*unit.entities, *filter(None, [unit.note]))) for unit in units]
     rare = rarity(found)
-    wishes = set(wanted)
     candidates = []
     for order, (unit, terms) in enumerate(zip(units, found, strict=True)):
         weights = {term: weight * rare[term] for term, weight in terms.items()}
-        asked = wanted_worth if wishes and not wishes.isdisjoint(terms) else 1.0
         candidates.append(
             Candidate(
                 unit=unit,
                 order=order,
                 terms=weights,
                 whole=sum(weights.values()),
-                worth=unit.worth * asked,
+                worth=unit.worth,
                 size=estimated_tokens(unit.text) + LINE_OVERHEAD_TOKENS,
             )
         )
     return candidates
+
+
+def preferring(
+    candidates: Sequence[Candidate], wanted: Iterable[str], worth: float
+) -> Sequence[Candidate]:
+    """Return the candidates with those worth more, by a factor, that have a `wanted` term."""
+    wishes = set(wanted)
+    if not wishes:
+        return candidates
+    return [
+        one if wishes.isdisjoint(one.terms) else replace(one, worth=one.worth * worth)
+        for one in candidates
+    ]
 
 
 @dataclass(slots=True, kw_only=True)

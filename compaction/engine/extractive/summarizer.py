@@ -8,18 +8,11 @@ can stand in wherever a model is missing, failing or too slow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from compaction.engine.extractive.changes import with_changes
 from compaction.engine.extractive.composition import POOL_TARGETS, compose, line_key
-from compaction.engine.extractive.cues import is_question
-from compaction.engine.extractive.headings import (
-    LANGUAGES,
-    ParsedLine,
-    SummarySection,
-    parse_summary,
-)
-from compaction.engine.extractive.selection import weigh
+from compaction.engine.extractive.headings import LANGUAGES, SummarySection, parse_summary
+from compaction.engine.extractive.material import Material
+from compaction.engine.extractive.selection import Candidate
 from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
     encodable,
@@ -27,10 +20,7 @@ from compaction.engine.extractive.sentences import (
     printable,
     shorten,
 )
-from compaction.engine.extractive.units import people_of, speakers_of, units_of
-from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.fidelity.languages import LONGEST_LOOK, language_of
-from compaction.engine.provenance import Unit, UnitKind
 from compaction.engine.types import (
     Item,
     SummarizerOverflow,
@@ -43,11 +33,7 @@ OVERHEAD_TOKENS = 150
 """What a model's own prompt would take; kept so that a window means the same here."""
 REINFORCED_SHARE = 0.75
 """A second try asks for less of what is new: the same answer would be judged the same again."""
-CARRIED_WORTH = 1.5
-"""A line of an older summary was already chosen once out of many."""
 SMALLEST_LINE_TOKENS = 8
-OF_A_SUMMARY = "summary"
-"""Who says a line of an older summary that is no clause of a message."""
 SMALLEST_ADDITION_TOKENS = 60
 LARGEST_ADDITION_SHARE = 0.8
 SHORT_LOOK = 2000
@@ -94,9 +80,9 @@ class ExtractiveSummarizer:
         carried = sum(self._count(text) for text in (request.previous, *request.texts))
         self._check_window(request, items, carried)
         new = sum(items)
-        units = gather_units(request)
+        candidates = Material(request).candidates
         made = compose(
-            units,
+            candidates,
             budget=self._budget(request, new=new, carried=carried),
             count=self._count,
             language=language_of_request(request),
@@ -104,7 +90,7 @@ class ExtractiveSummarizer:
             pool_tokens=POOL_TARGETS * request.target_tokens,
             whole=_joined(request),
         )
-        text = made.text or self._one_line(units, request, size=new + carried)
+        text = made.text or self._one_line(candidates, request, size=new + carried)
         return SummaryAnswer(
             text=text,
             input_tokens=new + carried,
@@ -139,9 +125,11 @@ class ExtractiveSummarizer:
                 "the answer. Please reduce the length of the messages."
             )
 
-    def _one_line(self, units: Sequence[Unit], request: SummaryRequest, *, size: int) -> str:
+    def _one_line(
+        self, candidates: Sequence[Candidate], request: SummaryRequest, *, size: int
+    ) -> str:
         """The best line alone, cut until it fits: for an input too small for headings."""
-        source = _best_text(units, request)
+        source = _best_text(candidates, request)
         limit = max(1, min(request.target_tokens, size - 1, max(SMALLEST_LINE_TOKENS, size // 2)))
         for prefix in ("- ", ""):
             text = source
@@ -152,57 +140,6 @@ class ExtractiveSummarizer:
                 length = min(len(text) - 1, len(text) * limit // count)
                 text = shorten(source, length) if length > 0 else ""
         return source[:1]
-
-
-def gather_units(request: SummaryRequest) -> list[Unit]:
-    """Return everything that a request offers, in time order, what was taken back left out.
-
-    These are the units kept by earlier passes, lines of earlier summaries that are none of them,
-    and the clauses of the messages. What is said twice stands where it was said last.
-    """
-    kept = [_since_answered(unit) if request.items else unit for unit in request.units]
-    known = {line_key(unit.text) for unit in kept}
-    named = {key for unit in kept for key in unit.entities}
-    texts = (request.previous, *request.texts)
-    before = min((unit.position for unit in kept), default=0) - len(texts)
-    carried: list[Unit] = []
-    for number, text in enumerate(texts):
-        for line in parse_summary(text):
-            unit = _unit_of_line(line, position=before + number)
-            if kept and not unit.speaker:
-                # Where clauses were kept, what is none of them is a model's prose, not the user's.
-                unit = replace(unit, speaker=OF_A_SUMMARY, kind=UnitKind.FACT)
-            # Of identifiers without their sentences, those that a kept unit has are known.
-            is_part = line.section is SummarySection.IDENTIFIERS and bool(unit.entities)
-            is_known = line_key(unit.text) in known or (is_part and named >= set(unit.entities))
-            if not is_known and any(map(str.isalnum, unit.text)):
-                carried.append(unit)
-    units = [*carried, *kept, *units_of(request.items)]
-    latest = {(unit.kind is unit.kind.ACTION, line_key(unit.text)): unit for unit in units}
-    alone = [
-        unit for unit in units if latest[unit.kind is unit.kind.ACTION, line_key(unit.text)] is unit
-    ]
-    return with_changes(alone, people=people_of(alone) | speakers_of(request.items))
-
-
-def _since_answered(unit: Unit) -> Unit:
-    """Return a question that was the last word when it was kept as a fact: it has been answered."""
-    if unit.kind is UnitKind.QUESTION and is_question(unit.text):
-        return replace(unit, kind=UnitKind.FACT)
-    return unit
-
-
-def _unit_of_line(line: ParsedLine, *, position: int) -> Unit:
-    """Return a line of a summary as a unit whose message nobody knows."""
-    return Unit(
-        text=fold(encodable(line.text)),
-        kind=line.kind,
-        speaker=line.label,
-        position=position,
-        entities=tuple(dict.fromkeys(one.key for one in find_entities(line.text))),
-        worth=CARRIED_WORTH,
-        note=line.note,
-    )
 
 
 def _joined(request: SummaryRequest) -> frozenset[str]:
@@ -217,9 +154,8 @@ def _joined(request: SummaryRequest) -> frozenset[str]:
     )
 
 
-def _best_text(units: Sequence[Unit], request: SummaryRequest) -> str:
-    if units:
-        candidates = weigh(units)
+def _best_text(candidates: Sequence[Candidate], request: SummaryRequest) -> str:
+    if candidates:
         best = max(candidates, key=lambda one: (one.worth * one.whole, -one.order))
         return best.unit.text
     # Nothing but punctuation and symbols: they are all there is to keep.

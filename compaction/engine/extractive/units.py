@@ -56,18 +56,34 @@ _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?)
 _LABEL = re.compile(r"[^\W\d_][\w.-]{0,39}")
 
 
-def units_of(items: Sequence[Item]) -> list[Unit]:
-    """Return the clauses of messages in order, each with its place, its kind and its worth."""
+def entities_of(items: Sequence[Item]) -> list[list[Entity]]:
+    """Return what each message names; of a tool's output, as much of it as units are made of."""
     small = small_words(item.text for item in items if item.role != "tool")
+    return [find_entities(_read(item), small=small) for item in items]
+
+
+def _read(item: Item) -> str:
+    return item.text[:MAX_OUTPUT_CHARACTERS] if item.role == "tool" else item.text
+
+
+def units_of(
+    items: Sequence[Item], entities: Sequence[Sequence[Entity]] | None = None
+) -> list[Unit]:
+    """Return the clauses of messages in order, each with its place, its kind and its worth.
+
+    `entities` are those of each message (`entities_of`), where somebody has found them already.
+    """
+    if entities is None:
+        entities = entities_of(items)
     speakers = speakers_of(items)
     last_asked = max((n for n, item in enumerate(items) if item.role == "user"), default=-1)
     units: list[Unit] = []
     for number, item in enumerate(items):
         if item.role == "tool":
-            units += _units_of_output(item)
+            units += _units_of_output(item, entities[number])
         else:
             last = number >= last_asked
-            units += _units_of_message(item, small=small, last=last, speakers=speakers)
+            units += _units_of_message(item, entities[number], last=last, speakers=speakers)
     units += outcome_units(items)
     units.sort(key=lambda unit: (unit.position, unit.start))
     return _named_again(units, people=speakers | {"", "assistant"})
@@ -95,7 +111,7 @@ def people_of(units: Iterable[Unit]) -> frozenset[str]:
 
 
 def _units_of_message(
-    item: Item, *, small: frozenset[str], last: bool, speakers: frozenset[str]
+    item: Item, entities: Sequence[Entity], *, last: bool, speakers: frozenset[str]
 ) -> Iterator[Unit]:
     text, speaker, begin = item.text, label_of(item), 0
     match = _SPEAKER.match(text) if speakers else None
@@ -103,7 +119,6 @@ def _units_of_message(
         speaker, begin = match[1], match.end()
     elif item.role == "user" and item.tool_name in speakers:
         speaker = item.tool_name
-    entities = find_entities(text, small=small)
     starts = [entity.start for entity in entities]
     quoted, alike = quoted_spans(text), Counter[str]()
     base = ROLE_WORTH.get(item.role, OTHER_ROLE_WORTH)
@@ -164,7 +179,7 @@ def _between(
     return tuple(dict.fromkeys(one.key for one in inside if one.end <= final))
 
 
-def _units_of_output(item: Item) -> Iterator[Unit]:
+def _units_of_output(item: Item, entities: Sequence[Entity]) -> Iterator[Unit]:
     """Yield the lines of a tool's output, or the fields of one in JSON."""
     worth = ROLE_WORTH["tool"]
     name = item.tool_name.strip().casefold()
@@ -172,7 +187,8 @@ def _units_of_output(item: Item) -> Iterator[Unit]:
         worth *= COMMAND_WORTH if name in COMMAND_TOOLS else FILE_WORTH
     label, alike = label_of(item), Counter[str]()
     has_fields = is_json(item.text)
-    for start, end in _output_spans(item.text):
+    starts = [entity.start for entity in entities]
+    for start, end in _output_spans(_read(item)):
         line = fold(encodable(item.text[start:end]))
         if not any(character.isalnum() for character in line):
             continue
@@ -188,7 +204,7 @@ def _units_of_output(item: Item) -> Iterator[Unit]:
             message=item.id,
             start=start,
             end=end,
-            entities=tuple(dict.fromkeys(one.key for one in find_entities(line))),
+            entities=_between(entities, starts, start, end),
             worth=worth * earned * (1 + math.exp(-start / HEAD_CHARACTERS)) / repeated,
         )
 
@@ -197,8 +213,7 @@ def _output_spans(text: str) -> Iterator[tuple[int, int]]:
     if is_json(text):
         yield from leaf_spans(text)
         return
-    skipped = len(text) - MAX_OUTPUT_CHARACTERS
-    for start, end in sentence_spans(text[:MAX_OUTPUT_CHARACTERS] if skipped > 0 else text):
+    for start, end in sentence_spans(text):
         yield from clause_spans(text, start, end, longest=2 * CLAUSE_CHARACTERS)
 
 

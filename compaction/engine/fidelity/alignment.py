@@ -6,14 +6,16 @@ term in common with it, `matched` where a unit shares what it names or its rare 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compaction.engine.extractive.changes import without_note
 from compaction.engine.extractive.headings import SEPARATOR, title_of
+from compaction.engine.extractive.selection import Candidate
 from compaction.engine.extractive.sentences import fold, without_bullet
-from compaction.engine.extractive.terms import pairs_of, rarity, words_of
+from compaction.engine.extractive.terms import pairs_of, words_of
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.provenance import Origin, SourcedLine, SourcePiece, Unit
 
@@ -71,16 +73,16 @@ def take_citations(text: str, known: frozenset[str]) -> Cited:
 
 def trace(
     text: str,
-    units: Sequence[Unit],
+    candidates: Sequence[Candidate],
     *,
     cited: Mapping[int, tuple[int, ...]] | None = None,
 ) -> tuple[SourcedLine, ...]:
     """Return every line of a summary that is no heading, with its sources.
 
-    `units` are all clauses of the covered messages that are known; `cited` are the positions of the
-    messages that the model named, by the line's index in the text.
+    `candidates` are all clauses of the covered messages that are known; `cited` are the positions
+    of the messages that the model named, by the line's index in the text.
     """
-    finder = Finder(units)
+    finder = Finder(candidates)
     lines = []
     for index, match in enumerate(_LINE.finditer(text)):
         line = match[0].strip()
@@ -106,12 +108,10 @@ class Finder:
     Units are found by their text at once; by their terms only when a line is no unit's own.
     """
 
-    def __init__(self, units: Sequence[Unit]) -> None:
-        self._units = [unit for unit in units if unit.message is not None]
-        self._by_text = {unit.text: unit for unit in self._units}
-        self._terms: list[frozenset[str]] = []
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = [one for one in candidates if one.unit.message is not None]
+        self._by_text = {one.unit.text: one.unit for one in self._candidates}
         self._by_term: dict[str, list[int]] = {}
-        self._rarity: dict[str, float] = {}
         self._at: dict[int, list[int]] = {}
 
     def nearest(self, line: str) -> Unit | None:
@@ -121,7 +121,7 @@ class Finder:
             return unit
         self._prepare()
         index = self._best_index(_terms(text))
-        return None if index is None else self._units[index]
+        return None if index is None else self._candidates[index].unit
 
     def find(self, line: str, positions: Sequence[int]) -> tuple[Origin, tuple[SourcePiece, ...]]:
         """Return how a line is known to come from messages, and from which pieces."""
@@ -145,7 +145,7 @@ class Finder:
             return
         found = []
         for part in parts:
-            unit = next((one for one in self._units if part in one.text), None)
+            unit = next((one.unit for one in self._candidates if part in one.unit.text), None)
             if unit is None or unit.source is None:
                 return
             found.append((unit, part))
@@ -161,42 +161,45 @@ class Finder:
             )
 
     def _prepare(self) -> None:
-        if self._terms:
+        if self._at:
             return
-        self._terms = [frozenset((*_terms(unit.text), *unit.entities)) for unit in self._units]
-        self._rarity = rarity(self._terms)
-        for index, (unit, terms) in enumerate(zip(self._units, self._terms, strict=True)):
-            self._at.setdefault(unit.position, []).append(index)
-            for term in terms:
+        for index, one in enumerate(self._candidates):
+            self._at.setdefault(one.unit.position, []).append(index)
+            for term in one.terms:
                 self._by_term.setdefault(term, []).append(index)
+
+    def _rarity(self, term: str) -> float:
+        return math.log(1 + (len(self._candidates) + 1) / len(self._by_term[term]))
 
     def _cited(self, terms: frozenset[str], positions: Sequence[int]) -> Iterator[SourcePiece]:
         """Yield the best piece of each cited message that has a term in common with the line."""
         for position in positions[:MOST_SOURCES]:
             found = [(self._shared(index, terms), -index) for index in self._at.get(position, ())]
             score, index = max(found, default=(0.0, 0))
-            if score > 0 and (source := self._units[-index].source):
+            if score > 0 and (source := self._candidates[-index].unit.source):
                 yield source
 
     def _shared(self, index: int, terms: frozenset[str]) -> float:
-        return sum(self._rarity[term] for term in self._terms[index] & terms)
+        return sum(map(self._rarity, self._candidates[index].terms.keys() & terms))
 
     def _best(self, terms: frozenset[str]) -> tuple[SourcePiece, ...]:
         index = self._best_index(terms)
-        source = None if index is None else self._units[index].source
+        source = None if index is None else self._candidates[index].unit.source
         return (source,) if source else ()
 
     def _best_index(self, terms: frozenset[str]) -> int | None:
-        common = max(3, int(COMMON_SHARE * len(self._units)))
+        common = max(3, int(COMMON_SHARE * len(self._candidates)))
         scores: dict[int, float] = {}
         words: dict[int, int] = {}
         for term in terms:
             found = self._by_term.get(term, ())
             if not found or len(found) > common:
                 continue
+            rarity = self._rarity(term)
             for index in found:
-                scores[index] = scores.get(index, 0.0) + self._rarity[term]
-                sure = FEWEST_RARE_WORDS if term in self._units[index].entities else 1
+                scores[index] = scores.get(index, 0.0) + rarity
+                is_named = term in self._candidates[index].unit.entities
+                sure = FEWEST_RARE_WORDS if is_named else 1
                 words[index] = words.get(index, 0) + sure
         enough = [index for index in scores if words[index] >= FEWEST_RARE_WORDS]
         return max(enough, key=lambda index: (scores[index], -index)) if enough else None

@@ -97,7 +97,7 @@ class Covered:
 
     def _entities(self) -> Iterable[Sequence[Entity]]:
         if self._found is not None:
-            return self._found
+            return map(_looked_at, self.items, self._found)
         spoken = "\n".join(_piece(item) for item in self.items if item.role != "tool")
         # Each word once: there are many times fewer of them.
         small = small_words((" ".join(set(spoken.split())),))
@@ -284,6 +284,15 @@ def _piece(item: Item) -> str:
     text = item.text
     head, end = _limits(item)
     return text if len(text) <= head + end else f"{text[:head]}{_GAP}{text[-end:]}"
+
+
+def _looked_at(item: Item, entities: Sequence[Entity]) -> Sequence[Entity]:
+    """Return those at the head and at the end of a message."""
+    head, end = _limits(item)
+    if len(item.text) <= head + end:
+        return entities
+    last = len(item.text) - end
+    return [one for one in entities if one.start < head or one.start >= last]
 
 
 def _entities_of(item: Item, small: Container[str]) -> Sequence[Entity]:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 
 from compaction.engine.extractive.headings import SummarySection, section_of_title
-from compaction.engine.extractive.summarizer import OF_A_SUMMARY
+from compaction.engine.extractive.material import OF_A_SUMMARY
+from compaction.engine.extractive.selection import Candidate
 from compaction.engine.extractive.units import people_of
 from compaction.engine.fidelity.alignment import Finder
 from compaction.engine.provenance import Unit, UnitKind
@@ -62,17 +63,18 @@ def without_old_values(prose: str, units: Sequence[Unit]) -> str:
 
 
 def attributed(
-    prose: str, units: Sequence[Unit], *, people: frozenset[str]
+    prose: str, candidates: Sequence[Candidate], *, people: frozenset[str]
 ) -> tuple[str, list[str]]:
     """Return the prose without orders of tools and quotations, and these as reports.
 
     Each sentence is judged by the clause that it says again: one that a user or the model
     itself wrote stays where it is. `people` are users with names.
     """
+    units = [one.unit for one in candidates]
     people = people_of(units) | people | _SPEAKING
     if all(_is_own(unit, people) for unit in units):
         return prose, []
-    finder = Finder(units)
+    finder = Finder(candidates)
     kept: list[str] = []
     said: list[str] = []
     asks = False

@@ -13,18 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from compaction.engine.extractive.composition import POOL_TARGETS, compose, keep_best
-from compaction.engine.extractive.summarizer import (
-    ExtractiveSummarizer,
-    gather_units,
-    language_of_request,
-)
+from compaction.engine.extractive.material import Material
+from compaction.engine.extractive.selection import weigh
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer, language_of_request
 from compaction.engine.extractive.units import speakers_of
 from compaction.engine.fidelity.alignment import Cited, take_citations, trace
 from compaction.engine.fidelity.covered import Covered
 from compaction.engine.fidelity.gate import TOO_LONG, GateLimits, Rejection, rejections
 from compaction.engine.fidelity.measure import Findings, Quality, measure_against
 from compaction.engine.parameters import Profile
-from compaction.engine.provenance import Unit
+from compaction.engine.provenance import Origin, SourcedLine
 from compaction.engine.strategies.attribution import attributed, without_old_values
 from compaction.engine.strategies.halving import cut_at_sentence
 from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, with_ledger
@@ -89,7 +87,9 @@ def finished(
         return replace(outcome, holds_earlier=True)
     if not (profile.ledger or profile.quality_gate):
         return outcome
-    finishing = _Finishing(outcome=outcome, engine=engine, job=job, profile=profile)
+    finishing = _Finishing(
+        outcome=outcome, engine=engine, job=job, profile=profile, material=_material(job)
+    )
     return finishing.run()
 
 
@@ -99,55 +99,68 @@ def with_fidelity(outcome: Outcome, job: SummaryJob, profile: Profile) -> Outcom
     What cannot be told stays empty: nothing here fails a run.
     """
     try:
-        units = outcome.units
-        material: Sequence[Unit] = _material(job)
-        if not units:
-            units = keep_best(material, POOL_TARGETS * profile.target_summary_tokens)
-        lines = outcome.lines or trace(outcome.text, [*material, *units])
-        quality = outcome.quality or measure_against(
-            outcome.text,
-            _covered(job),
-            named_before=job.named_before,
-            counter=job.counter,
-            # What was chosen without a model is the yardstick itself.
-            yardstick_text=outcome.text
-            if outcome.units
-            else _yardstick(outcome.text, job, material),
-        )
+        material = _material(job)
+        lines = outcome.lines or _traced(outcome, material)
+        kept = POOL_TARGETS * profile.target_summary_tokens
+        units = outcome.units or keep_best(material.candidates, kept)
+        quality = outcome.quality or _measured_alone(outcome, material, job)
     except Exception:
         logger.exception("The quality of a summary could not be measured")
         return outcome
     return replace(outcome, units=units, lines=lines, quality=quality)
 
 
-def _material(job: SummaryJob) -> list[Unit]:
+def _measured_alone(outcome: Outcome, material: Material, job: SummaryJob) -> Quality:
+    """Return the quality of a text that passed no gate."""
+    text = outcome.text
+    return measure_against(
+        text,
+        _covered(job, material),
+        named_before=job.named_before,
+        counter=job.counter,
+        # What was chosen without a model is the yardstick itself.
+        yardstick_text=text if outcome.units else _yardstick(text, material, job),
+    )
+
+
+def _traced(outcome: Outcome, material: Material) -> tuple[SourcedLine, ...]:
+    """Return the lines with their sources: of chosen clauses, which are nearly always all known."""
+    lines = trace(outcome.text, weigh(outcome.units)) if outcome.units else ()
+    if lines and all(line.origin is Origin.EXACT for line in lines):
+        return lines
+    return trace(outcome.text, weigh([*material.units, *outcome.units]))
+
+
+def _material(job: SummaryJob) -> Material:
     """Return all clauses that are known of what is covered, those of earlier passes included.
 
     The text before is read only where nobody kept its clauses: a model's prose is no source.
     """
     previous = "" if job.units else job.previous
-    request = SummaryRequest(kind="chunk", items=job.items, previous=previous, units=job.units)
-    return gather_units(request)
+    return Material(
+        SummaryRequest(kind="chunk", items=job.items, previous=previous, units=job.units)
+    )
 
 
-def _yardstick(text: str, job: SummaryJob, units: Sequence[Unit]) -> str:
+def _yardstick(text: str, material: Material, job: SummaryJob) -> str:
     """Return what chosen clauses make of the same messages in the same size."""
     request = SummaryRequest(kind="chunk", items=job.items, previous=job.previous)
     return compose(
-        units,
+        material.candidates,
         budget=job.counter.count(text),
         count=job.counter.count,
         language=language_of_request(request),
     ).text
 
 
-def _covered(job: SummaryJob) -> Covered:
+def _covered(job: SummaryJob, material: Material) -> Covered:
     return Covered(
         job.items,
         previous=job.previous,
         previous_units=job.units,
         # What the summariser could read is supported, though it is not to be summarised.
         instructions="\n".join([job.instructions, *(item.text for item in job.kept)]),
+        entities=material.entities,
     )
 
 
@@ -171,7 +184,7 @@ class _Finishing:
     engine: Engine
     job: SummaryJob
     profile: Profile
-    _units: list[Unit] = field(default_factory=list)
+    material: Material
     _rejections: list[str] = field(default_factory=list)
     _cut: bool = False
     _read: Covered | None = None
@@ -182,7 +195,6 @@ class _Finishing:
         if not asked and self.profile.fallback == "extractive":
             # Every answer was refused: nothing of a model is there to stand beside a ledger.
             return self._chosen()
-        self._units = _material(self.job)
         draft = self._draft(self.outcome.text, ledger=self.profile.ledger)
         if draft.refused:
             self._record(draft)
@@ -214,8 +226,8 @@ class _Finishing:
         prose = answer
         if ledger:
             people = speakers_of(job.items)
-            prose = without_old_values(answer, self._units)
-            prose, said = attributed(prose, self._units, people=people)
+            prose = without_old_values(answer, self.material.units)
+            prose, said = attributed(prose, self.material.candidates, people=people)
         cited = take_citations(prose.strip(), self._numbers())
         prose = cited.text
         if too_long and (last or not self.profile.quality_gate):
@@ -237,13 +249,13 @@ class _Finishing:
 
     def _quality(self, text: str) -> Quality | None:
         try:
-            return self._measured(text, yardstick=_yardstick(text, self.job, self._units))
+            return self._measured(text, yardstick=_yardstick(text, self.material, self.job))
         except Exception:
             logger.exception("The quality of a summary could not be measured")
             return None
 
     def _covered(self) -> Covered:
-        self._read = self._read or _covered(self.job)
+        self._read = self._read or _covered(self.job, self.material)
         return self._read
 
     def _measured(self, text: str, *, yardstick: str) -> Quality:
@@ -288,7 +300,7 @@ class _Finishing:
         rules_room = min(int(RULES_SHARE * target), most - room)
         return with_ledger(
             prose,
-            self._units,
+            self.material.candidates,
             room=room,
             rules_room=rules_room,
             count=job.counter.count,
@@ -298,12 +310,12 @@ class _Finishing:
 
     def _numbers(self) -> frozenset[str]:
         positions = {item.position for item in self.job.items}
-        positions |= {unit.position for unit in self._units}
+        positions |= {unit.position for unit in self.material.units}
         return frozenset(message_number(position) for position in positions if position > 0)
 
     def _positions(self, cited: Cited) -> dict[int, tuple[int, ...]]:
         by_number = {message_number(item.position): item.position for item in self.job.items}
-        by_number |= {message_number(unit.position): unit.position for unit in self._units}
+        by_number |= {message_number(unit.position): unit.position for unit in self.material.units}
         return {
             index: tuple(by_number[number] for number in numbers if number in by_number)
             for index, numbers in cited.numbers.items()
@@ -337,12 +349,14 @@ class _Finishing:
         return self._counted(made)
 
     def _outcome(self, draft: _Draft) -> Outcome:
-        kept = keep_best(self._units, POOL_TARGETS * self.profile.target_summary_tokens)
+        kept = keep_best(
+            self.material.candidates, POOL_TARGETS * self.profile.target_summary_tokens
+        )
         made = replace(
             self.outcome,
             text=draft.text,
             units=kept,
-            lines=trace(draft.text, self._units, cited=draft.cited),
+            lines=trace(draft.text, self.material.candidates, cited=draft.cited),
             quality=draft.quality,
             truncated=self.outcome.truncated or self._cut,
             holds_earlier=draft.has_ledger,

@@ -19,7 +19,7 @@ from compaction.engine.extractive.headings import (
     title,
     title_of,
 )
-from compaction.engine.extractive.selection import Candidate, Selection, weigh
+from compaction.engine.extractive.selection import Candidate, Selection
 from compaction.engine.extractive.terms import terms_of
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.provenance import Unit, UnitKind
@@ -42,7 +42,7 @@ _SECTIONS = {
 
 def with_ledger(
     prose: str,
-    units: Sequence[Unit],
+    candidates: Sequence[Candidate],
     *,
     room: int,
     rules_room: int,
@@ -56,7 +56,6 @@ def with_ledger(
     take beside that. `said` are lines that stand among the facts in any case. The prose comes back
     alone where nothing fits.
     """
-    candidates = weigh(units)
     room = max(0, room - _headings(count, language))
     rules = Selection(budget=max(0, rules_room) + room, cost=_cost(count, language))
     rules.fill(one for one in candidates if _is_rule(one))

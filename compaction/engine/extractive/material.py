@@ -1,0 +1,102 @@
+"""Everything that a summary can be made of: clauses of messages, of earlier passes, of older texts.
+
+Read once, for whoever chooses from it or looks for where a line comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from compaction.engine.extractive.changes import with_changes
+from compaction.engine.extractive.composition import line_key
+from compaction.engine.extractive.cues import is_question
+from compaction.engine.extractive.headings import ParsedLine, SummarySection, parse_summary
+from compaction.engine.extractive.selection import Candidate, weigh
+from compaction.engine.extractive.sentences import encodable, fold
+from compaction.engine.extractive.units import entities_of, people_of, speakers_of, units_of
+from compaction.engine.fidelity.entities import Entity, find_entities
+from compaction.engine.provenance import Unit, UnitKind
+from compaction.engine.types import SummaryRequest
+
+CARRIED_WORTH = 1.5
+"""A line of an older summary was already chosen once out of many."""
+OF_A_SUMMARY = "summary"
+"""Who says a line of an older summary that is no clause of a message."""
+
+
+class Material:
+    """What a request offers. Each part is worked out when it is first asked for, and then kept."""
+
+    def __init__(self, request: SummaryRequest) -> None:
+        self.request = request
+
+    @cached_property
+    def entities(self) -> list[list[Entity]]:
+        """What each message names."""
+        return entities_of(self.request.items)
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """All clauses in time order, those left out that were taken back."""
+        return gather_units(self.request, self.entities)
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """The units with their terms."""
+        return weigh(self.units)
+
+
+def gather_units(
+    request: SummaryRequest, entities: Sequence[Sequence[Entity]] | None = None
+) -> list[Unit]:
+    """Return everything that a request offers, in time order, what was taken back left out.
+
+    These are the units kept by earlier passes, lines of earlier summaries that are none of them,
+    and the clauses of the messages. What is said twice stands where it was said last. `entities`
+    are those of each message, where somebody has found them already.
+    """
+    kept = [_since_answered(unit) if request.items else unit for unit in request.units]
+    known = {line_key(unit.text) for unit in kept}
+    named = {key for unit in kept for key in unit.entities}
+    texts = (request.previous, *request.texts)
+    before = min((unit.position for unit in kept), default=0) - len(texts)
+    carried: list[Unit] = []
+    for number, text in enumerate(texts):
+        for line in parse_summary(text):
+            unit = _unit_of_line(line, position=before + number)
+            if kept and not unit.speaker:
+                # Where clauses were kept, what is none of them is a model's prose, not the user's.
+                unit = replace(unit, speaker=OF_A_SUMMARY, kind=UnitKind.FACT)
+            # Of identifiers without their sentences, those that a kept unit has are known.
+            is_part = line.section is SummarySection.IDENTIFIERS and bool(unit.entities)
+            is_known = line_key(unit.text) in known or (is_part and named >= set(unit.entities))
+            if not is_known and any(map(str.isalnum, unit.text)):
+                carried.append(unit)
+    units = [*carried, *kept, *units_of(request.items, entities)]
+    latest = {(unit.kind is unit.kind.ACTION, line_key(unit.text)): unit for unit in units}
+    alone = [
+        unit for unit in units if latest[unit.kind is unit.kind.ACTION, line_key(unit.text)] is unit
+    ]
+    return with_changes(alone, people=people_of(alone) | speakers_of(request.items))
+
+
+def _since_answered(unit: Unit) -> Unit:
+    """Return a question that was the last word when it was kept as a fact: it has been answered."""
+    if unit.kind is UnitKind.QUESTION and is_question(unit.text):
+        return replace(unit, kind=UnitKind.FACT)
+    return unit
+
+
+def _unit_of_line(line: ParsedLine, *, position: int) -> Unit:
+    """Return a line of a summary as a unit whose message nobody knows."""
+    return Unit(
+        text=fold(encodable(line.text)),
+        kind=line.kind,
+        speaker=line.label,
+        position=position,
+        entities=tuple(dict.fromkeys(one.key for one in find_entities(line.text))),
+        worth=CARRIED_WORTH,
+        note=line.note,
+    )
