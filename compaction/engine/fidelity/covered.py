@@ -223,7 +223,9 @@ class Covered:
     def _rare(self, words: Iterable[str]) -> dict[str, float]:
         counted = self._counted
         whole = counted.total() + 1
-        return {word: math.log(1 + whole / counted[word]) for word in words}
+        # Thousands of words share a few counts.
+        rarity = {times: math.log(1 + whole / times) for times in set(counted.values())}
+        return {word: rarity[counted[word]] for word in words}
 
     @cached_property
     def _said_by_user(self) -> str:

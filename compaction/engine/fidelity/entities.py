@@ -43,7 +43,7 @@ _TOKEN = re.compile(
     r"|(?P<money>[$€£¥₽₹]\s?\d[\d.,\u00a0\u202f]*(?:\s?(?i:[kmb]|million|billion|trillion)\b)?)"
     rf"|(?P<word>[^\W_{HAN}{KANA}](?:[^\W{HAN}{KANA}]|[-.:'’&+#@](?=[^\W{HAN}{KANA}])"
     r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)"
-    r"|\S|$)"
+    rf"|[{HAN}{KANA}]++|\S|$)"
 )
 _WIDE = re.compile(f"[{HAN}{KANA}]")
 _QUOTED = re.compile(r"[《「『“]([^《》「」『』“”\n]{2,40})[》」』”]")
@@ -74,6 +74,8 @@ class Entity:
 
 def key_of(text: str) -> str:
     """Return the form in which two spellings of an entity are the same."""
+    if text.isascii():
+        return text.lower().strip(_TRAILING)
     return text.casefold().replace("\u00a0", " ").replace("\u202f", " ").strip(_TRAILING)
 
 
@@ -126,23 +128,32 @@ def _is_path(token: str) -> bool:
 
 def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
     """Return the kind of a token; empty for an ordinary word."""
-    if _DIGIT.search(token):
+    is_plain = token.isalpha()
+    if not is_plain and _DIGIT.search(token):
         if _LONG_DIGITS.fullmatch(token):
             return IDENTIFIER
         return NUMBER if _PURE_NUMBER.match(token) or "/" in token else IDENTIFIER
-    if "_" in token or "::" in token or (_CAMEL.search(token) and token[0].islower()):
+    # Nearly all words are small behind their first letter: no pattern need look at them.
+    is_camel = not token[1:].islower() and bool(_CAMEL.search(token))
+    if "_" in token or "::" in token or (is_camel and token[0].islower()):
         return IDENTIFIER
     if len(token) < 2 or not token[0].isupper():
         return ""
-    if _CAMEL.search(token):
+    if is_camel:
         return NAME
-    starts = bool(_SENTENCE_BREAK.search(text, max(0, start - 8), start)) or start == 0
+    starts = _starts_sentence(text, start)
     if starts and (token.casefold() in small or not token.isupper()):
         # Alone at the start of a sentence, capitals say nothing.
         return (
             NAME if token.casefold() not in small and _next_is_capital(text, start, token) else ""
         )
     return "" if token in ("I", "I'm", "I've", "I'd", "I'll", "OK", "Ok") else NAME
+
+
+def _starts_sentence(text: str, start: int) -> bool:
+    if start > 1 and text[start - 1] == " " and text[start - 2].isalpha():
+        return False
+    return start == 0 or bool(_SENTENCE_BREAK.search(text, max(0, start - 8), start))
 
 
 def _next_is_capital(text: str, start: int, token: str) -> bool:

@@ -267,9 +267,19 @@ class Findings:
 
     def weights(self, *, user: bool = False) -> tuple[float, float]:
         """Return the weight of the entities that are kept, and of all."""
-        facts = [fact for fact in self._covered.facts.values() if fact.is_users or not user]
-        kept = sum(fact.weight for fact in facts if fact.key in self.known)
-        return round(kept, 2), round(sum(fact.weight for fact in facts), 2)
+        return self._weights[user]
+
+    @cached_property
+    def _weights(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """What is kept and all, of everybody and of the user alone."""
+        kept, whole, users_kept, users = 0.0, 0.0, 0.0, 0.0
+        for key, fact in self._covered.facts.items():
+            weight = fact.weight
+            known = weight if key in self.known else 0.0
+            whole, kept = whole + weight, kept + known
+            if fact.is_users:
+                users, users_kept = users + weight, users_kept + known
+        return (round(kept, 2), round(whole, 2)), (round(users_kept, 2), round(users, 2))
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Return how many entities of each kind are kept, and how many there are."""

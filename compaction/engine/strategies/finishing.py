@@ -125,8 +125,10 @@ def _measured_alone(outcome: Outcome, material: Material, job: SummaryJob) -> Qu
 
 def _traced(outcome: Outcome, material: Material) -> tuple[SourcedLine, ...]:
     """Return the lines with their sources: of chosen clauses, which are nearly always all known."""
-    lines = trace(outcome.text, weigh(outcome.units)) if outcome.units else ()
-    if lines and all(line.origin is Origin.EXACT for line in lines):
+    if not outcome.units:
+        return trace(outcome.text, material.candidates)
+    lines = trace(outcome.text, weigh(outcome.units))
+    if all(line.origin is Origin.EXACT for line in lines):
         return lines
     return trace(outcome.text, weigh([*material.units, *outcome.units]))
 
