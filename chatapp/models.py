@@ -364,6 +364,11 @@ class LearnedLimits(models.Model):
     configured_window = models.PositiveIntegerField(null=True, blank=True)
     max_output = models.PositiveIntegerField(null=True, blank=True)
     tokens_per_count = models.FloatField(null=True, blank=True)
+    # {code of a change: {"at": ISO 8601, …}}: what the server's refusals that are not about size
+    # taught its requests (chatapp/llm/adaptations.py). They count for the entry of CHATAPP's
+    # MODELS that they were taught for; a changed entry is asked anew.
+    adaptations = models.JSONField(default=dict, db_default={}, blank=True)
+    configured_entry = models.CharField(max_length=64, blank=True, default="", db_default="")
     updated_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

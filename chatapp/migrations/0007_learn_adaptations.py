@@ -1,0 +1,23 @@
+"""What refusals that are not about size taught about a server is remembered with its limits."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('chatapp', '0006_name_learned_limits'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='learnedlimits',
+            name='adaptations',
+            field=models.JSONField(blank=True, db_default={}, default=dict),
+        ),
+        migrations.AddField(
+            model_name='learnedlimits',
+            name='configured_entry',
+            field=models.CharField(blank=True, db_default='', default='', max_length=64),
+        ),
+    ]
