@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
+from chatapp.messages.parts import IMAGE, kind_of, notes_of
 from chatapp.models import Message
 from compaction.engine.types import Item, ToolCall
 
@@ -63,14 +64,24 @@ def _item(
     return Item(
         id=pk,
         role=role,
-        text=content or "",
+        text=_text(content, parts),
         position=position,
         tokens=tokens,
         tool_calls=tuple(map(_call, tool_calls)) if tool_calls else (),
         tool_call_id=tool_call_id,
         tool_name=tool_name,
-        images=sum(1 for part in parts if "image" in str(part.get("type"))) if parts else 0,
+        images=sum(kind_of(part) == IMAGE for part in parts) if parts else 0,
     )
+
+
+def _text(content: str | None, parts: list[dict[str, Any]] | None) -> str:
+    """Return the words of a message, and behind them a line for each part that holds none.
+
+    Behind, wherever the part stands: the offsets of a piece of the text are those in the row.
+    """
+    if not parts:
+        return content or ""
+    return "\n".join(filter(None, [content, *notes_of(parts)]))
 
 
 def _call(call: dict[str, Any]) -> ToolCall:

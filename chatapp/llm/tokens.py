@@ -16,14 +16,13 @@ from chatapp.llm.encodings import (
     EstimateCounter,
     load_encoding,
 )
+from chatapp.llm.part_tokens import attachment_tokens, unknown_tokens
+from chatapp.messages.parts import FREE_PARTS, attachment_of, shown_text
 
 if TYPE_CHECKING:
     import tiktoken
 
 logger = logging.getLogger(__name__)
-
-IMAGE_TOKENS = 1200
-"""What an image costs: as much as 4,800 characters, in the middle of what servers charge."""
 
 PIECE_CHARS = 16_000
 """The longest text given to tiktoken at once: its regex engine panics on a million blanks."""
@@ -207,36 +206,36 @@ def encoding_for_model(name: str) -> str | None:
 
 # --- messages -----------------------------------------------------------------
 
-# Tuples: the type of a malformed part may be a list, which no set can be asked for.
-_IMAGE_PARTS = ("image_url", "input_image", "image")
-_FREE_PARTS = ("reasoning", "thinking", "redacted_thinking")
-
 
 def count_message(wire: Mapping[str, object], counter: ModelTokenCounter) -> int:
     """Return what one chat message in wire format costs.
 
-    Its texts, refusal, and its tool calls' names and arguments are counted as one text, each image
-    as IMAGE_TOKENS. Role, name, ids and reasoning cost nothing.
+    Its texts, refusal, and its tool calls' names and arguments are counted as one text; files,
+    images and recordings cost what chatapp.llm.part_tokens says, never the words of their base64.
+    Role, name, ids and reasoning cost nothing.
     """
-    parts = wire.get("content")
-    parts = parts if isinstance(parts, list | tuple) else [parts]
-    images = sum(isinstance(part, Mapping) and part.get("type") in _IMAGE_PARTS for part in parts)
-    texts = [_part_text(part) for part in parts]
+    content = wire.get("content")
+    parts = content if isinstance(content, list | tuple) else [content]
+    costs = list(map(_part_cost, parts))
+    texts = [text for text, _ in costs]
     texts.append(_text(wire.get("refusal")))
     texts.extend(_call_texts(wire))
-    return counter.count("".join(texts)) + images * IMAGE_TOKENS
+    return counter.count("".join(texts)) + sum(tokens for _, tokens in costs)
 
 
-def _part_text(part: object) -> str:
+def _part_cost(part: object) -> tuple[str, int]:
+    """Return the words of a part, and the tokens that it costs besides them."""
     if not isinstance(part, Mapping):
-        return _text(part)
-    kind = part.get("type")
-    if kind in _IMAGE_PARTS or kind in _FREE_PARTS:
-        return ""
-    for key in ("text", "refusal"):
-        if isinstance(part.get(key), str):
-            return str(part[key])
-    return _text(part)
+        return _text(part), 0
+    # Asked of a tuple: the type of a malformed part may be a list, which no set can be asked for.
+    if part.get("type") in FREE_PARTS:
+        return "", 0
+    own = next((part[key] for key in ("text", "refusal") if isinstance(part.get(key), str)), None)
+    if found := attachment_of(part):
+        return (own or "") + found.text, attachment_tokens(found)
+    if own is not None:
+        return own, 0
+    return shown_text(part), unknown_tokens(part)
 
 
 def _call_texts(wire: Mapping[str, object]) -> Iterator[str]:

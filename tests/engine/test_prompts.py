@@ -96,7 +96,7 @@ def test_the_fence_has_a_number_nobody_can_guess():
 def test_the_transcript_numbers_messages_and_shows_calls():
     text = transcript(
         [
-            Item(id=7, role="user", text="hi", images=2),
+            Item(id=7, role="user", text="hi\n[image 0.3 MB]", images=1),
             Item(
                 id=8,
                 role="assistant",
@@ -105,7 +105,7 @@ def test_the_transcript_numbers_messages_and_shows_calls():
             Item(id=9, role="tool", text="ok", tool_call_id="c1", tool_name="read"),
         ]
     )
-    assert "[1] user: hi\n  (2 image(s))" in text
+    assert "[1] user: hi\n[image 0.3 MB]" in text
     assert 'calls read (c1): {"path": "a.py"}' in text
     assert "[3] tool read (result of c1): ok" in text
 

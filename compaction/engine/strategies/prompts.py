@@ -50,13 +50,8 @@ def _block(number: str, item: Item) -> str:
     name = f" {item.tool_name}" if item.tool_name else ""
     reply = f" (result of {item.tool_call_id})" if item.role == "tool" and item.tool_call_id else ""
     head = f"[{number}] {item.role}{name}{reply}: {item.text}".rstrip()
-    if not item.images and not item.tool_calls:
-        return head
-    lines = [head]
-    if item.images:
-        lines.append(f"  ({item.images} image(s))")
-    lines += [f"  calls {call.name} ({call.id}): {call.arguments}" for call in item.tool_calls]
-    return "\n".join(lines)
+    calls = [f"  calls {call.name} ({call.id}): {call.arguments}" for call in item.tool_calls]
+    return "\n".join([head, *calls])
 
 
 def fenced(tag: str, text: str) -> str:
