@@ -39,6 +39,9 @@ class Session(models.Model):
     api = models.CharField(max_length=10, choices=Api.choices, default=Api.CHAT)
     stateless = models.BooleanField(default=False)
     plain_text = models.BooleanField(default=False)
+    # {code of a change: {"at": ISO 8601}}: what its server's refusals taught about requests of this
+    # conversation (chatapp/llm/adaptations.py).
+    adaptations = models.JSONField(default=dict, db_default={}, blank=True, editable=False)
     system_prompt = models.TextField(blank=True)
     tools = models.JSONField(default=list, blank=True)
     active_branch = models.ForeignKey(

@@ -7,19 +7,22 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from chatapp.llm.adaptations import with_parameters
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply
 from chatapp.llm.streams import follow, plain
+from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.wire import text_of
 
-# Stands for what is no text where a server takes texts only.
-IMAGE_NOT_SENT = "[image not sent]"
+# What only the Responses API takes back.
+_NOT_ON_THIS_WIRE = ("reasoning_items",)
 
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the keyword arguments of `chat.completions.create`."""
-    arguments: dict[str, Any] = {"model": config.name, "messages": _messages(request)}
+    messages = [message for message, _ in _outgoing(request, config.adaptations)]
+    arguments: dict[str, Any] = {"model": config.name, "messages": messages}
     if request.tools:
         arguments["tools"] = list(request.tools)
     if request.max_output:
@@ -30,29 +33,24 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
         arguments["temperature"] = request.temperature
     if request.stream:
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
-    return arguments
+    return with_parameters(arguments, config.adaptations | request.adaptations)
 
 
-def _messages(request: ModelRequest) -> list[dict[str, Any]]:
-    """Return the messages without what only the Responses API takes back; plain where asked for."""
-    messages = [
-        {key: value for key, value in message.items() if key != "reasoning_items"}
-        for message in request.messages
+def _outgoing(
+    request: ModelRequest, known: frozenset[str] = frozenset()
+) -> list[tuple[dict[str, Any], int | None]]:
+    """Return the messages in the form of this wire, each with the index that it came from."""
+    codes = known | request.adaptations | ({TEXTS_ONLY} if request.plain_text else frozenset())
+    return [
+        ({key: value for key, value in message.items() if key not in _NOT_ON_THIS_WIRE}, source)
+        for message, source in outgoing(request.messages, codes)
     ]
-    return list(map(_plain_text, messages)) if request.plain_text else messages
-
-
-def _plain_text(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message whose content is a text: for servers that take no parts."""
-    if not isinstance(message.get("content"), list):
-        return message
-    texts = [part.get("text") or IMAGE_NOT_SENT for part in message["content"]]
-    return {**message, "content": "\n".join(texts)}
 
 
 def message_at(request: ModelRequest, index: int) -> int | None:
     """Return which of the request's messages `messages[index]` is; None where there is none."""
-    return index if 0 <= index < len(request.messages) else None
+    sent = _outgoing(request)
+    return sent[index][1] if 0 <= index < len(sent) else None
 
 
 def send(client: Any, arguments: dict[str, Any]) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from chatapp.conf import chatapp_settings
+from chatapp.llm.error_forms import form_of
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.error_parsing import Said, rate_numbers
 
@@ -219,7 +220,12 @@ _PASSING = (408, 409, 425)
 
 def classify(said: Said) -> ErrorKind:
     """Return what an error means for the turn."""
-    return next((kind for kind, holds in _RULES if holds(said)), ErrorKind.REJECTED)
+    first = _first_of(_FIRST_RULES, said)
+    return first or form_of(said) or _first_of(_LAST_RULES, said) or ErrorKind.REJECTED
+
+
+def _first_of(rules: Sequence[tuple[ErrorKind, Rule]], said: Said) -> ErrorKind | None:
+    return next((kind for kind, holds in rules if holds(said)), None)
 
 
 def _named(pattern: re.Pattern[str]) -> Rule:
@@ -361,7 +367,7 @@ def _is_outage(said: Said) -> bool:
     )
 
 
-_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
+_FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.REQUEST_OVER_RATE, _is_over_rate),
     (ErrorKind.QUOTA, _is_out_of_quota),
     (ErrorKind.RATE_LIMITED, _is_limited_by_structure),
@@ -377,10 +383,12 @@ _RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.STATE_LOST, _has_lost_state),
     (ErrorKind.TOO_MANY_MESSAGES, _has_too_many_messages),
     (ErrorKind.MESSAGE_TOO_LONG, _has_too_long_message),
-    (ErrorKind.REJECTED, _worded(NOT_ABOUT_SIZE, STRING_WORDS)),
     (ErrorKind.BROKEN_PAIRS, _worded(PAIR_WORDS)),
     (ErrorKind.PARTS_REFUSED, _worded(PARTS_WORDS)),
     (ErrorKind.OUTPUT_LIMIT, _has_output_limit),
+)
+_LAST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
+    (ErrorKind.REJECTED, _worded(NOT_ABOUT_SIZE, STRING_WORDS)),
     (ErrorKind.UNAVAILABLE, lambda said: bool(UNAVAILABLE_START.match(said.words))),
     (ErrorKind.CONTEXT_OVERFLOW, _is_overflow),
     (ErrorKind.BODY_TOO_LARGE, _is_body_too_large),

@@ -23,6 +23,14 @@ class ErrorKind(enum.Enum):
     BROKEN_PAIRS = "broken_pairs"
     STATE_LOST = "state_lost"
     PARTS_REFUSED = "parts_refused"
+    PARAMETER_REFUSED = "parameter_refused"
+    WRONG_WIRE = "wrong_wire"
+    ROLE_ORDER = "role_order"
+    SYSTEM_ORDER = "system_order"
+    ARGUMENTS_REFUSED = "arguments_refused"
+    IDS_REFUSED = "ids_refused"
+    TOOLS_REFUSED = "tools_refused"
+    THOUGHTS_REFUSED = "thoughts_refused"
     AUTHENTICATION = "authentication"
     QUOTA = "quota"
     CONTENT_FILTER = "content_filter"
@@ -40,9 +48,8 @@ class Reaction(enum.Enum):
     LOWER_OUTPUT = "lower_output"
     CUT_MESSAGE = "cut_message"
     DROP_IMAGES = "drop_images"
-    REPAIR_PAIRS = "repair_pairs"
     GO_STATELESS = "go_stateless"
-    SEND_PLAIN = "send_plain"
+    ADAPT = "adapt"
     REPORT = "report"
 
 
@@ -57,9 +64,18 @@ REACTIONS: Mapping[ErrorKind, Reaction] = MappingProxyType(
         ErrorKind.OUTPUT_LIMIT: Reaction.LOWER_OUTPUT,
         ErrorKind.MESSAGE_TOO_LONG: Reaction.CUT_MESSAGE,
         ErrorKind.BODY_TOO_LARGE: Reaction.DROP_IMAGES,
-        ErrorKind.BROKEN_PAIRS: Reaction.REPAIR_PAIRS,
         ErrorKind.STATE_LOST: Reaction.GO_STATELESS,
-        ErrorKind.PARTS_REFUSED: Reaction.SEND_PLAIN,
+        ErrorKind.BROKEN_PAIRS: Reaction.ADAPT,
+        ErrorKind.PARTS_REFUSED: Reaction.ADAPT,
+        ErrorKind.PARAMETER_REFUSED: Reaction.ADAPT,
+        ErrorKind.WRONG_WIRE: Reaction.ADAPT,
+        ErrorKind.ROLE_ORDER: Reaction.ADAPT,
+        ErrorKind.SYSTEM_ORDER: Reaction.ADAPT,
+        ErrorKind.ARGUMENTS_REFUSED: Reaction.ADAPT,
+        ErrorKind.IDS_REFUSED: Reaction.ADAPT,
+        ErrorKind.TOOLS_REFUSED: Reaction.ADAPT,
+        ErrorKind.THOUGHTS_REFUSED: Reaction.ADAPT,
+        ErrorKind.REJECTED: Reaction.ADAPT,
     }
 )
 
@@ -105,6 +121,38 @@ SENTENCES: Mapping[ErrorKind, str] = MappingProxyType(
         ErrorKind.PARTS_REFUSED: (
             "The model server does not take messages made of these parts. Send plain text, or use "
             "another model."
+        ),
+        ErrorKind.PARAMETER_REFUSED: (
+            "The model server does not take one of the request's parameters. Say so in the "
+            "CAPABILITIES of the model's entry, or use another model."
+        ),
+        ErrorKind.WRONG_WIRE: (
+            "The model is not offered over this API. Set the session's api to the other one, or "
+            "use another model."
+        ),
+        ErrorKind.ROLE_ORDER: (
+            "The model server does not take the messages in this order of roles. Start a new "
+            "session, or use another model."
+        ),
+        ErrorKind.SYSTEM_ORDER: (
+            "The model server does not take the system messages as they stand. Set "
+            "OPENAI_SINGLE_SYSTEM_MESSAGE, or use another model."
+        ),
+        ErrorKind.ARGUMENTS_REFUSED: (
+            "The model server cannot read the arguments of an earlier tool call. Fork the session "
+            "before that call, or start a new one."
+        ),
+        ErrorKind.IDS_REFUSED: (
+            "The model server does not accept the ids of earlier tool calls. Start a new session, "
+            "or use another model."
+        ),
+        ErrorKind.TOOLS_REFUSED: (
+            "The model server does not take tools or earlier tool calls. Use a model that does, or "
+            "send the session without tools."
+        ),
+        ErrorKind.THOUGHTS_REFUSED: (
+            "The model server does not accept the reasoning of earlier answers. Start a new "
+            "session, or use another model."
         ),
         ErrorKind.AUTHENTICATION: "The model server refused the key. Check OPENAI_API_KEY.",
         ErrorKind.QUOTA: (

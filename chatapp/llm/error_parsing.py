@@ -266,14 +266,19 @@ def numbers_of(kind: ErrorKind, said: Said) -> Numbers:
             observed=_bytes(_OBSERVED_BYTES, words), allowed=_bytes(_ALLOWED_BYTES, words)
         )
     if kind in (ErrorKind.TOO_MANY_MESSAGES, ErrorKind.MESSAGE_TOO_LONG):
-        found = _MESSAGE.search(said.param) or _MESSAGE.search(words)
         about_one = kind is ErrorKind.MESSAGE_TOO_LONG
         return Numbers(
             observed=_first(_OBSERVED_ENTRIES, words),
             allowed=_first(_ALLOWED_ENTRIES, words),
-            message_index=number(found[1]) if found and about_one else None,
+            message_index=_message_index(said) if about_one else None,
         )
-    return Numbers()
+    return Numbers(message_index=_message_index(said))
+
+
+def _message_index(said: Said) -> int | None:
+    """Return the place of the message that an error names in the request's list."""
+    found = _MESSAGE.search(said.param) or _MESSAGE.search(said.words)
+    return number(found[1]) if found else None
 
 
 def rate_numbers(words: str) -> tuple[int | None, int | None]:

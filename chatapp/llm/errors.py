@@ -43,7 +43,8 @@ class ModelError(Exception):
 
     `observed` and `allowed` are what the error names, or None: tokens for an overflow or a rate
     limit, output tokens for an output limit, messages, characters or bytes for limits on those.
-    `message_index` is the place in the request's list of the message that is too long.
+    `message_index` is the place in the request's list of the message that is meant, `param` the
+    place in the request as the server writes it.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ModelError(Exception):
         observed: int | None = None,
         allowed: int | None = None,
         message_index: int | None = None,
+        param: str = "",
     ) -> None:
         self.kind = kind
         # Stored and shown later, so it must be text that can be.
@@ -67,6 +69,7 @@ class ModelError(Exception):
         self.observed = plausible(observed)
         self.allowed = plausible(allowed)
         self.message_index = plausible(message_index)
+        self.param = Cleaner().text(param)
         self.partial: Any = None
         super().__init__(f"{self.sentence} {self.detail}".strip())
 
@@ -111,6 +114,7 @@ def from_body(
         observed=numbers.observed,
         allowed=numbers.allowed,
         message_index=numbers.message_index,
+        param=said.param,
     )
 
 

@@ -6,14 +6,17 @@ What a refusal teaches is remembered per model and used by everything that asks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
 
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.messages.outgoing import FLAT
 from chatapp.models import LearnedLimits
 
 # Smaller windows and answers than these are misread numbers.
@@ -25,6 +28,10 @@ SMALLEST_SAMPLE_TOKENS = 1000
 LARGEST_RATIO, SMALLEST_RATIO = 3.0, 0.4
 # A report that differs by less teaches nothing new, and nothing is written.
 NEWS = 0.1
+REMEMBERED = timedelta(days=30)
+"""What a refusal taught is tried anew after that time."""
+# A conversation as one text costs its tools and the server's cache: it is soon tried without.
+_REMEMBERED = {FLAT: timedelta(hours=1)}
 WEIGHT_OF_THE_NEWEST = 0.3
 
 
@@ -41,7 +48,49 @@ def with_learned_limits(model: ModelConfig) -> ModelConfig:
         context_window=_smaller(model.context_window, _window_of(limits, model)),
         max_output=_smaller(model.max_output, limits.max_output),
         tokens_per_count=limits.tokens_per_count or model.tokens_per_count,
+        adaptations=model.adaptations | _learned_adaptations(limits, model),
     )
+
+
+def _learned_adaptations(limits: LearnedLimits, model: ModelConfig) -> frozenset[str]:
+    """Return the changes that refusals taught, unless the entry was changed since."""
+    if limits.configured_entry != _entry_of(model):
+        return frozenset()
+    return still_known(limits.adaptations)
+
+
+def still_known(learned: Mapping[str, Any]) -> frozenset[str]:
+    """Return the codes that were learned not too long ago: servers change, and are asked anew."""
+    now = timezone.now()
+    return frozenset(
+        code
+        for code, known in learned.items()
+        if isinstance(known, Mapping)
+        and str(known.get("at", "")) >= (now - _REMEMBERED.get(code, REMEMBERED)).isoformat()
+    )
+
+
+def remembered(codes: Iterable[str]) -> dict[str, Any]:
+    """Return what is stored of codes that were learned now; the reverse of `still_known`."""
+    return {code: {"at": timezone.now().isoformat()} for code in codes}
+
+
+def _entry_of(model: ModelConfig) -> str:
+    """Return what tells an entry of the settings from a changed one."""
+    entry = get_model(model.alias)
+    told = (entry.backend, entry.name, entry.base_url, *sorted(entry.adaptations))
+    return hashlib.sha256("|".join(told).encode()).hexdigest()
+
+
+def learn_adaptations(model: ModelConfig, codes: Iterable[str]) -> None:
+    """Remember which changes made a server answer that had refused; see adaptations.py."""
+    now = remembered(codes)
+    if not now:
+        return
+    limits = _rows(model).first()
+    entry = _entry_of(model)
+    known = limits.adaptations if limits and limits.configured_entry == entry else {}
+    _write(model, {"adaptations": {**known, **now}, "configured_entry": entry})
 
 
 def _window_of(limits: LearnedLimits, model: ModelConfig) -> int | None:

@@ -11,6 +11,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from chatapp.conf import backend_path, chatapp_settings
+from chatapp.llm.capabilities import capabilities_of
 from chatapp.llm.tokens import ModelTokenCounter, counter_for, encoding_for_model
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class ModelConfig:
     `single_leading_system`: the server accepts exactly one system message, so the prompt and the
     summaries are merged into one. `keeps_responses`: the server keeps its answers, and a session
     over the Responses API may go on from the last one instead of sending everything again.
-    `tokens_per_count`: how many of its tokens one of ours is, as far as it taught (see
+    `tokens_per_count`: how many of its tokens one of ours is, and `adaptations`: the codes of what
+    its requests need (adaptations.py), as far as its entry, its family, and its refusals say (see
     learned_limits.py).
     """
 
@@ -56,6 +58,7 @@ class ModelConfig:
     base_url: str = ""
     keeps_responses: bool = False
     tokens_per_count: float = 1.0
+    adaptations: frozenset[str] = frozenset()
 
     @property
     def scale(self) -> float:
@@ -106,6 +109,8 @@ def _read(alias: str, entry: Mapping[str, Any]) -> ModelConfig:
     prices = {key.lower(): value for key, value in arguments.pop("prices", {}).items()}
     if "backend" in arguments:
         arguments["backend"] = backend_path(arguments["backend"])
+    capabilities = capabilities_of(arguments.get("name", ""), arguments.pop("capabilities", None))
+    arguments["adaptations"] = frozenset(capabilities.codes())
     return ModelConfig(alias=alias, prices=Prices(**prices), **arguments)
 
 

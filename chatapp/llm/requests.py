@@ -16,10 +16,13 @@ class ModelRequest:
     `cancelled` is asked between pieces of a stream and between retries. `places` are those of
     context.Context, for a model that quotes; servers never see them.
 
-    `messages` are in chat form whichever wire carries them. The rest is for the Responses wire:
+    `messages` are in chat form whichever wire carries them. These are for the Responses wire:
     `stores` allows the server to keep the answer; `previous_response_id` names a kept one that
     holds the first `messages_on_server` messages, which are not sent again; `plain_text` sends
     contents as texts for servers that refuse typed parts.
+
+    `adaptations` are codes of what is changed for this model and conversation
+    (messages.outgoing, llm.adaptations).
     """
 
     messages: Sequence[WireMessage]
@@ -35,6 +38,7 @@ class ModelRequest:
     messages_on_server: int = 0
     stores: bool = False
     plain_text: bool = False
+    adaptations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from chatapp.llm.adaptations import with_parameters
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.responses_output import Output
 from chatapp.llm.streams import follow, plain
+from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.pairing import answers
 from chatapp.messages.wire import text_of
 
@@ -34,7 +36,7 @@ _FAILED = ("failed", "cancelled")
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the keyword arguments of `responses.create`."""
-    items = [item for item, _ in _items(request)]
+    items = [item for item, _ in _items(request, config.adaptations)]
     arguments: dict[str, Any] = {"model": config.name, "input": items, "store": request.stores}
     if request.previous_response_id:
         arguments["previous_response_id"] = request.previous_response_id
@@ -49,14 +51,24 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
         arguments["temperature"] = request.temperature
     if request.stream:
         arguments["stream"] = True
-    return arguments
+    return with_parameters(arguments, config.adaptations | request.adaptations)
 
 
-def _items(request: ModelRequest) -> Iterator[tuple[dict[str, Any], int]]:
-    messages_on_server = request.messages_on_server if request.previous_response_id else 0
-    return sourced_items(
-        request.messages, plain_text=request.plain_text, messages_on_server=messages_on_server
+def _items(
+    request: ModelRequest, known: frozenset[str] = frozenset()
+) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """Yield the items of the messages that the server does not have, each with its source."""
+    codes = known | request.adaptations
+    on_server = request.messages_on_server if request.previous_response_id else 0
+    sent = outgoing(request.messages, codes)
+    held = next((n for n, (_, at) in enumerate(sent) if at is not None and at >= on_server), None)
+    items = sourced_items(
+        [message for message, _ in sent],
+        plain_text=request.plain_text or TEXTS_ONLY in codes,
+        messages_on_server=len(sent) if held is None else held,
     )
+    for item, index in items:
+        yield item, sent[index][1]
 
 
 def message_at(request: ModelRequest, index: int) -> int | None:

@@ -170,6 +170,11 @@ def _is_empty(message: WireMessage) -> bool:
 
 
 def _holds_nothing(content: Any) -> bool:
+    """Whether a content is empty or blank: servers refuse the one like the other."""
     if isinstance(content, list):
-        return not any(part.get("type") != "text" or part.get("text") for part in content)
-    return not content
+        return not any(part.get("type") != "text" or _says(part.get("text")) for part in content)
+    return not _says(content)
+
+
+def _says(text: Any) -> bool:
+    return bool(text.strip() if isinstance(text, str) else text)

@@ -1,4 +1,4 @@
-"""What refusals that are not about size taught about a server is remembered with its limits."""
+"""What refusals that are not about size taught is remembered, of a server and of a session."""
 
 from django.db import migrations, models
 
@@ -19,5 +19,10 @@ class Migration(migrations.Migration):
             model_name='learnedlimits',
             name='configured_entry',
             field=models.CharField(blank=True, db_default='', default='', max_length=64),
+        ),
+        migrations.AddField(
+            model_name='session',
+            name='adaptations',
+            field=models.JSONField(blank=True, db_default={}, default=dict, editable=False),
         ),
     ]

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from chatapp.llm.adaptations import adaptation_for, adapted
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
+from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
-from chatapp.llm.wires import message_at
-from chatapp.messages.pairing import flattened
+from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.wire import REASONING_ITEMS, WireMessage, is_image, text_of
 
 SMALLEST_OUTPUT_TOKENS = 16
@@ -29,18 +30,20 @@ Shorten = Callable[[WireMessage, int], WireMessage]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustments:
-    """The changes so far. `cuts` maps a message's place in the conversation to its characters."""
+    """The changes so far. `cuts` maps a message's place in the conversation to its characters.
+
+    `codes` are adaptations of the request's form (chatapp.llm.adaptations).
+    """
 
     count: int = 0
     max_output: int | None = None
     images_left_out: int = 0
-    flat_tools: bool = False
-    plain_text: bool = False
+    codes: frozenset[str] = frozenset()
     stateless: bool = False
     without_reasoning: bool = False
     cuts: Mapping[str, int] = field(default_factory=dict)
 
-    def apply(self, request: ModelRequest, shorten: Shorten) -> ModelRequest:
+    def apply(self, request: ModelRequest, model: ModelConfig, shorten: Shorten) -> ModelRequest:
         """Return the request with all changes made."""
         messages = list(request.messages)
         if self.cuts:
@@ -52,18 +55,15 @@ class Adjustments:
             messages = without_images(messages, self.images_left_out)
         if self.without_reasoning:
             messages = [_without_reasoning(message) for message in messages]
-        if self.flat_tools:
-            # One for one, so that every message keeps its place.
-            messages = flattened(messages)
         limits = [n for n in (self.max_output, request.max_output) if n]
-        return replace(
+        changed = replace(
             request,
             messages=messages,
             max_output=min(limits) if limits else None,
-            plain_text=self.plain_text or request.plain_text,
             previous_response_id="" if self.stateless else request.previous_response_id,
             messages_on_server=0 if self.stateless else request.messages_on_server,
         )
+        return adapted(changed, model, self.codes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,9 @@ class Change:
     adjustments: Adjustments
 
 
-def changed(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
+def changed(
+    done: Adjustments, error: ModelError, request: ModelRequest, model: ModelConfig
+) -> Change | None:
     """Return what to change after an error, or None where no change of this kind is left.
 
     `request` is the one that was refused.
@@ -85,7 +87,7 @@ def changed(done: Adjustments, error: ModelError, request: ModelRequest) -> Chan
     found = _stateless(done, error, request)
     if found is None:
         answer = _ANSWERS.get(error.reaction)
-        found = answer(done, error, request) if answer else None
+        found = answer(done, error, request) if answer else _adapt(done, error, request, model)
     if found is None:
         return None
     counted = replace(found.adjustments, count=done.count + 1)
@@ -141,13 +143,20 @@ def _leave_images_out(done: Adjustments, error: ModelError, request: ModelReques
     )
 
 
-def _repair_pairs(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
-    if done.flat_tools:
+def _adapt(
+    done: Adjustments, error: ModelError, request: ModelRequest, model: ModelConfig
+) -> Change | None:
+    """Change the request's form by the table of refusals."""
+    if error.reaction is not Reaction.ADAPT:
+        return None
+    in_force = request.adaptations | done.codes
+    found = adaptation_for(error, request, arguments_of(model, request), in_force)
+    if found is None:
         return None
     return Change(
-        code="pairs_repaired",
-        text="The server did not accept the tool calls and their results; they were sent as text.",
-        adjustments=replace(done, flat_tools=True),
+        code=found.code.partition(":")[0],
+        text=found.text,
+        adjustments=replace(done, codes=done.codes | {found.code}),
     )
 
 
@@ -161,16 +170,6 @@ def _leave_reasoning_out(
         code="reasoning_left_out",
         text="The server no longer knows its earlier reasoning; the history was sent without it.",
         adjustments=replace(done, without_reasoning=True),
-    )
-
-
-def _send_plain(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
-    if done.plain_text:
-        return None
-    return Change(
-        code="plain_text",
-        text="The server did not accept the messages' parts; their texts were sent plainly.",
-        adjustments=replace(done, plain_text=True),
     )
 
 
@@ -197,9 +196,7 @@ def _cut_message(done: Adjustments, error: ModelError, request: ModelRequest) ->
 _ANSWERS = {
     Reaction.LOWER_OUTPUT: _lower_output,
     Reaction.DROP_IMAGES: _leave_images_out,
-    Reaction.REPAIR_PAIRS: _repair_pairs,
     Reaction.GO_STATELESS: _leave_reasoning_out,
-    Reaction.SEND_PLAIN: _send_plain,
     Reaction.CUT_MESSAGE: _cut_message,
 }
 

@@ -15,14 +15,16 @@ from chatapp.context.assembly import Context
 from chatapp.context.backend import Emit, Recovery, context_backend
 from chatapp.database import release_connection
 from chatapp.incidents import Kind, note
+from chatapp.llm.adaptations import is_of_model
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
-from chatapp.llm.learned_limits import learn_from_error
+from chatapp.llm.learned_limits import learn_adaptations, learn_from_error, remembered
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
-from chatapp.llm.wires import message_at
+from chatapp.llm.wires import arguments_of, message_at
+from chatapp.messages.outgoing import USER_LAST
 from chatapp.messages.wire import REASONING_ITEMS
 from chatapp.models import Session
-from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, changed
+from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, Change, changed
 from chatapp.turns.request import (
     SENT,
     digest_of,
@@ -122,10 +124,11 @@ class TurnAttempts:
             deadline=question.deadline,
             cancelled=question.cancelled.is_set,
         )
-        return self.done.apply(request, context_backend.shorten)
+        asking = replace(request, adaptations=request.adaptations | {USER_LAST})
+        return self.done.apply(asking, model, context_backend.shorten)
 
     def _ask(self, model: ModelConfig, request: ModelRequest) -> Reply:
-        digest = _digest(request)
+        digest = _digest(request, model)
         if digest in self.sent and self.last_error is not None:
             raise self._failed(self.last_error)
         self.sent.add(digest)
@@ -156,7 +159,7 @@ class TurnAttempts:
         learn_from_error(model, error, self.context.account.used)
         if self.question.cancelled.is_set() or error.kind is ErrorKind.CANCELLED:
             raise self._failed(error)
-        change = changed(self.done, error, request)
+        change = self._next_change(error, model, request)
         if change is not None:
             self._note_change(change.code, change.text, error)
             self.done = change.adjustments
@@ -167,6 +170,18 @@ class TurnAttempts:
             self._recover(error)
         else:
             raise self._failed(error, _which_message(error, request))
+
+    def _next_change(
+        self, error: ModelError, model: ModelConfig, request: ModelRequest
+    ) -> Change | None:
+        """Return the next change that leads to a request unlike all that were sent."""
+        done = self.done
+        while (change := changed(done, error, request, model)) is not None:
+            again = change.adjustments.apply(request, model, context_backend.shorten)
+            if _digest(again, model) not in self.sent:
+                return change
+            done = change.adjustments
+        return None
 
     def _on_recovery_event(self, name: str, payload: dict[str, Any]) -> None:
         """Pass the backend's news on; its work may be long, so the lease is kept meanwhile."""
@@ -190,6 +205,15 @@ class TurnAttempts:
         if column is not None:
             Session.objects.filter(pk=self.session.pk).update(**{column: True})
             setattr(self.session, column, True)
+
+    def _learn(self, model: ModelConfig) -> None:
+        """Remember which changes of the form helped: for the model, or for this conversation."""
+        of_model = {code for code in self.done.codes if is_of_model(code)}
+        learn_adaptations(model, of_model)
+        if own := self.done.codes - of_model:
+            known = {**self.session.adaptations, **remembered(own)}
+            Session.objects.filter(pk=self.session.pk).update(adaptations=known)
+            self.session.adaptations = known
 
     def _note_change(self, code: str, text: str, error: ModelError) -> None:
         note(
@@ -229,6 +253,7 @@ class TurnAttempts:
         return NoAnswerError(sentence, error)
 
     def _answered(self, reply: Reply, model: ModelConfig, request: ModelRequest) -> Answered:
+        self._learn(model)
         take_in(self.session, reply, model=model, request=request, account=self.context.account)
         metadata: dict[str, Any] = {}
         if supports_continuation(self.session, model):
@@ -239,17 +264,9 @@ class TurnAttempts:
         return Answered(reply=reply, context=context, metadata=metadata)
 
 
-def _digest(request: ModelRequest) -> str:
+def _digest(request: ModelRequest, model: ModelConfig) -> str:
     """Return what tells one request from another, as the server would see it."""
-    messages_on_server = request.messages_on_server if request.previous_response_id else 0
-    return "|".join(
-        (
-            digest_of(request.messages[messages_on_server:]),
-            str(request.max_output),
-            request.previous_response_id,
-            str(request.plain_text),
-        )
-    )
+    return digest_of([{"api": request.api}, arguments_of(model, request)])
 
 
 def _sentence(error: ModelError) -> str:

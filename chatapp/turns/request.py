@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chatapp.context.assembly import Context
 from chatapp.incidents import Kind, note
+from chatapp.llm.adaptations import adapted
 from chatapp.llm.errors import exceeds_window, truncates_silently
-from chatapp.llm.learned_limits import forget_window, learn_from_usage, with_learned_limits
+from chatapp.llm.learned_limits import (
+    forget_window,
+    learn_from_usage,
+    still_known,
+    with_learned_limits,
+)
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of
-from chatapp.messages.wire import WireMessage
 from chatapp.models import Message, Session
 from chatapp.selectors import rows_before
 
@@ -45,9 +50,10 @@ def request_of(
         max_output=min(model.max_output, room) if room > 0 else model.max_output,
         api=session.api,
         plain_text=session.plain_text,
+        adaptations=still_known(session.adaptations),
         **details,
     )
-    return continued(request, session, model, context)
+    return adapted(continued(request, session, model, context), model)
 
 
 def body_of(session: Session, context: Context) -> dict[str, Any]:
@@ -104,7 +110,7 @@ def _name_of(model: ModelConfig) -> str:
     return f"{model.name} at {model.base_url}"
 
 
-def digest_of(messages: Sequence[WireMessage]) -> str:
+def digest_of(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return what tells one list of messages from another."""
     text = json.dumps(list(messages), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from chatapp.database import release_connection
+from chatapp.incidents import Kind, note
+from chatapp.llm.adaptations import Adaptation
+from chatapp.llm.asking import OnChange, ask, ignore_change
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
@@ -56,11 +61,15 @@ class ModelSummarizer:
         temperature: float | None,
         deadline: float | None = None,
         cancelled: Callable[[], bool] = lambda: False,
+        api: str = "chat",
+        on_change: OnChange = ignore_change,
     ) -> None:
         self._model = model
         self._temperature = temperature
         self._deadline = deadline
         self._cancelled = cancelled
+        self._api = api
+        self._on_change = on_change
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the model's answer, unjudged; raise SummarizerOverflow or SummarizerError."""
@@ -71,14 +80,17 @@ class ModelSummarizer:
         room = self._room_beside(messages, request.target_tokens)
         release_connection()
         try:
-            reply = self._model.connect().complete(
+            reply = ask(
+                self._model,
                 ModelRequest(
                     messages=messages,
                     max_output=room,
                     temperature=self._temperature,
                     deadline=self._deadline,
                     cancelled=self._asked_to_stop,
-                )
+                    api=self._api,
+                ),
+                self._adapt,
             )
         except ModelError as error:
             if error.is_overflow or error.kind is ErrorKind.BODY_TOO_LARGE:
@@ -97,6 +109,13 @@ class ModelSummarizer:
             model=storable(reply.model) or self._model.name,
             cost=self._model.cost(reply.usage),
         )
+
+    def _adapt(self, change: Adaptation, error: ModelError) -> None:
+        """Have the run's later calls begin with a change that the server wants; tell of it."""
+        known = self._model.adaptations | {change.code}
+        self._model = replace(self._model, adaptations=known)
+        self._on_change(change, error)
+        release_connection()
 
     def _asked_to_stop(self) -> bool:
         stop = self._cancelled()
@@ -176,7 +195,26 @@ def summarizer_for(
             counter=model.counter, window=model.context_window, name=model.name
         )
     return ModelSummarizer(
-        model=model, temperature=profile.temperature, deadline=deadline, cancelled=cancelled
+        model=model,
+        temperature=profile.temperature,
+        deadline=deadline,
+        cancelled=cancelled,
+        # Another model than the session's own may be offered on the common wire only.
+        api=session.api if model.alias == session.model else Session.Api.CHAT,
+        on_change=partial(_note_change, session),
+    )
+
+
+def _note_change(session: Session, change: Adaptation, error: ModelError) -> None:
+    """Have the session's page say what was changed about a summarising call."""
+    note(
+        session,
+        Kind.CHANGE,
+        change.code.partition(":")[0],
+        f"A summary was asked for. {change.text}",
+        error=error.kind.value,
+        said=error.detail[:500],
+        status=error.status,
     )
 
 

@@ -1,0 +1,188 @@
+"""One table of refusals: what is changed about a request that a server refused for its form.
+
+It serves turns, summaries and every other call. A refusal is read once into what it is about
+(error_classifier.py) and answered, one change at a time, by the next step of that kind's row; the
+last step is the conversation as one text. A change is a code. Those that the server's model wants
+of everybody are remembered with its limits, those that this conversation needs with its session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chatapp.llm.error_kinds import ErrorKind
+from chatapp.llm.errors import ModelError
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest
+from chatapp.messages.outgoing import (
+    ALTERNATING_ROLES,
+    FLAT,
+    ONE_SYSTEM_MESSAGE,
+    STRICT_IDS,
+    TEXTS_ONLY,
+    TOOLS_AS_TEXT,
+    WITHOUT_THOUGHTS,
+)
+
+DROP, RENAME, API = "drop:", "rename:", "api:"
+"""Codes with a name behind them: a parameter that is left out, one that gets another name (as
+`rename:max_tokens:max_completion_tokens`), the wire on which a model is offered."""
+_OTHER_NAMES = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+# What a request is made of: without these there is none.
+_ESSENTIAL = frozenset({"model", "messages", "input", "stream", "store"})
+_OTHER_API = {"chat": "responses", "responses": "chat"}
+
+# For each kind of refusal the changes to try, in this order.
+_STEPS: Mapping[ErrorKind, tuple[str, ...]] = {
+    ErrorKind.ROLE_ORDER: (ALTERNATING_ROLES, TOOLS_AS_TEXT, FLAT),
+    ErrorKind.SYSTEM_ORDER: (ONE_SYSTEM_MESSAGE, ALTERNATING_ROLES, FLAT),
+    ErrorKind.BROKEN_PAIRS: (TOOLS_AS_TEXT, FLAT),
+    ErrorKind.ARGUMENTS_REFUSED: (TOOLS_AS_TEXT, FLAT),
+    ErrorKind.IDS_REFUSED: (STRICT_IDS, TOOLS_AS_TEXT, FLAT),
+    ErrorKind.TOOLS_REFUSED: (TOOLS_AS_TEXT, f"{DROP}tools", FLAT),
+    ErrorKind.THOUGHTS_REFUSED: (WITHOUT_THOUGHTS, TOOLS_AS_TEXT, FLAT),
+    ErrorKind.PARTS_REFUSED: (TEXTS_ONLY, FLAT),
+    ErrorKind.REJECTED: (FLAT,),
+}
+# Changes that a model's server wants of every request; the others belong to one conversation.
+_OF_MODEL = frozenset({ALTERNATING_ROLES, STRICT_IDS, ONE_SYSTEM_MESSAGE})
+
+_TEXTS = {
+    ALTERNATING_ROLES: "The server wants user and assistant to take turns; neighbours of one role "
+    "were joined.",
+    ONE_SYSTEM_MESSAGE: "The server takes one system message; they were joined.",
+    STRICT_IDS: "The server did not accept the ids of tool calls; short ones were sent.",
+    TOOLS_AS_TEXT: "The server did not accept the tool calls and their results; they were sent as "
+    "text.",
+    WITHOUT_THOUGHTS: "The server did not accept the reasoning of earlier answers; it was left "
+    "out.",
+    TEXTS_ONLY: "The server did not accept the messages' parts; their texts were sent plainly.",
+    FLAT: "The server refused the messages; the conversation was sent as one text.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptation:
+    """One change of a request: its code, and a sentence for people."""
+
+    code: str
+    text: str
+
+
+def is_of_model(code: str) -> bool:
+    """Whether every request to the model wants this change, whatever the conversation."""
+    return code in _OF_MODEL or code.startswith((DROP, RENAME, API))
+
+
+def adaptation_for(
+    error: ModelError, request: ModelRequest, arguments: Mapping[str, Any], done: Collection[str]
+) -> Adaptation | None:
+    """Return the next change after a refusal, or None where nothing is left to try.
+
+    `arguments` are the refused request as it was sent, `done` the codes that were in force for it.
+    """
+    if error.kind is ErrorKind.PARAMETER_REFUSED:
+        return _without_parameter(error, arguments, done)
+    if error.kind is ErrorKind.WRONG_WIRE:
+        return _on_the_other_wire(request, done)
+    code = next((code for code in _STEPS.get(error.kind, ()) if code not in done), None)
+    if code is None or (code == FLAT and not _may_be_about_messages(error)):
+        return None
+    return _dropped(code.removeprefix(DROP)) if code.startswith(DROP) else _told(code)
+
+
+def _may_be_about_messages(error: ModelError) -> bool:
+    """Whether a refusal of unknown meaning may be one of what was said, and not of the key."""
+    return error.kind is not ErrorKind.REJECTED or error.status in (400, 422, 500)
+
+
+def _without_parameter(
+    error: ModelError, arguments: Mapping[str, Any], done: Collection[str]
+) -> Adaptation | None:
+    """Rename or leave out the parameter that the error names; it is one that was sent."""
+    name = refused_parameter(error, arguments)
+    if name is None:
+        return None
+    other = _OTHER_NAMES.get(name)
+    if other and not any(code.startswith(RENAME) for code in done):
+        return Adaptation(
+            code=f"{RENAME}{name}:{other}",
+            text=f"The server takes no parameter {name}; {other} was sent in its place.",
+        )
+    return _dropped(name)
+
+
+def _told(code: str) -> Adaptation:
+    return Adaptation(code=code, text=_TEXTS[code])
+
+
+def _dropped(name: str) -> Adaptation:
+    return Adaptation(
+        code=f"{DROP}{name}", text=f"The server takes no parameter {name}; it was left out."
+    )
+
+
+def refused_parameter(error: ModelError, arguments: Mapping[str, Any]) -> str | None:
+    """Return the parameter of a request that an error is about; None where it names none of it."""
+    sent = [name for name in arguments if name not in _ESSENTIAL]
+    head = re.split(r"[.\[]", error.param, maxsplit=1)[0]
+    if head in sent and head not in ("tools",):
+        return head
+    words = error.detail.lower()
+    places = {name: _place(name, words) for name in sent}
+    named = [name for name in sent if places[name] >= 0]
+    # "max_tokens is not supported, use max_completion_tokens": the first one is meant.
+    return min(named, key=lambda name: places[name], default=None)
+
+
+def _place(name: str, words: str) -> int:
+    found = re.search(rf"(?<![a-z_]){re.escape(name)}(?![a-z_])", words)
+    return found.start() if found else -1
+
+
+def _on_the_other_wire(request: ModelRequest, done: Collection[str]) -> Adaptation | None:
+    other = _OTHER_API[request.api]
+    if any(code.startswith(API) for code in done):
+        return None
+    names = {"chat": "Chat Completions", "responses": "the Responses API"}
+    return Adaptation(
+        code=f"{API}{other}", text=f"The model is offered over {names[other]}; it was asked there."
+    )
+
+
+def adapted(
+    request: ModelRequest, model: ModelConfig, more: Collection[str] = frozenset()
+) -> ModelRequest:
+    """Return a request with what its model is known to want, and `more` codes."""
+    codes = request.adaptations | model.adaptations | frozenset(more)
+    api = next((code.removeprefix(API) for code in sorted(codes) if code.startswith(API)), "")
+    if not api or api == request.api:
+        return replace(request, adaptations=codes)
+    return replace(
+        request,
+        adaptations=codes,
+        api=api,
+        # An answer that is kept on one wire is not known on the other.
+        previous_response_id="",
+        messages_on_server=0,
+        stores=False,
+    )
+
+
+def with_parameters(arguments: dict[str, Any], codes: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of a call with parameters renamed and left out."""
+    for code in codes:
+        if code.startswith(RENAME):
+            old, new = code.removeprefix(RENAME).split(":")
+            if old in arguments:
+                arguments[new] = arguments.pop(old)
+    for code in codes:
+        if code.startswith(DROP):
+            arguments.pop(code.removeprefix(DROP), None)
+    return arguments

@@ -1,0 +1,69 @@
+"""Asking a model once, and again in another form where the server refused the form.
+
+For calls that are no turn, such as summaries; a turn has more to change
+(chatapp/turns/attempts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chatapp.llm.adaptations import Adaptation, adaptation_for, adapted, is_of_model
+from chatapp.llm.errors import ModelError, Reaction
+from chatapp.llm.learned_limits import learn_adaptations
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest, Reply
+from chatapp.llm.wires import arguments_of
+
+MAX_ADAPTATIONS = 7
+"""Changes of one call at most: with the first request, eight."""
+
+OnChange = Callable[[Adaptation, ModelError], None]
+
+
+def ignore_change(adaptation: Adaptation, error: ModelError) -> None:
+    """Do nothing with a change: the default where nobody listens."""
+
+
+def ask(model: ModelConfig, request: ModelRequest, on_change: OnChange = ignore_change) -> Reply:
+    """Return the model's answer; change the request where the server refuses its form.
+
+    The same request is never sent twice, and what helped is remembered for the model. `on_change`
+    is told of every change. Raises ModelError, the first one where no change helped.
+    """
+    sent = [adapted(request, model)]
+    first: ModelError | None = None
+    helped: list[Adaptation] = []
+    while True:
+        try:
+            reply = model.connect().complete(sent[-1])
+        except ModelError as error:
+            first = first or error
+            if error.reaction is not Reaction.ADAPT and error is not first:
+                raise
+            again = _changed(error, sent, model, helped) if len(sent) <= MAX_ADAPTATIONS else None
+            if again is None:
+                raise first from error
+            on_change(helped[-1], error)
+            sent.append(again)
+        else:
+            learn_adaptations(model, (one.code for one in helped if is_of_model(one.code)))
+            return reply
+
+
+def _changed(
+    error: ModelError, sent: list[ModelRequest], model: ModelConfig, helped: list[Adaptation]
+) -> ModelRequest | None:
+    """Return the next request, unlike all that were sent; its change is added to `helped`."""
+    if error.reaction is not Reaction.ADAPT:
+        return None
+    bodies = [arguments_of(model, one) for one in sent]
+    codes = set(sent[-1].adaptations)
+    while (change := adaptation_for(error, sent[-1], bodies[-1], codes)) is not None:
+        codes.add(change.code)
+        again = adapted(sent[-1], model, codes)
+        helped.append(change)
+        if again.api != sent[-1].api or arguments_of(model, again) not in bodies:
+            return again
+        helped.pop()
+    return None

@@ -1,0 +1,181 @@
+"""Refusals that are about the form of a request and not about its size: which part is meant.
+
+Servers say it in their own words, chat templates in the words of whoever wrote them, often under
+status 500. adaptations.py says what is done about each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from chatapp.llm.error_kinds import ErrorKind
+from chatapp.llm.error_parsing import Said
+
+
+def _any(*alternatives: str) -> re.Pattern[str]:
+    return re.compile("|".join(alternatives))
+
+
+_STATUSES = (None, 200, 400, 404, 405, 409, 415, 422, 500, 501)
+# What a server that renders a chat template says when the template refuses the messages.
+TEMPLATE = _any(
+    r"\bjinja\b", r"raise_exception", r"template ?error", r"undefinederror",
+    r"chat[ _]template", r"apply_chat_template", r"failed to (?:apply|render|parse) "
+    r".{0,20}template",
+)  # fmt: skip
+ROLE_ORDER = _any(
+    r"\broles?\b.{0,40}\balternat",
+    r"\balternat.{0,60}\b(?:user|assistant|roles?)\b",
+    r"\b(?:consecutive|successive|adjacent)\b.{0,40}\b(?:user|assistant|messages?|roles?)\b",
+    r"\b(?:user|assistant|model) (?:messages?|turns?|roles?)\b.{0,40}\b(?:in a row|consecutive)",
+    r"\b(?:last|final)\b.{0,30}\b(?:message|role|turn|content)\b.{0,60}"
+    r"\b(?:user|tool|assistant|must|should|cannot|can't)\b",
+    r"\bfirst\b.{0,30}\b(?:message|role|turn)\b.{0,60}\b(?:user|must|should)\b",
+    r"\b(?:conversation|messages?|history)\b.{0,30}\b(?:must|should|has to|needs to|have to) "
+    r"(?:start|begin|end)\b",
+    r"\bexpected (?:last )?role\b",
+    r"\bassistant (?:message )?prefill\b|\bprefill(?:ing)?\b.{0,40}(?:not supported|unsupported)",
+    r"after (?:the )?(?:optional )?system message",
+    r"unexpected role '?\"?(?:user|assistant)\b",
+    r"multiturn requests? alternate",
+    r"please ensure that .{0,40}(?:user|function).{0,40}turn",
+)
+SYSTEM_ORDER = _any(
+    r"\bsystem (?:message|role|prompt)s?\b.{0,60}\b(?:beginning|first|start|only|once|"
+    r"multiple|more than one|"
+    r"not supported|unsupported)\b",
+    r"\b(?:only|more than) one system\b",
+    r"\bmultiple system\b",
+    r"unexpected role '?\"?system\b",
+)
+ARGUMENTS = _any(
+    r"\barguments\b.{0,60}\b(?:json|parse|object|dict|valid|decode|string)",
+    r"\b(?:parse|decode|deserialize|load)\w*\b.{0,40}\barguments\b",
+    r"tool_use\W{0,6}\.?input\b",
+    r"\binput: input should be a valid dictionary",
+    r"expecting value: line \d+ column \d+",
+    r"unterminated string starting at",
+    r"expecting (?:property name|',' delimiter|':' delimiter)",
+    r"can only get item pairs from a mapping",
+    r"unexpected end of (?:json|data|input)",
+    r"\bfunction_call\W{1,4}args\b",
+)
+IDS = _any(
+    r"\btool[ _-]?(?:call|use)[ _-]?ids?\b.{0,80}\b(?:must|should|length|long|pattern|"
+    r"match|characters?|a-z|format)",
+    r"\b(?:tool_calls?|tool_use|call)\W.{0,12}\bid\b.{0,80}\b(?:long|length|pattern|"
+    r"match|characters?|format|invalid)",
+    r"\bid\b.{0,30}\b(?:must|should) be a-z",
+    r"invalid.{0,20}\bcall_id\b",
+)
+ID_PLACE = re.compile(
+    r"(?:tool_calls?.{0,6}|\b(?:messages|input)\W?\d+\W{0,2})\.?(?:call_|tool_call_)?id\b"
+)
+TOOLS = _any(
+    r"\btools\b ?=? ?(?:param|field|list)?.{0,40}\b(?:must|required|specified|"
+    r"provided|missing|defined)\b",
+    r"without.{0,20}\btools?\b ?=?",
+    r"\b(?:not|n't) (?:support|allow|enable)\w*.{0,30}\b(?:tools?|functions?|tool[ "
+    r"_](?:use|calls?|calling)|"
+    r"function[ _]call\w*)\b",
+    r"\b(?:tools?|tool[ _](?:use|calls?|calling|choice)|function[ _]call\w*)\b.{0,30}\b"
+    r"(?:not (?:supported|enabled|available|allowed)|unsupported)",
+    r"toolconfig",
+    r"\bthought_?signature\b",
+)
+THOUGHTS = _any(
+    r"\b(?:thinking|redacted_thinking)\b.{0,60}\b(?:block|signature|expected|cannot|"
+    r"must|modified|invalid)",
+    r"\bsignature\b.{0,40}\b(?:invalid|thinking|verif|mismatch|missing|required)",
+    r"\breasoning_content\b.{0,60}\b(?:invalid|not|must|missing|unsupported|"
+    r"unexpected|remove|extra|required)",
+    r"\b(?:invalid|unsupported|unexpected|unknown|remove|"
+    r"extra)\b.{0,40}\breasoning(?:_content|_details)?\b",
+)
+PARTS = _any(
+    r"\binvalid value: '(?:thinking|redacted_thinking|reasoning|tool_use|tool_result|"
+    r"document|image|video\w*|audio\w*)'",
+    r"\b(?:image|vision|multi-?modal|audio|video|file|document)s?\b.{0,40}\b(?:not "
+    r"(?:supported|enabled|allowed)|"
+    r"unsupported|not a multimodal)",
+    r"\b(?:not|n't) (?:support|accept|allow)\w*.{0,30}\b(?:images?|vision|"
+    r"multi-?modal|audio|video|files?|image_url)\b",
+    r"\bat most 0 (?:image|audio|video)",
+)
+PART_PLACE = re.compile(r"\bcontent\W{1,2}\d+\W{0,2}\.?type\b")
+WRONG_WIRE = _any(
+    r"\b(?:only|not) (?:supported|available|offered|"
+    r"accessible).{0,30}\bv1/(?:responses|chat/completions)",
+    r"\bv1/(?:chat/completions|responses)\b.{0,60}\bnot (?:supported|available|found|a valid)",
+    r"\bnot (?:a chat model|supported in the v1/|supported (?:with|by|via|through) "
+    r"the (?:chat|responses))",
+    r"\buse the (?:responses|chat completions?) (?:api|endpoint)",
+    r"invalid url \((?:post|get) /\S*(?:responses|chat/completions)",
+    r"\bunsupported_api_for_model\b",
+    r"\bresponses api is not (?:supported|available|enabled)",
+)
+_PARAMETERS = (
+    r"(?:temperature|top_p|max_tokens|max_completion_tokens|max_output_tokens|stream_options|"
+    r"parallel_tool_calls|tool_choice|reasoning_effort|include_usage|include)"
+)
+PARAMETER_NAME = re.compile(rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])")
+PARAMETER_WORDS = _any(
+    rf"(?<![a-z_]){_PARAMETERS}(?![a-z_]).{{0,80}}\b(?:not support|does(?:n't| not) "
+    rf"support|unsupported|not permitted|"
+    r"not allowed|unknown|unrecogni[sz]ed|unexpected|invalid|deprecated|only (?:the "
+    r")?default|must be (?:1|set|exactly|default)|"
+    r"use '?max_|cannot be|is not available|not accepted|extra)",
+    rf"\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|extra|additional|"
+    rf"deprecated|not permitted|not allowed|"
+    rf"(?:not|n't) support\w*|(?:not|n't) accept\w*)\b.{{0,80}}(?<![a-z_]){_PARAMETERS}(?![a-z_])",
+)
+PARAMETER_CODES = _any(
+    r"unsupported_parameter", r"unsupported_value", r"unknown_parameter", r"invalid_parameter",
+    r"unsupportedparams", r"extra_forbidden",
+)  # fmt: skip
+
+
+def form_of(said: Said) -> ErrorKind | None:
+    """Return which part of a request's form an error is about; None where it is about none."""
+    if said.status not in _STATUSES:
+        return None
+    return next((kind for kind, holds in _RULES if holds(said)), None)
+
+
+def _place_and_words(said: Said) -> str:
+    return f"{said.param} {said.words}"
+
+
+def _worded(pattern: re.Pattern[str]) -> Callable[[Said], bool]:
+    return lambda said: bool(pattern.search(_place_and_words(said)))
+
+
+def _is_about_a_parameter(said: Said) -> bool:
+    if PARAMETER_WORDS.search(said.words):
+        return True
+    has_code = any(PARAMETER_CODES.search(name) for name in said.names)
+    return has_code and bool(PARAMETER_NAME.search(_place_and_words(said)))
+
+
+def _is_about_the_wire(said: Said) -> bool:
+    if any("unsupported_api" in name for name in said.names):
+        return True
+    return bool(WRONG_WIRE.search(said.words))
+
+
+_RULES: tuple[tuple[ErrorKind, Callable[[Said], bool]], ...] = (
+    (ErrorKind.WRONG_WIRE, _is_about_the_wire),
+    (ErrorKind.PARAMETER_REFUSED, _is_about_a_parameter),
+    (ErrorKind.PARTS_REFUSED, _worded(PART_PLACE)),
+    (ErrorKind.PARTS_REFUSED, _worded(PARTS)),
+    (ErrorKind.IDS_REFUSED, _worded(ID_PLACE)),
+    (ErrorKind.IDS_REFUSED, _worded(IDS)),
+    (ErrorKind.ARGUMENTS_REFUSED, _worded(ARGUMENTS)),
+    (ErrorKind.THOUGHTS_REFUSED, _worded(THOUGHTS)),
+    (ErrorKind.TOOLS_REFUSED, _worded(TOOLS)),
+    (ErrorKind.SYSTEM_ORDER, _worded(SYSTEM_ORDER)),
+    (ErrorKind.ROLE_ORDER, _worded(ROLE_ORDER)),
+    # A template that refuses the messages is no outage: waiting does not help.
+    (ErrorKind.REJECTED, _worded(TEMPLATE)),
+)
