@@ -176,6 +176,17 @@ def image_part(*, media_type: Any, data: Any) -> Wire:
     return {"type": "image_url", "image_url": {"url": f"data:{mime};base64,{data}"}}
 
 
+def file_part(*, name: Any, media_type: Any, data: Any, where: Any = "") -> Wire:
+    """A file as a part with a data URI; a line that names it in its place when it is elsewhere."""
+    called = text_or_empty(name)
+    if not isinstance(data, str) or not data:
+        said = " ".join(filter(None, [called, text_or_empty(where)])) or "whose data are missing"
+        return {"type": "text", "text": f"[file {said}]"}
+    mime = media_type if isinstance(media_type, str) and media_type else "application/pdf"
+    file = {"filename": called or "file", "file_data": f"data:{mime};base64,{data}"}
+    return {"type": "file", "file": file}
+
+
 def content_of(blocks: Any) -> str | list[Wire]:
     """Text, or parts when there are images: from a string or blocks of pi and Claude Code."""
     if isinstance(blocks, str):
@@ -275,11 +286,18 @@ def _part(block: Any) -> Wire | None:
         text = block.get("text")
         return {"type": "text", "text": text} if isinstance(text, str) else None
     if is_block(block, "image"):
-        return _image(block)
+        return image_of(block)
+    if is_block(block, "document") and isinstance(source := block.get("source"), dict):
+        if source.get("type") == "text":
+            return {"type": "text", "text": text_or_empty(source.get("data"))}
+        media_type, data = source.get("media_type"), source.get("data")
+        name, where = block.get("title"), source.get("url")
+        return file_part(name=name, media_type=media_type, data=data, where=where)
     return None
 
 
-def _image(block: Wire) -> Wire:
+def image_of(block: Wire) -> Wire:
+    """An image block, with its data or its address, as a part."""
     source = block.get("source")
     if not isinstance(source, dict):
         return image_part(media_type=block.get("mimeType"), data=block.get("data"))

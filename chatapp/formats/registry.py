@@ -7,7 +7,7 @@ the CHATAPP setting FORMATS ({"name": "dotted.path"}), whose names may replace b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ KEYS_SHOWN = 6
 BUILT_IN = {
     "pi": "chatapp.formats.pi.FORMAT",
     "claude_code": "chatapp.formats.claude_code.FORMAT",
+    "anthropic": "chatapp.formats.anthropic.FORMAT",
     "openai_chat": "chatapp.formats.openai_chat.FORMAT",
 }
 """In the order in which they are asked; the most particular first."""
@@ -127,17 +128,46 @@ def parse(content: bytes | str, *, name: str = "") -> ParsedFile:
     if not text.strip():
         raise UnknownFormatError(f"{called} is empty. {_readable()}")
     document = read_document(text)
+    nothing: list[str] = []
     for candidate in all_formats():
-        if candidate.recognises(document):
-            parsed = candidate.parse(document)
-            damage = document.problems if candidate.is_json else ()
-            found = (*problems, *damage, *parsed.problems)
+        if not candidate.recognises(document):
+            continue
+        parsed = candidate.parse(document)
+        damage = document.problems if candidate.is_json else ()
+        found = sorted((*problems, *damage, *parsed.problems), key=lambda problem: problem.line)
+        conversations, left_out = _readable_ones(parsed.conversations, is_whole=not found)
+        if conversations:
             return replace(
                 parsed,
-                conversations=_told_apart(parsed.conversations),
-                problems=tuple(sorted(found, key=lambda problem: problem.line)),
+                conversations=_told_apart(conversations),
+                problems=(*left_out, *found),
             )
-    raise UnknownFormatError(f"{called} {_seen(document)}. {_readable()}")
+        nothing.append(f"{called} looks like {candidate.label}, but {_why_not(found)}")
+    raise UnknownFormatError(f"{[*nothing, f'{called} {_seen(document)}.'][0]} {_readable()}")
+
+
+def _readable_ones(
+    conversations: Sequence[Conversation], *, is_whole: bool
+) -> tuple[list[Conversation], list[Problem]]:
+    """Return the conversations that hold something, and a problem for those that do not.
+
+    A system prompt alone is something in a file of which everything was read.
+    """
+    kept = [one for one in conversations if one.messages or (is_whole and one.system_prompt)]
+    count = len(conversations) - len(kept)
+    if not count:
+        return kept, []
+    which = "A conversation" if count == 1 else f"{count} conversations"
+    verb = "was" if count == 1 else "were"
+    return kept, [Problem(line=0, text=f"{which} without a readable message {verb} left out.")]
+
+
+def _why_not(problems: Sequence[Problem]) -> str:
+    if not problems:
+        return "it holds no message."
+    first, rest = problems[0], len(problems) - 1
+    more = f" So {'was' if rest == 1 else 'were'} {rest} more." if rest else ""
+    return f"no message in it can be read. Line or item {first.line}: {first.text}{more}"
 
 
 def decode(content: bytes | str) -> tuple[str, tuple[Problem, ...]]:

@@ -123,7 +123,7 @@ def test_without_a_leaf_the_line_ends_on_the_last_message() -> None:
     assert contents(TREE) == ["a", "c"]
 
 
-def test_a_conversation_without_messages_is_written_and_read() -> None:
+def test_a_system_prompt_without_messages_is_written_and_read() -> None:
     empty = replace(TREE, messages=(), system_prompt="Be brief.")
 
     assert again(empty).system_prompt == "Be brief."
@@ -182,7 +182,7 @@ WIRES = (
 
 
 @given(
-    messages=st.lists(WIRES, max_size=8),
+    messages=st.lists(WIRES, min_size=1, max_size=8),
     title=TEXTS,
     tools=st.lists(st.just({"type": "function", "function": {"name": "look"}}), max_size=2),
     metadata=st.dictionaries(TEXTS, TEXTS | st.integers() | st.booleans(), max_size=3),

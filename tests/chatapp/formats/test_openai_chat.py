@@ -127,19 +127,20 @@ class TestContainers:
     def test_lines_with_a_conversation_each_give_as_many(self) -> None:
         parsed = parse(lines({"messages": [USER]}, {"messages": []}, {"messages": [USER]}))
 
-        assert [len(c.messages) for c in parsed.conversations] == [1, 0, 1]
+        assert [len(c.messages) for c in parsed.conversations] == [1, 1]
+        assert "without a readable message" in parsed.problems[0].text
 
     def test_messages_are_chained_by_their_keys(self) -> None:
         messages = read_one([USER, ASSISTANT, USER]).messages
 
         assert [(m.key, m.parent) for m in messages] == [("1", None), ("2", "1"), ("3", "2")]
 
-    def test_messages_in_the_form_of_anthropic_are_not_taken(self) -> None:
+    def test_messages_in_the_form_of_anthropic_are_read_as_what_they_are(self) -> None:
         result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
         parsed = read([{"messages": [USER, result]}, {"messages": [USER]}])
 
-        assert len(parsed.conversations) == 1
-        assert [problem.line for problem in parsed.problems] == [1]
+        assert parsed.format == "anthropic"
+        assert [len(c.messages) for c in parsed.conversations] == [2, 1]
 
 
 class TestSystemPrompt:

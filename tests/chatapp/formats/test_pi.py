@@ -346,11 +346,12 @@ class TestMessages:
             {"type": "model_change", "provider": "p", "modelId": "m2"},
             {"type": "thinking_level_change", "thinkingLevel": "high"},
             {"type": "session_info", "name": "new"},
+            said("user"),
             modelId="m1",
         )
 
         assert (conversation.title, conversation.model) == ("new", "m2")
-        assert conversation.messages == ()
+        assert len(conversation.messages) == 1
 
     def test_the_time_of_the_entry_comes_before_the_one_of_the_message(self) -> None:
         entry = {**said("user", "x", timestamp=1_778_547_747_671)}

@@ -9,7 +9,15 @@ import pytest
 from django.core.management import call_command
 
 from chatapp.checks import check_formats
-from chatapp.formats import Conversation, Document, Format, ParsedFile, UnknownFormatError, parse
+from chatapp.formats import (
+    Conversation,
+    Document,
+    Format,
+    ImportedMessage,
+    ParsedFile,
+    UnknownFormatError,
+    parse,
+)
 from chatapp.models import Message, Session
 from tests.chatapp.test_api_sessions import problem, url
 
@@ -120,7 +128,8 @@ def test_no_check_fails_as_installed(toy):
 
 
 def _parse_another(document: Document) -> ParsedFile:
-    found = Conversation(format="openai_chat", identity="x", title="replaced", messages=())
+    message = ImportedMessage(key="1", parent=None, wire={"role": "user", "content": "x"})
+    found = Conversation(format="openai_chat", identity="x", title="replaced", messages=(message,))
     return ParsedFile(format="openai_chat", conversations=(found,))
 
 

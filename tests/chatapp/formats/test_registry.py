@@ -22,7 +22,7 @@ CLAUDE = {"type": "user", "uuid": "u", "sessionId": "s", "message": {"content": 
         (CHAT, "openai_chat"),
         ([CHAT], "openai_chat"),
         (CHAT["messages"], "openai_chat"),
-        (PI_HEADER, "pi"),
+        ({"type": "message", "message": CHAT["messages"][0]}, "pi"),
         (CLAUDE, "claude_code"),
         ({"loglines": [CLAUDE]}, "claude_code"),
     ],
@@ -75,6 +75,29 @@ def test_a_refusal_says_what_was_seen_and_what_can_be_read() -> None:
     assert "pi sessions" in sentence
     assert "Claude Code" in sentence
     assert "OpenAI chat" in sentence
+    assert "Anthropic" in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "looks_like"),
+    [
+        ([{"role": "user"}, {"role": "assistant"}], "OpenAI chat"),
+        ({"messages": []}, "OpenAI chat"),
+        ({"messages": [{"role": "user", "text": "hello"}]}, "OpenAI chat"),
+        (PI_HEADER, "pi"),
+        ({"system": "Be brief.", "messages": [{"role": "user"}]}, "Anthropic"),
+    ],
+)
+def test_a_file_in_which_nothing_is_readable_is_refused(content: object, looks_like: str) -> None:
+    with pytest.raises(UnknownFormatError, match=f"looks like .*{looks_like}") as refused:
+        parse(json.dumps(content))
+
+    assert "These formats can be read" in str(refused.value)
+
+
+def test_a_refusal_says_why_the_first_message_was_left_out_and_how_many_more() -> None:
+    with pytest.raises(UnknownFormatError, match=r"it has no content.*So were 2 more"):
+        parse(json.dumps([{"role": "user"}] * 3))
 
 
 @pytest.mark.parametrize("content", [b"", "  \n ", b"\xef\xbb\xbf"])
