@@ -32,9 +32,8 @@ REACTIONS = {
     "lower_output": "ask for a shorter answer",
     "cut_message": "cut that tool result",
     "drop_images": "leave older images out",
-    "repair_pairs": "send tool calls as text",
+    "adapt": "send it in another form",
     "go_stateless": "send the whole history, without earlier reasoning",
-    "send_plain": "send texts plainly",
     "report": "tell the user",
 }
 

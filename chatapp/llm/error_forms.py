@@ -76,7 +76,7 @@ TOOLS = _any(
     r"\btools\b ?=? ?(?:param|field|list)?.{0,40}\b(?:must|required|specified|"
     r"provided|missing|defined)\b",
     r"without.{0,20}\btools?\b ?=?",
-    r"\b(?:not|n't) (?:support|allow|enable)\w*.{0,30}\b(?:tools?|functions?|tool[ "
+    r"(?:\bnot|n't) (?:support|allow|enable)\w*.{0,30}\b(?:tools?|functions?|tool[ "
     r"_](?:use|calls?|calling)|"
     r"function[ _]call\w*)\b",
     r"\b(?:tools?|tool[ _](?:use|calls?|calling|choice)|function[ _]call\w*)\b.{0,30}\b"
@@ -99,7 +99,7 @@ PARTS = _any(
     r"\b(?:image|vision|multi-?modal|audio|video|file|document)s?\b.{0,40}\b(?:not "
     r"(?:supported|enabled|allowed)|"
     r"unsupported|not a multimodal)",
-    r"\b(?:not|n't) (?:support|accept|allow)\w*.{0,30}\b(?:images?|vision|"
+    r"(?:\bnot|n't) (?:support|accept|allow)\w*.{0,30}\b(?:images?|vision|"
     r"multi-?modal|audio|video|files?|image_url)\b",
     r"\bat most 0 (?:image|audio|video)",
 )
@@ -120,15 +120,14 @@ _PARAMETERS = (
     r"parallel_tool_calls|tool_choice|reasoning_effort|include_usage|include)"
 )
 PARAMETER_NAME = re.compile(rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])")
+_NAMED = rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])"
 PARAMETER_WORDS = _any(
-    rf"(?<![a-z_]){_PARAMETERS}(?![a-z_]).{{0,80}}\b(?:not support|does(?:n't| not) "
-    rf"support|unsupported|not permitted|"
-    r"not allowed|unknown|unrecogni[sz]ed|unexpected|invalid|deprecated|only (?:the "
-    r")?default|must be (?:1|set|exactly|default)|"
-    r"use '?max_|cannot be|is not available|not accepted|extra)",
-    rf"\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|extra|additional|"
-    rf"deprecated|not permitted|not allowed|"
-    rf"(?:not|n't) support\w*|(?:not|n't) accept\w*)\b.{{0,80}}(?<![a-z_]){_PARAMETERS}(?![a-z_])",
+    rf"{_NAMED}.{{0,80}}(?:\bnot|n't) (?:support|permitted|allowed|accept|available)",
+    rf"{_NAMED}.{{0,80}}\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|deprecated|extra|"
+    r"only (?:the )?default|must be (?:1|set|exactly|default)|use '?max_|cannot be)",
+    rf"(?:\bnot|n't) (?:support|permit|allow|accept)\w*.{{0,80}}{_NAMED}",
+    rf"\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|extra|additional|deprecated)\b"
+    rf".{{0,80}}{_NAMED}",
 )
 PARAMETER_CODES = _any(
     r"unsupported_parameter", r"unsupported_value", r"unknown_parameter", r"invalid_parameter",

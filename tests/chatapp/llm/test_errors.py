@@ -48,9 +48,7 @@ def test_every_other_cure_belongs_to_one_kind():
     assert kinds_with(Reaction.LOWER_OUTPUT) == {ErrorKind.OUTPUT_LIMIT}
     assert kinds_with(Reaction.CUT_MESSAGE) == {ErrorKind.MESSAGE_TOO_LONG}
     assert kinds_with(Reaction.DROP_IMAGES) == {ErrorKind.BODY_TOO_LARGE}
-    assert kinds_with(Reaction.REPAIR_PAIRS) == {ErrorKind.BROKEN_PAIRS}
     assert kinds_with(Reaction.GO_STATELESS) == {ErrorKind.STATE_LOST}
-    assert kinds_with(Reaction.SEND_PLAIN) == {ErrorKind.PARTS_REFUSED}
 
 
 @pytest.fixture

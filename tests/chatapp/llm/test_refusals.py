@@ -118,7 +118,7 @@ ENTRIES = [
         "OpenAI call id",
         "Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum "
         "length 40, but got a string with length 52 instead.",
-        REJECTED,
+        ErrorKind.IDS_REFUSED,
         code="string_above_max_length",
         param="messages[2].tool_calls[0].id",
     ),
@@ -253,9 +253,9 @@ PART_TYPES = [
 ALL = [
     (OUTPUTS, Reaction.LOWER_OUTPUT),
     (BODIES, Reaction.DROP_IMAGES),
-    (PAIRINGS, Reaction.REPAIR_PAIRS),
+    (PAIRINGS, Reaction.ADAPT),
     (STATES, Reaction.GO_STATELESS),
-    (PART_TYPES, Reaction.SEND_PLAIN),
+    (PART_TYPES, Reaction.ADAPT),
 ]
 
 
