@@ -210,6 +210,8 @@ class Message(models.Model):
     reasoning = models.TextField(blank=True, default="")
     summary = models.TextField(blank=True, default="")
     metadata = models.JSONField(default=dict, blank=True)
+    # What the answer's server alone takes back (chatapp/messages/vendor.py).
+    vendor = models.JSONField(null=True, blank=True)
     tokens = models.PositiveIntegerField(default=0)
     tokens_through = models.BigIntegerField(default=0)
     usage = models.JSONField(null=True, blank=True)

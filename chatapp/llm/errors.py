@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.error_classifier import classify
 from chatapp.llm.error_kinds import REACTIONS, SENTENCES, ErrorKind, Reaction
 from chatapp.llm.error_parsing import numbers_of, read
@@ -35,7 +36,7 @@ FULL_SHARE = 0.99
 TRUNCATED_SHARE = 0.6
 SMALLEST_MISSING_TOKENS = 1000
 _CUT_AT_WINDOW = {"model_length", "model_context_window_exceeded"}
-_NORMAL_ENDS = {"stop", "tool_calls", "function_call", "end_turn"}
+_NORMAL_ENDS = {AnswerEnd.WHOLE, AnswerEnd.TOOL_CALLS}
 
 
 class ModelError(Exception):
@@ -129,13 +130,13 @@ def silent_overflow(reply: Reply, window: int) -> ModelError | None:
         return None
     prompt = _reported(reply, "prompt_tokens")
     cut_at_once = (
-        reply.finish_reason == "length"
+        end_of(reply.finish_reason) is AnswerEnd.CUT
         and not reply.reasoning
         and not _reported(reply, "completion_tokens")
         and window > 0
         and (prompt or 0) >= FULL_SHARE * window
     )
-    at_window = reply.finish_reason in _CUT_AT_WINDOW
+    at_window = reply.finish_reason.lower() in _CUT_AT_WINDOW
     if not (at_window or cut_at_once or exceeds_window(reply, window)):
         return None
     error = ModelError(
@@ -156,7 +157,7 @@ def exceeds_window(reply: Reply, window: int) -> bool:
     sign, and `window` 0 is one nobody knows.
     """
     prompt = _reported(reply, "prompt_tokens")
-    if prompt is None or window <= 0 or reply.finish_reason not in _NORMAL_ENDS:
+    if prompt is None or window <= 0 or end_of(reply.finish_reason) not in _NORMAL_ENDS:
         return False
     return prompt > window
 

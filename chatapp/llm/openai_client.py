@@ -18,10 +18,12 @@ from functools import lru_cache
 from typing import Any
 
 from chatapp.conf import chatapp_settings
+from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
-from chatapp.llm.tokens import cleaned
+from chatapp.llm.streams import pieces_of
+from chatapp.llm.usage import read_usage
 from chatapp.llm.wires import wire_of
 
 MAX_ATTEMPTS = 4
@@ -63,9 +65,11 @@ class OpenAIModel:
         with line.cut_after(_left(request) if request.stream else timeout):
             try:
                 answer = self._ask(client.with_options(timeout=timeout), request, on_event)
-                reply = replace(answer, usage=cleaned(answer.usage))
+                reply = replace(answer, usage=read_usage(answer.usage))
                 if (hidden := silent_overflow(reply, self.config.context_window)) is not None:
                     raise hidden
+                if (taken := _taken_away(reply)) is not None:
+                    raise taken
                 return reply
             except Exception as error:
                 failure = as_model_error(error)
@@ -86,7 +90,23 @@ class OpenAIModel:
             if "json" in answer.response.headers.get("content-type", ""):
                 # The server took no notice of `stream`: an error, or the answer in one piece.
                 return wire.reply_of(json.loads(answer.response.read()))
-            return wire.read_stream(answer, request, on_event, as_model_error)
+            pieces = pieces_of(answer.response.iter_bytes())
+            return wire.read_stream(pieces, request, on_event, as_model_error)
+
+
+def _taken_away(reply: Reply) -> ModelError | None:
+    """Return the refusal that an answer of nothing tells by its end, or None."""
+    end = end_of(reply.finish_reason)
+    if not reply.is_empty or end not in (AnswerEnd.FILTERED, AnswerEnd.REFUSED):
+        return None
+    error = ModelError(
+        ErrorKind.CONTENT_FILTER,
+        f"The answer is empty; it ended with {reply.finish_reason}.",
+        status=200,
+        code=reply.finish_reason[:100],
+    )
+    error.partial = reply
+    return error
 
 
 def _retry_news(error: ModelError, attempt: int, wait: float) -> dict[str, Any]:

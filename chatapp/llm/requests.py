@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from chatapp.messages.vendor import CALL_KEYS, own_fields
 from chatapp.messages.wire import WireMessage
 
 
@@ -45,8 +46,12 @@ class ModelRequest:
 class Reply:
     """One answer. `usage` is the server's own, in Chat Completions form, or None.
 
-    `reasoning_items` are the Responses API's, as they came: an assistant message takes them back
-    under the key of that name.
+    `text` holds no thoughts and is never blank: nothing is None. `finish_reason` is the server's
+    own word (see answer_ends.py). `reasoning_items` are the Responses API's, as they came: an
+    assistant message takes them back under the key of that name. `fields` of the message, and
+    `about` the choice and the body, are the server's own (see chatapp/messages/vendor.py);
+    `thoughts_in` is the field that its thoughts came in, `left_out` names what was too large to be
+    kept.
     """
 
     text: str | None = None
@@ -58,9 +63,26 @@ class Reply:
     response_id: str = ""
     model: str = ""
     reasoning_items: tuple[dict[str, Any], ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    thoughts_in: str = ""
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing and asks for nothing."""
+        return not (self.text or self.tool_calls or self.refusal)
+
+    @property
+    def has_own_fields(self) -> bool:
+        """Whether the server put anything beside it that it may want back."""
+        wants_thoughts = bool(self.thoughts_in and self.tool_calls)
+        in_calls = any(own_fields(call, CALL_KEYS) for call in self.tool_calls)
+        return bool(self.fields or self.about or self.reasoning_items or wants_thoughts or in_calls)
 
 
-# Called with ("delta", {"text": …}) and ("tool_call", {"index": …, "id": …, "name": …, …}).
+# Called with ("delta", {"text": …}), ("reasoning", {"text": …}), ("reset", {"code": …}) where
+# deltas turn out to be no text, and ("tool_call", {"index": …, "id": …, "name": …, …}).
 OnEvent = Callable[[str, dict[str, Any]], None]
 
 

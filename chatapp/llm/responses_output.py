@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatapp.llm.requests import OnEvent
-from chatapp.messages.wire import text_of
+from chatapp.llm.streams import splitter_for
+from chatapp.messages.vendor import fitting, own_fields
+from chatapp.messages.wire import MAX_VENDOR_CHARS, text_of
 
 _BETWEEN_ITEMS = "\n\n"
 _MESSAGE, _CALL, _REASONING = "message", "function_call", "reasoning"
 _KINDS = (_MESSAGE, _CALL, _REASONING)
+_CALL_KEYS = ("type", "id", "call_id", "name", "arguments", "status")
+_OF_PARTS = ("annotations", "logprobs")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +80,9 @@ class Output:
 
     def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
+        self._splitter = splitter_for(on_event)
         self._items: list[_Item] = []
+        self._others: list[dict[str, Any]] = []
 
     def take(self, kind: str, event: Mapping[str, Any]) -> None:
         """Take one event in; those of unknown kinds are passed over."""
@@ -144,10 +150,12 @@ class Output:
 
     def settle(self, output: Any) -> None:
         """Take the finished response's list of items in: what had not come in pieces is added."""
+        self._others = []
         counted = dict.fromkeys(_KINDS, 0)
         for item in output if isinstance(output, list) else ():
             kind = item.get("type") if isinstance(item, Mapping) else None
             if kind not in counted:
+                self._others += [dict(item)] if isinstance(item, Mapping) else []
                 continue
             own = [known for known in self._items if known.kind == kind]
             clue = _Clue(
@@ -179,9 +187,13 @@ class Output:
         if not text:
             return
         if not item.text and self.text:
-            self._on_event("delta", {"text": _BETWEEN_ITEMS})
+            self._splitter.feed(_BETWEEN_ITEMS)
         item.text += text
-        self._on_event("delta", {"text": text})
+        self._splitter.feed(text)
+
+    def finish(self) -> None:
+        """Tell what was held back of the text."""
+        self._splitter.finish()
 
     def _argue(self, call: _Item, arguments: str) -> None:
         call.text += arguments
@@ -214,10 +226,12 @@ class Output:
     def _think(self, kind: str, event: Mapping[str, Any]) -> None:
         item = self._find(_REASONING, event, "piece")
         if kind.endswith(".delta"):
+            thought = text_of(event.get("delta"))
             if "summary" in kind:
-                item.digest += text_of(event.get("delta"))
+                item.digest += thought
             else:
-                item.thoughts += text_of(event.get("delta"))
+                item.thoughts += thought
+            self._on_event("reasoning", {"text": thought})
         elif kind.endswith("summary_part.added") and item.digest:
             item.digest += _BETWEEN_ITEMS
 
@@ -245,6 +259,20 @@ class Output:
             item.whole for item in self._items if item.kind == _REASONING and item.whole is not None
         )
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What came beside texts, calls and thoughts: sources, probabilities, other items."""
+        parts = [
+            part
+            for item in self._items
+            if item.kind == _MESSAGE and item.whole
+            for part in _parts(item.whole.get("content"))
+        ]
+        found = {
+            name: [one for part in parts for one in part.get(name) or ()] for name in _OF_PARTS
+        }
+        return {name: value for name, value in (found | {"items": self._others}).items() if value}
+
     def tool_calls(self) -> tuple[dict[str, Any], ...]:
         """Return the calls in chat form; an id that never came is made up once, here."""
         calls = [item for item in self._items if item.kind == _CALL]
@@ -255,6 +283,7 @@ class Output:
                 "id": call.call_id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.text or call.offered},
+                **fitting(own_fields(call.whole or {}, _CALL_KEYS), MAX_VENDOR_CHARS // len(calls)),
             }
             for call in calls
             if call.name or call.text

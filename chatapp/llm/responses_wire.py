@@ -12,9 +12,11 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.responses_output import Output
 from chatapp.llm.streams import follow, plain
+from chatapp.llm.thoughts import split
+from chatapp.llm.usage import read_usage
 from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.pairing import answers
-from chatapp.messages.wire import text_of
+from chatapp.messages.wire import is_blank, text_of
 
 __all__ = [
     "arguments_of",
@@ -89,7 +91,11 @@ def reply_of(response: Any) -> Reply:
     """Return the Reply of a whole response; raise ModelError for one that failed or is none."""
     body = plain(response)
     answer = _Answer(ignore_event)
-    answer.settle(body)
+    try:
+        answer.settle(body)
+    except ModelError as error:
+        error.partial = answer.reply("interrupted")
+        raise
     if not isinstance(body.get("output"), list):
         raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no output.", status=200)
     return answer.reply(answer.finish_reason)
@@ -113,10 +119,11 @@ class _Answer:
         self._usage: dict[str, Any] | None = None
         self._id = self._model = ""
         self.finish_reason = ""
+        self.told_end = False
 
     @property
     def ended(self) -> bool:
-        """Whether the server said that the answer is whole."""
+        """Whether the server said that the answer is whole: this API has an event for it."""
         return bool(self.finish_reason)
 
     @property
@@ -148,27 +155,34 @@ class _Answer:
         """Take the whole response in; raise ModelError for one that failed."""
         self._take_head(response)
         status = response.get("status")
+        self._output.settle(response.get("output"))
         if response.get("error") or status in _FAILED:
             raise _error(response.get("error"))
-        self._output.settle(response.get("output"))
         if status == "incomplete":
             reason = str((response.get("incomplete_details") or {}).get("reason") or "length")
             self.finish_reason = _CUT_SHORT.get(reason, reason)
         else:
             self.finish_reason = "tool_calls" if self._output.tool_calls() else "stop"
 
+    def finish(self) -> None:
+        """Tell what was held back of the text."""
+        self._output.finish()
+
     def reply(self, finish_reason: str) -> Reply:
         """Return what has arrived so far."""
+        text, thoughts = split(self._output.text)
+        told = self._output.reasoning
         return Reply(
-            text=self._output.text or None,
+            text=None if is_blank(text) else text,
             tool_calls=self._output.tool_calls(),
-            reasoning=self._output.reasoning,
+            reasoning="\n\n".join(part for part in (told, thoughts) if part),
             refusal=self._output.refusal,
             finish_reason=finish_reason,
             usage=self._usage,
             response_id=self._id,
             model=self._model,
             reasoning_items=self._output.reasoning_items,
+            about=self._output.about,
         )
 
 
@@ -184,20 +198,7 @@ def _error(error: Any) -> ModelError:
 
 def usage_of(usage: Any) -> dict[str, Any] | None:
     """Return this API's usage in Chat Completions form; None where none was reported."""
-    if not isinstance(usage, Mapping) or not usage:
-        return None
-    if "input_tokens" not in usage:  # some servers report it in chat form here, too
-        return dict(usage)
-    prompt, completion = usage["input_tokens"], usage.get("output_tokens")
-    mapped = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": usage.get("total_tokens") or (prompt or 0) + (completion or 0),
-    }
-    for chat, own in (("prompt", "input"), ("completion", "output")):
-        if isinstance(details := usage.get(f"{own}_tokens_details"), Mapping):
-            mapped[f"{chat}_tokens_details"] = dict(details)
-    return mapped
+    return read_usage(usage)
 
 
 # Parts that a message may bring in the form of this API already.

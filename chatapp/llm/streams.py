@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Protocol
 
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.requests import ModelRequest, Reply
+from chatapp.llm.requests import ModelRequest, OnEvent, Reply
+from chatapp.llm.thoughts import ThoughtSplitter
+
+DONE: Final[dict[str, Any]] = {}
+"""Stands for `[DONE]`, known by its identity: the server says that nothing follows."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class StreamedAnswer(Protocol):
     """An answer that is put together piece by piece."""
 
     finish_reason: str
+    told_end: bool
+    """Whether the server said that nothing follows."""
 
     @property
     def ended(self) -> bool:
@@ -27,6 +35,10 @@ class StreamedAnswer(Protocol):
 
     def take(self, body: dict[str, Any]) -> None:
         """Take one piece in; raise ModelError for an error sent as a piece."""
+        ...
+
+    def finish(self) -> None:
+        """Tell what was held back of a text that has come to its end."""
         ...
 
     def reply(self, finish_reason: str) -> Reply:
@@ -47,6 +59,9 @@ def follow(
     """
     try:
         for piece in pieces:
+            if piece is DONE:
+                answer.told_end = True
+                break
             answer.take(plain(piece))
             if answer.closed:
                 break
@@ -56,6 +71,7 @@ def follow(
                 raise ModelError(ErrorKind.TIMEOUT, "The answer took longer than a turn may.")
         if not answer.ended:
             raise ModelError(ErrorKind.UNAVAILABLE, "The stream ended without an answer's end.")
+        answer.finish()
     except ModelError as error:
         error.partial = answer.reply("interrupted")
         raise
@@ -64,6 +80,84 @@ def follow(
         failure.partial = answer.reply("interrupted")
         raise failure from error
     return answer.reply(answer.finish_reason or "stop")
+
+
+def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a stream of server-sent events, and DONE where the server says so.
+
+    The SDK would read them, too, but keep it to itself whether `[DONE]` came: without it, a stream
+    that breaks off looks like one that ends. Raises ValueError for data that is no JSON.
+    """
+    name, data = "", b""
+    for line in _lines(chunks):
+        if line.startswith(b"data:"):
+            data = b"\n".join((data, line[5:])) if data else line[5:].lstrip()
+        elif line.startswith(b"event:"):
+            name = line[6:].strip().decode("utf-8", "replace")
+        elif not line:
+            yield from _piece(name, data)
+            if data.startswith(b"[DONE]"):
+                return
+            name, data = "", b""
+    # The last one may lack the empty line behind it; half of one is nothing.
+    try:
+        yield from list(_piece(name, data))
+    except ValueError:
+        return
+
+
+def _piece(name: str, data: bytes) -> Iterator[dict[str, Any]]:
+    if data.startswith(b"[DONE]"):
+        yield DONE
+    elif name == "error":
+        body = _error(data.decode("utf-8", "replace"))
+        yield body if body.get("error") else {"error": body}
+    elif data.strip():
+        body = json.loads(data.decode("utf-8", "replace"))
+        if isinstance(body, dict):
+            yield body
+
+
+def _error(text: str) -> dict[str, Any]:
+    """Return what an event of the name `error` says; some say it as a plain text."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = text
+    return body if isinstance(body, dict) else {"message": str(body)}
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines without their ends; long ones come in many chunks."""
+    begun: list[bytes] = []
+    is_first = True
+    for chunk in chunks:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            whole = b"".join((*begun, line)).removesuffix(b"\r")
+            yield whole.removeprefix(_BYTE_ORDER_MARK) if is_first else whole
+            begun, is_first = [], False
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is one whole JSON value: half of the arguments of a call is none."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def splitter_for(on_event: OnEvent) -> ThoughtSplitter:
+    """Return what parts a streamed text from its thoughts, telling `on_event` of both."""
+    return ThoughtSplitter(
+        lambda text: on_event("delta", {"text": text}),
+        lambda text: on_event("reasoning", {"text": text}),
+        lambda: on_event("reset", {"code": "reasoning"}),
+    )
 
 
 def plain(answer: Any) -> dict[str, Any]:

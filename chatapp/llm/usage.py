@@ -58,7 +58,8 @@ def _report(usage: Mapping[str, Any]) -> dict[str, Any]:
         if (count := _first(usage, names)) is not None:
             read[own] = count
     for own, names in _DETAILS.items():
-        details = next((usage[name] for name in names if isinstance(usage.get(name), Mapping)), {})
+        found = (usage[name] for name in names if isinstance(usage.get(name), Mapping))
+        details: Mapping[str, Any] = next(found, {})
         if kept := _notes(details):
             read[own] = kept
     _add_named_beside(read, usage)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, Required, TypedDict
+from typing import Any, Final, Protocol, Required, TypedDict, TypeGuard
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ROLES = {"developer": "system", "function": "tool"}
@@ -18,6 +19,15 @@ REPLAY_OF = "replay_of"
 CUT_FROM = "cut_from"
 # In `metadata` of an answer, and in its wire form for the Responses API: the server's reasoning.
 REASONING_ITEMS: Final = "reasoning_items"
+# A column of an answer, and the key of it in its wire form: what its server alone takes back
+# (chatapp/messages/vendor.py). No wire sends the key.
+VENDOR: Final = "vendor"
+MAX_VENDOR_CHARS: Final = 64 * 1024
+"""The most JSON that is kept of an answer's own fields, and of those of its calls."""
+# In `metadata`: the names of own fields that were not kept.
+VENDOR_LEFT_OUT: Final = "vendor_left_out"
+# In a stored vendor: the field that thoughts go back in; in the wire form, the thoughts beside it.
+_THOUGHTS_IN, _THOUGHTS = "thoughts_in", "thoughts"
 # Deeper JSON is refused: nobody writes it by hand, and every reader of it recurses.
 MAX_DEPTH = 100
 _KNOWN = {
@@ -95,6 +105,7 @@ def fields_of(wire: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "tool_name": cleaner.text(_string(wire, "name")),
         "reasoning": cleaner.text(_string(wire, "reasoning_content")),
+        "vendor": _vendor(wire, cleaner),
     }
     if cleaner.replaced:
         metadata[REPLACED] = cleaner.replaced
@@ -109,9 +120,25 @@ def _metadata(wire: Mapping[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     if refusal := _string(wire, "refusal"):
         metadata["refusal"] = cleaner.text(refusal)
     extra = {k: v for k, v in wire.items() if k not in _KNOWN and v is not None}
+    if is_vendor(wire.get(VENDOR)):
+        del extra[VENDOR]  # it has a column
     if extra:
         metadata["extra"] = cleaner.json(extra)
     return metadata
+
+
+def is_vendor(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value is an answer's `vendor`: it names the server."""
+    return isinstance(value, Mapping) and isinstance(value.get("server"), str)
+
+
+def _vendor(wire: Mapping[str, Any], cleaner: Cleaner) -> dict[str, Any] | None:
+    vendor = wire.get(VENDOR)
+    if not is_vendor(vendor):
+        return None
+    kept: dict[str, Any] = cleaner.json({k: v for k, v in vendor.items() if k != _THOUGHTS})
+    too_long = len(json.dumps(kept, ensure_ascii=False)) > 2 * MAX_VENDOR_CHARS
+    return None if too_long else kept
 
 
 def _string(wire: Mapping[str, Any], key: str) -> str:
@@ -199,10 +226,23 @@ def text_of(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
+# Letters and signs that show nothing: fillers of Hangul, Braille's blank.
+_BLANK_SIGNS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+_BLANK_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+
+
+def is_blank(text: str | None) -> bool:
+    """Whether a text shows nothing: none, spaces, line feeds, characters without a width."""
+    return not text or all(
+        unicodedata.category(char) in _BLANK_CATEGORIES or char in _BLANK_SIGNS for char in text
+    )
+
+
 class WireMessage(TypedDict, total=False):
     """A message as OpenAI's Chat Completions take it: what passes between the apps and to models.
 
-    `reasoning_items` never goes on the chat wire; the Responses API gets them back.
+    `reasoning_items` never goes on the chat wire; the Responses API gets them back. `vendor` goes
+    on no wire: chatapp/messages/vendor.py puts what it holds in its place.
     """
 
     role: Required[str]
@@ -212,6 +252,7 @@ class WireMessage(TypedDict, total=False):
     name: str
     refusal: str
     reasoning_items: Any
+    vendor: Any
 
 
 class StoredMessage(Protocol):
@@ -223,7 +264,9 @@ class StoredMessage(Protocol):
     tool_calls: Any
     tool_call_id: str
     tool_name: str
+    reasoning: str
     metadata: dict[str, Any]
+    vendor: Any
 
 
 def content_of(message: StoredMessage) -> str | list[dict[str, Any]] | None:
@@ -256,6 +299,10 @@ def to_wire(message: StoredMessage) -> WireMessage:
         wire["name"] = message.tool_name
     if "refusal" in message.metadata:
         wire["refusal"] = message.metadata["refusal"]
+    if message.vendor:
+        wire["vendor"] = message.vendor
+        if message.vendor.get(_THOUGHTS_IN) and message.reasoning:
+            wire["vendor"] = {**message.vendor, _THOUGHTS: message.reasoning}
     return wire
 
 
