@@ -1,0 +1,288 @@
+"""What a server put beside an answer and wants back: kept with the row, for that server alone.
+
+A row's `vendor`:
+
+    {"server": who answered, "prefix": digest of what the answer answered,
+     "fields": of the message, "thoughts_in": the field that its thoughts came in,
+     "about": of the choice and the body, which no server takes back}
+
+All but `server` may be missing. Own fields of calls stay in the calls. What is signed (signatures,
+encrypted content) is good only behind the prompt, tools and messages that it was made behind:
+`prefix` tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from chatapp.messages.wire import (
+    MAX_VENDOR_CHARS,
+    REASONING_ITEMS,
+    VENDOR,
+    WireMessage,
+    is_vendor,
+)
+
+# What a message, a call, a choice and a body have that is no field of the server's own.
+MESSAGE_KEYS = frozenset(
+    {"role", "content", "tool_calls", "tool_call_id", "function_call", "name", "refusal"}
+)
+CALL_KEYS = frozenset({"id", "type", "function", "index"})
+_THOUGHTS = frozenset(
+    {"reasoning", "reasoning_content", "reasoning_details", "thinking", "thinking_blocks"}
+)
+_SIGNED = re.compile(r"signature|encrypted|redacted", re.IGNORECASE)
+# Pieces of these grow; of all others the newest counts.
+_GROWING = frozenset({"text", "thinking", "summary", "content", "data", "reasoning", "arguments"})
+# Nested deeper, nothing is kept: every reader of it recurses.
+_DEEPEST = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFields:
+    """What is stored of an answer's own fields, and the names of those that were too large."""
+
+    vendor: dict[str, Any]
+    left_out: tuple[str, ...] = ()
+
+
+def server_of(name: str, base_url: str) -> str:
+    """Return what tells one server's model from others: only it reads its own fields."""
+    return f"{name} at {base_url}"
+
+
+# --- arriving -------------------------------------------------------------------------------------
+
+
+def own_fields(value: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Return the fields that are the server's own and hold something."""
+    skipped = frozenset(known)
+    return {
+        str(key): one
+        for key, one in value.items()
+        if key not in skipped and one is not None and one not in ("", [], {})
+    }
+
+
+def merged(known: Any, piece: Any, name: str = "", depth: int = 0) -> Any:
+    """Return a field that came in pieces: texts and lists grow, objects are put together."""
+    if known is None or depth > _DEEPEST:
+        return piece
+    if isinstance(known, dict) and isinstance(piece, Mapping):
+        keys = dict.fromkeys((*known, *piece))
+        return {
+            key: merged(known.get(key), piece[key], str(key), depth + 1)
+            if piece.get(key) is not None
+            else known.get(key)
+            for key in keys
+        }
+    if isinstance(known, list) and isinstance(piece, list):
+        return _merged_lists(known, piece, depth)
+    if isinstance(known, str) and isinstance(piece, str) and name in _GROWING:
+        return known + piece
+    return known if piece in ("", [], {}) else piece
+
+
+def _merged_lists(known: list[Any], pieces: list[Any], depth: int) -> list[Any]:
+    result = list(known)
+    for piece in pieces:
+        place = _place_of(piece, result)
+        if place is None:
+            result.append(piece)
+        else:
+            result[place] = merged(result[place], piece, "", depth + 1)
+    return result
+
+
+def _place_of(piece: Any, known: Sequence[Any]) -> int | None:
+    """Return the item that a piece goes on with: the one of its number, or the unsigned last."""
+    if not isinstance(piece, Mapping) or not known:
+        return None
+    index = piece.get("index")
+    if index is not None:
+        for place, item in enumerate(known):
+            if isinstance(item, Mapping) and _number(item) == _number(piece):
+                return place
+        return None
+    last = known[-1]
+    grows = isinstance(last, Mapping) and bool(_GROWING & last.keys() & piece.keys())
+    goes_on = grows and last.get("type") == piece.get("type") and not is_signed(last)
+    return len(known) - 1 if goes_on and "thinking" in str(piece.get("type")) else None
+
+
+def _number(item: Mapping[str, Any]) -> tuple[Any, Any]:
+    return item.get("index"), item.get("type")
+
+
+def fitting(fields: Mapping[str, Any], room: int = MAX_VENDOR_CHARS) -> dict[str, Any]:
+    """Return the fields whose JSON fits, the smallest first where not all do."""
+    sizes = {name: _size(value) for name, value in fields.items()}
+    kept = []
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        room -= sizes[name] + len(name)
+        if room < 0:
+            break
+        kept.append(name)
+    return {name: fields[name] for name in fields if name in kept}
+
+
+def _size(value: Any) -> int:
+    if _is_too_deep(value):
+        return MAX_VENDOR_CHARS + 1
+    return len(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _is_too_deep(value: Any, depth: int = 0) -> bool:
+    if depth > _DEEPEST:
+        return True
+    inside = value.values() if isinstance(value, Mapping) else value
+    return isinstance(value, Mapping | list) and any(
+        _is_too_deep(one, depth + 1) for one in inside if isinstance(one, Mapping | list)
+    )
+
+
+def kept_fields(
+    fields: Mapping[str, Any],
+    about: Mapping[str, Any],
+    *,
+    thoughts_in: str = "",
+    server: str,
+    prefix: str,
+) -> KeptFields:
+    """Return what is stored of an answer's own fields; those of the message come first."""
+    kept = fitting(fields)
+    room = MAX_VENDOR_CHARS - sum(_size(value) for value in kept.values())
+    kept_about = fitting(about, room)
+    vendor: dict[str, Any] = {"server": server, "prefix": prefix}
+    vendor |= {"fields": kept} if kept else {}
+    vendor |= {"thoughts_in": thoughts_in} if thoughts_in else {}
+    vendor |= {"about": kept_about} if kept_about else {}
+    left_out = [name for name in (*fields, *about) if name not in kept and name not in kept_about]
+    return KeptFields(vendor=vendor, left_out=tuple(left_out))
+
+
+def is_signed(value: Any, depth: int = 0) -> bool:
+    """Whether a field holds a signature or encrypted content anywhere in it."""
+    if depth > _DEEPEST:
+        return True
+    if isinstance(value, list):
+        return any(is_signed(one, depth + 1) for one in value)
+    if not isinstance(value, Mapping):
+        return False
+    kind = value.get("type")
+    return (isinstance(kind, str) and bool(_SIGNED.search(kind))) or any(
+        (bool(one) and bool(_SIGNED.search(str(name)))) or is_signed(one, depth + 1)
+        for name, one in value.items()
+    )
+
+
+# --- going out ------------------------------------------------------------------------------------
+
+
+def for_server(
+    message: WireMessage, server: str, *, prefix: str = "", in_tool_loop: bool = False
+) -> WireMessage:
+    """Return a message as one server takes it: its own fields in their places, no `vendor`.
+
+    `prefix` is the digest of everything before it (prefix_digest): what is signed goes out only
+    behind the one it was made behind. Thoughts go back inside a running tool loop. An answer of
+    another server keeps nothing that was not in chat form; one that a client brought stays as it
+    is.
+    """
+    bare = cast(WireMessage, {key: value for key, value in message.items() if key != VENDOR})
+    vendor: Any = message.get(VENDOR)
+    if not is_vendor(vendor):
+        return bare
+    is_own = bool(server) and vendor["server"] == server
+    holds = is_own and bool(prefix) and vendor.get("prefix") == prefix
+    if calls := message.get("tool_calls"):
+        bare["tool_calls"] = [_call_for(call, is_own=is_own, holds=holds) for call in calls]
+    if not holds:
+        bare.pop(REASONING_ITEMS, None)
+    if not is_own:
+        return bare
+    added = {}
+    if in_tool_loop and calls and vendor.get("thoughts_in") and vendor.get("thoughts"):
+        added[str(vendor["thoughts_in"])] = vendor["thoughts"]
+    for name, value in _fields_of(vendor).items():
+        may = in_tool_loop or name not in _THOUGHTS
+        if may and name not in MESSAGE_KEYS and (holds or not _is_signed_field(name, value)):
+            added[name] = value
+    return cast(WireMessage, {**added, **bare})
+
+
+def _fields_of(vendor: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields = vendor.get("fields")
+    return fields if isinstance(fields, Mapping) else {}
+
+
+def _is_signed_field(name: str, value: Any) -> bool:
+    return is_signed({name: value})
+
+
+def _call_for(call: Any, *, is_own: bool, holds: bool) -> Any:
+    return {
+        key: value
+        for key, value in call.items()
+        if key in CALL_KEYS or (is_own and (holds or not _is_signed_field(key, value)))
+    }
+
+
+def for_server_all(
+    messages: Sequence[WireMessage], tools: Sequence[Any], server: str
+) -> list[WireMessage]:
+    """Return a request's messages as one server takes them; see for_server.
+
+    No server (`""`) leaves every server's own fields out.
+    """
+    if not any(VENDOR in message for message in messages):
+        return list(messages)
+    loop_from = max((n for n, one in enumerate(messages) if one["role"] == "user"), default=-1)
+    sent: list[WireMessage] = []
+    before = _Prefix(tools)
+    for number, message in enumerate(messages):
+        prefix = before.digest() if VENDOR in message else ""
+        in_loop = number > loop_from
+        sent.append(for_server(message, server, prefix=prefix, in_tool_loop=in_loop))
+        before.add(message)
+    return sent
+
+
+def prefix_digest(messages: Sequence[WireMessage], tools: Sequence[Any]) -> str:
+    """Return what tells the prompt, the tools and the messages before an answer from others.
+
+    Own fields do not count: the same messages give the same ones. It is compared with what
+    for_server_all makes of the messages at the same stage of a request.
+    """
+    prefix = _Prefix(tools)
+    for message in messages:
+        prefix.add(message)
+    return prefix.digest()
+
+
+class _Prefix:
+    """The digest of a growing list of messages."""
+
+    def __init__(self, tools: Sequence[Any]) -> None:
+        self._hash = hashlib.sha256(_bytes(list(tools)))
+
+    def add(self, message: WireMessage) -> None:
+        said: dict[str, Any] = {key: message[key] for key in MESSAGE_KEYS if message.get(key)}  # type: ignore[literal-required]
+        if calls := said.get("tool_calls"):
+            said["tool_calls"] = [
+                {key: call[key] for key in CALL_KEYS if key in call} for call in calls
+            ]
+        self._hash.update(_bytes(said))
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _bytes(value: Any) -> bytes:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "surrogatepass") + b"\n"
