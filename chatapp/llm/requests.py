@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from chatapp.messages.vendor import CALL_KEYS, own_fields
-from chatapp.messages.wire import WireMessage
+from chatapp.messages.wire import WireMessage, is_blank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Reply:
     @property
     def is_empty(self) -> bool:
         """Whether it says nothing and asks for nothing."""
-        return not (self.text or self.tool_calls or self.refusal)
+        return is_blank(self.text) and not self.tool_calls and is_blank(self.refusal)
 
     @property
     def has_own_fields(self) -> bool:

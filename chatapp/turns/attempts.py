@@ -22,12 +22,13 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.outgoing import USER_LAST
-from chatapp.messages.wire import REASONING_ITEMS
+from chatapp.messages.wire import REASONING_ITEMS, VENDOR_LEFT_OUT
 from chatapp.models import Session
 from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, Change, changed
 from chatapp.turns.request import (
     SENT,
     digest_of,
+    kept_of,
     model_of,
     request_of,
     sent_by,
@@ -73,6 +74,7 @@ class Answered:
     reply: Reply
     context: Context
     metadata: dict[str, Any] = field(default_factory=dict)
+    vendor: dict[str, Any] | None = None
 
 
 @dataclass(kw_only=True)
@@ -134,7 +136,7 @@ class TurnAttempts:
         self.sent.add(digest)
         release_connection()
         reply = model.connect().complete(request, self._on_event)
-        if not (reply.text or reply.tool_calls or reply.refusal):
+        if reply.is_empty:
             raise ModelError(
                 ErrorKind.BAD_ANSWER, f"finish reason {reply.finish_reason}", code=EMPTY_ANSWER
             )
@@ -254,14 +256,19 @@ class TurnAttempts:
 
     def _answered(self, reply: Reply, model: ModelConfig, request: ModelRequest) -> Answered:
         self._learn(model)
-        take_in(self.session, reply, model=model, request=request, account=self.context.account)
-        metadata: dict[str, Any] = {}
+        account = self.context.account
+        metadata = take_in(self.session, reply, model=model, request=request, account=account)
         if supports_continuation(self.session, model):
             metadata[SENT] = sent_by(request, model)
         if reply.reasoning_items:
             metadata[REASONING_ITEMS] = list(reply.reasoning_items)
+        kept = kept_of(reply, request, model)
+        left_out = [*reply.left_out, *(kept.left_out if kept else ())]
+        if left_out:
+            metadata[VENDOR_LEFT_OUT] = left_out
         context = replace(self.context, run_id=self.run_id)
-        return Answered(reply=reply, context=context, metadata=metadata)
+        vendor = kept.vendor if kept else None
+        return Answered(reply=reply, context=context, metadata=metadata, vendor=vendor)
 
 
 def _digest(request: ModelRequest, model: ModelConfig) -> str:

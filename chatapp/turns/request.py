@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chatapp.context.assembly import Context
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import adapted
-from chatapp.llm.errors import exceeds_window, truncates_silently
+from chatapp.llm.errors import TRUNCATED_SHARE, exceeds_window, truncates_silently
 from chatapp.llm.learned_limits import (
     forget_window,
     learn_from_usage,
@@ -22,6 +22,7 @@ from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of
+from chatapp.messages.vendor import KeptFields, kept_fields, prefix_digest, server_of
 from chatapp.models import Message, Session
 from chatapp.selectors import rows_before
 
@@ -107,7 +108,7 @@ def sent_by(request: ModelRequest, model: ModelConfig) -> dict[str, Any]:
 
 def _name_of(model: ModelConfig) -> str:
     """Return what tells one server's model from others: only it knows its answers."""
-    return f"{model.name} at {model.base_url}"
+    return server_of(model.name, model.base_url)
 
 
 def digest_of(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -123,19 +124,77 @@ def take_in(
     model: ModelConfig,
     request: ModelRequest,
     account: Account,
-) -> None:
-    """Learn from the usage that came with an answer, and warn of what it gives away."""
+) -> dict[str, Any]:
+    """Learn from the usage that came with an answer, and warn of what it gives away.
+
+    Returns what the answer's row remembers of it in its metadata.
+    """
     reported = plausible((reply.usage or {}).get("prompt_tokens"))
-    if reported is None:
-        return
+    # A report of many times what was sent was not counted: nothing is learnt from it.
+    if reported is None or reported > MOST_TIMES_COUNTED * max(account.used, SMALLEST_COUNT):
+        return {}
     forget_window(model, reported)
     if truncates_silently(reported, account.used):
+        if _is_of_new_part(session, reply, reported):
+            return {NEW_PART_ONLY: True}
         _warn_of_truncation(session, reported, account.used)
     elif not _holds_parts(request):
         learn_from_usage(model, reported, account.used)
     configured = get_model(model.alias).context_window
     if exceeds_window(reply, configured):
         _warn_of_window(session, reported, configured)
+    return {}
+
+
+# In `metadata` of an answer: its server told the tokens of what it read anew, not of all.
+NEW_PART_ONLY = "usage_of_new_part"
+# No tokenizer makes so many times our count of a text; images may, beside little text.
+MOST_TIMES_COUNTED = 10
+SMALLEST_COUNT = 10_000
+# How many earlier answers are looked at to tell what a low report means.
+EARLIER_ANSWERS = 10
+# Windows differ from each other by more, reports of one full window by less.
+SAME_SHARE = 0.02
+SMALLEST_REPORTED_WINDOW = 1000
+
+
+def _is_of_new_part(session: Session, reply: Reply, reported: int) -> bool:
+    """Whether a low report is of what was read anew, because a cache had the rest.
+
+    The same model counted far more before, for a conversation that has grown since. One that
+    leaves out what does not fit reports its window, again and again.
+    """
+    answers = Message.objects.filter(role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE)
+    rows = rows_before(session.branch, answers, most=EARLIER_ANSWERS)
+    same = [row for row in rows if row.metadata.get("model", "") == reply.model]
+    counts = [plausible((row.usage or {}).get("prompt_tokens")) or 0 for row in same]
+    if _repeats(reported, counts):
+        return False
+    told_before = any(row.metadata.get(NEW_PART_ONLY) for row in same)
+    return told_before or reported < TRUNCATED_SHARE * max(counts, default=0)
+
+
+def _repeats(reported: int, counts: Sequence[int]) -> bool:
+    """Whether the last reports were the same, and as large as windows are."""
+    last = counts[-2:]
+    return (
+        len(last) == 2
+        and reported >= SMALLEST_REPORTED_WINDOW
+        and all(abs(count - reported) <= SAME_SHARE * reported for count in last)
+    )
+
+
+def kept_of(reply: Reply, request: ModelRequest, model: ModelConfig) -> KeptFields | None:
+    """Return what is stored of an answer for its server alone, or None where there is nothing."""
+    if not reply.has_own_fields:
+        return None
+    return kept_fields(
+        reply.fields,
+        reply.about,
+        thoughts_in=reply.thoughts_in if reply.tool_calls else "",
+        server=server_of(model.name, model.base_url),
+        prefix=prefix_digest(request.messages, request.tools),
+    )
 
 
 def _holds_parts(request: ModelRequest) -> bool:

@@ -28,6 +28,7 @@ from chatapp.database import again_if_cut
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
+from chatapp.messages.wire import VENDOR, is_blank
 from chatapp.models import Message, Session
 from chatapp.selectors import active_branch, copies_of
 from chatapp.transcript import append
@@ -169,7 +170,7 @@ def _answer(started: StartedTurn) -> TurnResult:
         answered = TurnAttempts(question=question, context=context).answer()
     except NoAnswerError as failure:
         raise _failed(turn, failure, context) from failure
-    answer = _store(session, answered.reply, metadata=answered.metadata)
+    answer = _store(session, answered.reply, metadata=answered.metadata, vendor=answered.vendor)
     outcome = TurnOutcome(answer=answer, context=answered.context)
     notify(context_backend.turn_finished, session, outcome)
     return TurnResult(stored=stored, answer=answer, context=answered.context)
@@ -178,17 +179,28 @@ def _answer(started: StartedTurn) -> TurnResult:
 def _failed(turn: Turn, failure: NoAnswerError, context: Context) -> TurnFailedError:
     """Store what had been streamed, tell the backend, and return the error to raise."""
     partial: Reply | None = failure.error.partial
-    message = _store(turn.session, partial, whole=False) if partial and partial.text else None
+    said = partial is not None and not is_blank(partial.text)
+    message = _store(turn.session, partial, whole=False) if partial and said else None
     outcome = TurnOutcome(answer=message, context=context, error=str(failure))
     notify(context_backend.turn_finished, turn.session, outcome)
     return TurnFailedError(str(failure), failure.error)
 
 
 def _store(
-    session: Session, reply: Reply, *, whole: bool = True, metadata: dict[str, Any] | None = None
+    session: Session,
+    reply: Reply,
+    *,
+    whole: bool = True,
+    metadata: dict[str, Any] | None = None,
+    vendor: dict[str, Any] | None = None,
 ) -> Message:
     """Store a reply as the assistant's message. Calls of a broken-off answer are not kept."""
-    wire: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    wire: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if is_blank(reply.text) else reply.text,
+    }
+    if vendor:
+        wire[VENDOR] = vendor
     if reply.tool_calls and whole:
         wire["tool_calls"] = list(reply.tool_calls)
     if reply.refusal:
