@@ -57,7 +57,11 @@ class AnswerBuilder:
         if text:
             self._step.thoughts.append(text)
         if signed:
-            self._step.signed.append(signed)
+            self.sign(signed)
+
+    def sign(self, signed: Wire) -> None:
+        """Take a signature of what was taken last."""
+        self._step.signed.append(signed)
 
     def say(self, text: str) -> None:
         """Take words of the answer."""

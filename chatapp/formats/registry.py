@@ -26,6 +26,8 @@ BUILT_IN = {
     "pi": "chatapp.formats.pi.FORMAT",
     "claude_code": "chatapp.formats.claude_code.FORMAT",
     "anthropic": "chatapp.formats.anthropic.FORMAT",
+    "gemini": "chatapp.formats.gemini.FORMAT",
+    "ui_messages": "chatapp.formats.ui_messages.FORMAT",
     "openai_chat": "chatapp.formats.openai_chat.FORMAT",
 }
 """In the order in which they are asked; the most particular first."""

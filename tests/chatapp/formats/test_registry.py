@@ -153,7 +153,9 @@ VOCABULARY = """
     toolCall isSidechain isCompactSummary compact_boundary subtype summary firstKeptEntryId
     firstKeptEntryIndex usage response choices timestamp loglines traj task_id trial title metadata
     toolResult bashExecution custom_message branch_summary compactMetadata preservedSegment
-    headUuid image source data a b
+    headUuid image source data a b thinking signature parts contents candidates request body input
+    functionCall functionResponse args response reasoning toolCallId toolName output document url
+    tool-look params message_start content_block_delta delta index events log entries
 """
 WORDS = st.sampled_from(VOCABULARY.split())
 JSON_VALUES = st.recursive(
