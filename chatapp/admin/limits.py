@@ -15,6 +15,8 @@ from chatapp import formatting
 from chatapp.admin.toolkit.columns import column
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
+from chatapp.llm.adaptations import in_words
+from chatapp.llm.learned_limits import REMEMBERED, still_known, with_learned_limits
 from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.models import LearnedLimits
 
@@ -32,10 +34,18 @@ class LearnedLimitsAdmin(WideList):
         "window_shown",
         "answer_shown",
         "ratio_learnt",
+        "changes_learnt",
         "updated_at",
     )
     list_display_links = ("name",)
-    list_only = ("server", "context_window", "max_output", "tokens_per_count")
+    list_only = (
+        "server",
+        "context_window",
+        "max_output",
+        "tokens_per_count",
+        "adaptations",
+        "configured_entry",
+    )
     ordering = ("-updated_at", "-id")
     sortable_by = ("updated_at",)
     search_help_text = "A part of the model's name or of the server's address."
@@ -47,6 +57,7 @@ class LearnedLimitsAdmin(WideList):
         Section(title="Context window", fields=("window_learnt", "window_set", "window_in_force")),
         Section(title="Longest answer", fields=("answer_learnt", "answer_set", "answer_in_force")),
         Section(title="Counting", fields=("ratio_learnt", "ratio_meaning")),
+        Section(title="Requests", fields=("changes_learnt", "changes_meaning")),
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -115,6 +126,25 @@ class LearnedLimitsAdmin(WideList):
             f"What we count as 1,000 tokens is {1000 * limits.tokens_per_count:,.0f} to the "
             "server: requests are judged larger by that much, so they are compacted earlier."
         )
+
+    @admin.display(description="Changes to its requests")
+    def changes_learnt(self, limits: LearnedLimits) -> str:
+        """Return what refusals taught, in words; a dash where they taught nothing."""
+        return " ".join(in_words(code) for code in sorted(limits.adaptations)) or "—"
+
+    @admin.display(description="What it means")
+    def changes_meaning(self, limits: LearnedLimits) -> str:
+        """Return whether the changes are in force."""
+        if not limits.adaptations:
+            return "No refusal was ever about the form of a request."
+        known = set(still_known(limits.adaptations))
+        for model in models_of(limits):
+            if known <= with_learned_limits(model).adaptations:
+                return (
+                    "Every request to this model has them, turns and summaries alike. They are "
+                    f"tried without again {REMEMBERED.days} days after they were learnt."
+                )
+        return "The model's entry in the settings was changed since: they are not in force."
 
     # --- page -------------------------------------------------------------------------------------
 

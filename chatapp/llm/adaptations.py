@@ -67,6 +67,17 @@ _TEXTS = {
 }
 
 
+_IN_FORCE = {
+    ALTERNATING_ROLES: "Neighbours of one role are joined, so that user and assistant take turns.",
+    ONE_SYSTEM_MESSAGE: "System messages are joined into one.",
+    STRICT_IDS: "Ids of tool calls are nine letters and digits.",
+    TOOLS_AS_TEXT: "Tool calls and their results are sent as text.",
+    WITHOUT_THOUGHTS: "The reasoning of earlier answers is left out.",
+    TEXTS_ONLY: "Messages are sent as plain texts.",
+    FLAT: "The conversation is sent as one text.",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
     """One change of a request: its code, and a sentence for people."""
@@ -154,6 +165,18 @@ def _on_the_other_wire(request: ModelRequest, done: Collection[str]) -> Adaptati
     return Adaptation(
         code=f"{API}{other}", text=f"The model is offered over {names[other]}; it was asked there."
     )
+
+
+def in_words(code: str) -> str:
+    """Return what a change does, for people who read of it later; the code where nobody knows."""
+    if code.startswith(DROP):
+        return f"The parameter {code.removeprefix(DROP)} is left out."
+    if code.startswith(RENAME):
+        old, _, new = code.removeprefix(RENAME).partition(":")
+        return f"The parameter {old} is sent as {new}."
+    if code.startswith(API):
+        return f"The model is asked over the {code.removeprefix(API)} API."
+    return _IN_FORCE.get(code, code)
 
 
 def adapted(
