@@ -13,6 +13,7 @@ from rest_framework.exceptions import NotFound
 
 from chatapp.api.message_json import writers_of
 from chatapp.conf import chatapp_settings
+from chatapp.llm.answer_ends import AnswerEnd
 from chatapp.llm.registry import all_models
 from chatapp.messages.wire import (
     Cleaner,
@@ -120,6 +121,13 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
     sequence_id = serializers.DecimalField(max_digits=20, decimal_places=6, read_only=True)
     content = serializers.SerializerMethodField()
     branch = serializers.UUIDField(source="branch_id", read_only=True)
+    end = serializers.ChoiceField(
+        choices=[end.value for end in AnswerEnd],
+        read_only=True,
+        allow_null=True,
+        help_text="How an answer ended, whatever its server's word for it: `cut` at a limit, "
+        "`broken` where nothing says that it is whole. Null for what is no answer.",
+    )
 
     class Meta:
         model = Message
@@ -136,8 +144,10 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
             "reasoning",
             "summary",
             "metadata",
+            "vendor",
             "tokens",
             "usage",
+            "end",
             "finish_reason",
             "response_id",
             "pinned",
