@@ -108,12 +108,10 @@ def parse(document: Document) -> ParsedFile:
     """The conversations of a log, each once; damaged messages are left out and told."""
     problems: list[Problem] = []
     exchanges = exchanges_of(document, DIALECT, problems)
-    conversations = [_conversation(exchange, problems) for exchange in exchanges]
-    return ParsedFile(
-        format=NAME,
-        conversations=tuple(longest_of_each(conversations)),
-        problems=tuple(problems),
-    )
+    # One by one: each request of a long log repeats all that came before it.
+    read = (_conversation(exchange, problems) for exchange in exchanges)
+    conversations = tuple(longest_of_each(read))
+    return ParsedFile(format=NAME, conversations=conversations, problems=tuple(problems))
 
 
 def _conversation(exchange: Exchange, problems: list[Problem]) -> Conversation:

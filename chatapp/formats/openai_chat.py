@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from chatapp.formats.exchanges import Dialect, exchange_in, longest_of_each, time_of
 from chatapp.formats.openai_messages import CheckedMessage, check_message, is_foreign, is_message
 from chatapp.formats.own_parts import OWN_KEY, read_parts, written_parts
 from chatapp.formats.reading import (
@@ -27,12 +28,14 @@ from chatapp.formats.records import (
     visible_line,
 )
 from chatapp.formats.registry import Export, Format
+from chatapp.messages.wire import text_of
 
 MESSAGE_LISTS = ("messages", "traj")
 TIMES = ("created_at", "timestamp", "created")
 OWN_KEYS = frozenset(
     {*MESSAGE_LISTS, *TIMES, "title", "model", "response", "system_prompt", OWN_KEY}
 )
+PROMPTS = ("system_prompt", "system", "systemPrompt", "system_message", "instructions")
 NATIVE_IDS = ("task_id", "conversation_id", "session_id", "id")
 
 
@@ -46,6 +49,7 @@ class Source:
     value: Wire
     line: int
     numbers: Sequence[int] | None
+    is_logged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
     system_prompt = _system_prompt(messages, stated=value.get("system_prompt"))
     if system_prompt:
         del messages[0]
+    elif beside := _prompt_beside(value):
+        system_prompt = _settled(beside, messages, source.line, problems)
     own = read_parts(value, messages, is_whole=is_whole)
     problems += [Problem(line=source.line, text=text) for text in own.problems]
     messages += _answered(source, messages, problems)
@@ -142,6 +148,25 @@ def _system_prompt(messages: Sequence[ImportedMessage], *, stated: Any) -> str:
         return ""
     wire = messages[0].wire
     return text_or_empty(wire["content"]) if wire.keys() == {"role", "content"} else ""
+
+
+def _settled(
+    prompt: str, messages: Sequence[ImportedMessage], line: int, problems: list[Problem]
+) -> str:
+    """The prompt beside the messages, unless these open with rules of their own."""
+    first = messages[0].wire if messages else {}
+    if first.get("role") not in ("system", "developer"):
+        return prompt
+    if text_of(first["content"]) != prompt:
+        text = "The system prompt beside the messages was left out: they open with another."
+        problems.append(Problem(line=line, text=text))
+    return ""
+
+
+def _prompt_beside(value: Wire) -> str:
+    """The prompt that other programs keep beside the messages."""
+    found = (text_or_empty(value.get(key)) for key in PROMPTS)
+    return next((text for text in found if text.strip()), "")
 
 
 def _answered(
@@ -259,14 +284,41 @@ def parse(document: Document) -> ParsedFile:
     """The conversations of the file; damaged messages are left out and named as problems."""
     problems: list[Problem] = []
     sources = _sources(document, problems)
-    conversations = tuple(read_conversation(source, problems) for source in sources)
+    read = (read_conversation(source, problems) for source in sources)
+    # In a log of requests each repeats those before it; elsewhere all stand for themselves.
+    are_logged = any(source.is_logged for source in sources)
+    conversations = tuple(longest_of_each(read) if are_logged else read)
     return ParsedFile(format=NAME, conversations=conversations, problems=tuple(problems))
+
+
+def _is_completion(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("choices"), list)
+
+
+LOGGED = Dialect(key="messages", is_message=is_message, is_response=_is_completion)
+
+
+def _logged(value: Any) -> Wire | None:
+    """The request in an object that holds one beside its response, with that inside it."""
+    if not isinstance(value, dict) or message_list(value) is not None:
+        return None
+    exchange = exchange_in(value, LOGGED)
+    if exchange is None or not _is_conversation(exchange.request):
+        return None
+    answered = exchange.response or value.get("response")
+    time = time_of(exchange)
+    known = {"response": answered, "created_at": time.isoformat() if time else None}
+    return {**exchange.request, **{key: item for key, item in known.items() if item}}
 
 
 def _is_readable(value: Any) -> bool:
     if isinstance(value, list):
-        return any(is_message(item) or _is_conversation(item) for item in value)
-    return is_message(value) or _is_conversation(value)
+        return any(map(_is_readable_item, value))
+    return _is_readable_item(value)
+
+
+def _is_readable_item(value: Any) -> bool:
+    return is_message(value) or _is_conversation(value) or _logged(value) is not None
 
 
 def _is_conversation(value: Any) -> bool:
@@ -287,9 +339,11 @@ def _sources(document: Document, problems: list[Problem]) -> list[Source]:
     if _is_conversation(value):
         return [_source(value, 1, numbered=True)]
     sources = []
-    for number, item in enumerate(value, start=1):
+    for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
         if _is_conversation(item):
             sources.append(_source(item, number, numbered=False))
+        elif (logged := _logged(item)) is not None:
+            sources.append(Source(value=logged, line=number, numbers=None, is_logged=True))
         else:
             problems.append(_holds_none(number, f"Item {number}"))
     return sources
@@ -304,6 +358,9 @@ def _sources_of_lines(document: Document, problems: list[Problem]) -> list[Sourc
             sources.append(_source(record.value, record.line, numbered=False))
         elif isinstance(record.value, dict) and "role" in record.value:
             loose.append(record)
+        elif (logged := _logged(record.value)) is not None:
+            sources += _gathered(loose)
+            sources.append(Source(value=logged, line=record.line, numbers=None, is_logged=True))
         else:
             problems.append(_holds_none(record.line, "The line"))
     return sources + _gathered(loose)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from chatapp.formats.reading import DamagedError, Wire, shown, text_or_empty, tool_call
+from chatapp.formats.reading import DamagedError, Wire, joined, shown, text_or_empty, tool_call
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 SPEAKING_ROLES = frozenset({"system", "developer", "user"})
 """Roles whose messages are nothing without content."""
+
+THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+"""Content parts that are reasoning: kept beside the message, never in what is sent."""
 
 FOREIGN_PARTS = frozenset({"tool_use", "tool_result"})
 """Content parts that show the messages to be Anthropic's, which have the same roles."""
@@ -52,13 +55,37 @@ def check_message(value: Any) -> CheckedMessage:
     if is_foreign(value):
         raise DamagedError("its calls or results are in the form of another interface")
     mended: list[str] = []
-    wire: Wire = {"role": role, "content": _content(value.get("content"), mended)}
+    content, thoughts = _without_thoughts(value.get("content"))
+    wire: Wire = {"role": role, "content": _content(content, mended)}
     wire.update(_named(value, role))
     if role == "assistant":
         wire.update(_asked(value, mended))
     _require_substance(wire, mended)
-    reasoning = value.get("reasoning_content") or value.get("reasoning")
-    return CheckedMessage(wire=wire, reasoning=text_or_empty(reasoning), mended=mended)
+    stated = value.get("reasoning_content") or value.get("reasoning")
+    reasoning = text_or_empty(stated) or joined(thoughts)
+    return CheckedMessage(wire=wire, reasoning=reasoning, mended=mended)
+
+
+def _without_thoughts(content: Any) -> tuple[Any, list[str]]:
+    """Return a content without its reasoning, and the texts of that."""
+    if not isinstance(content, list):
+        return content, []
+    parts = [part for part in content if not _is_thought(part)]
+    thoughts = [_thought(part) for part in content if _is_thought(part)]
+    return (parts or "") if thoughts else content, thoughts
+
+
+def _is_thought(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return isinstance(kind, str) and kind in THOUGHTS
+
+
+def _thought(part: Wire) -> str:
+    """Return the text of a thought, which some interfaces give as a list of chunks."""
+    found = part.get("thinking") or part.get("reasoning") or part.get("text")
+    chunks = found if isinstance(found, list) else [found]
+    texts = (chunk.get("text") if isinstance(chunk, dict) else chunk for chunk in chunks)
+    return joined(text_or_empty(text) for text in texts)
 
 
 def _named(value: Wire, role: str) -> Wire:

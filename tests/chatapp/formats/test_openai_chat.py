@@ -167,6 +167,45 @@ class TestSystemPrompt:
         assert conversation.system_prompt == ""
         assert wires(conversation) == messages
 
+    @pytest.mark.parametrize(
+        "key", ["system_prompt", "system", "systemPrompt", "system_message", "instructions"]
+    )
+    def test_a_prompt_beside_the_messages_is_kept(self, key: str) -> None:
+        conversation = read_one({key: "Be brief.", "messages": [USER, ASSISTANT]})
+
+        assert conversation.system_prompt == "Be brief."
+        assert wires(conversation) == [USER, ASSISTANT]
+
+    def test_a_prompt_beside_messages_that_open_with_another_is_told(self) -> None:
+        parsed = read({"instructions": "Be kind.", "messages": [SYSTEM, SYSTEM, USER]})
+
+        assert "they open with another" in parsed.problems[0].text
+
+
+class TestLogs:
+    ANSWERED: dict[str, Any] = {"model": "m", "choices": [{"message": ASSISTANT}]}
+
+    @pytest.mark.parametrize("packed", [lambda body: body, json.dumps, lambda body: {"body": body}])
+    def test_a_request_beside_its_response_is_read(self, packed: Any) -> None:
+        log = {"request": packed({"messages": [SYSTEM, USER]}), "response": packed(self.ANSWERED)}
+
+        for content in (json.dumps(log), json.dumps([log]), lines(log)):
+            (conversation,) = parse(content).conversations
+            assert conversation.system_prompt == "Be brief."
+            assert wires(conversation) == [USER, ASSISTANT]
+
+    def test_a_log_of_every_turn_is_one_conversation(self) -> None:
+        first = {"request": {"messages": [USER]}, "response": self.ANSWERED}
+        second = {"request": {"messages": [USER, ASSISTANT, {**USER, "content": "and?"}]}}
+
+        (conversation,) = parse(lines(first, second)).conversations
+        assert len(conversation.messages) == 3
+
+    def test_a_response_that_is_none_is_told(self) -> None:
+        parsed = parse(lines({"request": {"messages": [USER]}, "response": {"status": 502}}))
+
+        assert "The response was left out" in parsed.problems[0].text
+
 
 class TestMessages:
     @pytest.mark.parametrize(
@@ -215,6 +254,24 @@ class TestMessages:
 
         assert message.reasoning == "Let me see."
         assert message.wire == ASSISTANT
+
+    @pytest.mark.parametrize(
+        "thought",
+        [
+            {"type": "thinking", "thinking": "Let me see."},
+            {"type": "thinking", "thinking": [{"type": "text", "text": "Let me see."}]},
+            {"type": "reasoning", "text": "Let me see."},
+        ],
+    )
+    def test_thoughts_among_the_parts_are_reasoning(self, thought: Any) -> None:
+        function = {"role": "tool", "tool_call_id": "c1", "content": "42"}
+        content = [thought, {"type": "text", "text": "hi"}]
+        asked = {"role": "assistant", "content": content, "tool_calls": [CALL]}
+        message, _ = read_one([asked, function]).messages
+
+        assert message.reasoning == "Let me see."
+        assert message.wire["tool_calls"] == [CALL]
+        assert "see" not in str(message.wire)
 
     def test_legacy_functions_become_tools(self) -> None:
         conversation = read_one({"messages": [USER], "functions": [{"name": "look"}]})
