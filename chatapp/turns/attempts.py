@@ -88,6 +88,7 @@ class TurnAttempts:
     recoveries: int = 0
     run_id: str | None = None
     last_error: ModelError | None = None
+    first_refusal: tuple[ModelError, ModelRequest] | None = None
     sent: set[str] = field(default_factory=set)
 
     @property
@@ -159,6 +160,8 @@ class TurnAttempts:
     def _after(self, error: ModelError, model: ModelConfig, request: ModelRequest) -> None:
         """Change the request after an error, or raise NoAnswerError."""
         learn_from_error(model, error, self.context.account.used)
+        if error.reaction is Reaction.ADAPT:
+            self.first_refusal = self.first_refusal or (error, request)
         if self.question.cancelled.is_set() or error.kind is ErrorKind.CANCELLED:
             raise self._failed(error)
         change = self._next_change(error, model, request)
@@ -171,7 +174,16 @@ class TurnAttempts:
                 self._answer_shorter(error.allowed)
             self._recover(error)
         else:
-            raise self._failed(error, _which_message(error, request))
+            raise self._refused(error, request)
+
+    def _refused(self, error: ModelError, request: ModelRequest) -> NoAnswerError:
+        """Return the failure of a turn that nothing helped, in the server's first words about it.
+
+        What it says of the request's changed forms would tell nobody what is wrong.
+        """
+        if error.reaction is Reaction.ADAPT and self.first_refusal is not None:
+            error, request = self.first_refusal
+        return self._failed(error, _which_message(error, request))
 
     def _next_change(
         self, error: ModelError, model: ModelConfig, request: ModelRequest
@@ -288,8 +300,8 @@ def _sentence(error: ModelError) -> str:
 
 
 def _which_message(error: ModelError, request: ModelRequest) -> str:
-    """Return a sentence that names the message that is too long, where the error names it."""
-    if error.kind is not ErrorKind.MESSAGE_TOO_LONG or error.message_index is None:
+    """Return a sentence that names the message that is the cause, where the error names it."""
+    if error.message_index is None:
         return ""
     index = message_at(request, error.message_index)
     if index is None:
@@ -297,6 +309,8 @@ def _which_message(error: ModelError, request: ModelRequest) -> str:
     role = request.messages[index]["role"]
     place = request.places[index] if index < len(request.places) else ""
     which = f"message {place}" if place else f"a message of the role {role}"
+    if error.kind is not ErrorKind.MESSAGE_TOO_LONG:
+        return f"{_sentence(error)} It is about {which} ({role})."
     limit = f" ({error.allowed:,} characters)" if error.allowed else ""
     if role == "tool":
         return (
