@@ -14,8 +14,16 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import follow, is_json, plain, splitter_for
 from chatapp.llm.thoughts import TEXT_FIELDS, content_of, split, thoughts_of
-from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
-from chatapp.messages.vendor import CALL_KEYS, MESSAGE_KEYS, fitting, merged, own_fields
+from chatapp.messages.outgoing import TEXTS_ONLY, WITHOUT_THOUGHTS, outgoing
+from chatapp.messages.vendor import (
+    CALL_KEYS,
+    MESSAGE_KEYS,
+    fitting,
+    for_server_all,
+    merged,
+    own_fields,
+    server_of,
+)
 from chatapp.messages.wire import MAX_VENDOR_CHARS, is_blank, text_of
 
 # What only the Responses API takes back.
@@ -24,7 +32,8 @@ _NOT_ON_THIS_WIRE = ("reasoning_items",)
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the keyword arguments of `chat.completions.create`."""
-    messages = [message for message, _ in _outgoing(request, config.adaptations)]
+    server = server_of(config.name, config.base_url)
+    messages = [message for message, _ in _outgoing(request, config.adaptations, server)]
     arguments: dict[str, Any] = {"model": config.name, "messages": messages}
     if request.tools:
         arguments["tools"] = list(request.tools)
@@ -40,13 +49,15 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
 
 
 def _outgoing(
-    request: ModelRequest, known: frozenset[str] = frozenset()
+    request: ModelRequest, known: frozenset[str] = frozenset(), server: str = ""
 ) -> list[tuple[dict[str, Any], int | None]]:
     """Return the messages in the form of this wire, each with the index that it came from."""
     codes = known | request.adaptations | ({TEXTS_ONLY} if request.plain_text else frozenset())
+    server = "" if WITHOUT_THOUGHTS in codes else server
+    own = for_server_all(request.messages, request.tools, server)
     return [
         ({key: value for key, value in message.items() if key not in _NOT_ON_THIS_WIRE}, source)
-        for message, source in outgoing(request.messages, codes)
+        for message, source in outgoing(own, codes)
     ]
 
 

@@ -14,8 +14,9 @@ from chatapp.llm.responses_output import Output
 from chatapp.llm.streams import follow, plain
 from chatapp.llm.thoughts import split
 from chatapp.llm.usage import read_usage
-from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
+from chatapp.messages.outgoing import TEXTS_ONLY, WITHOUT_THOUGHTS, outgoing
 from chatapp.messages.pairing import answers
+from chatapp.messages.vendor import CALL_KEYS, for_server_all, own_fields, server_of
 from chatapp.messages.wire import is_blank, text_of
 
 __all__ = [
@@ -38,7 +39,8 @@ _FAILED = ("failed", "cancelled")
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the keyword arguments of `responses.create`."""
-    items = [item for item, _ in _items(request, config.adaptations)]
+    server = server_of(config.name, config.base_url)
+    items = [item for item, _ in _items(request, config.adaptations, server)]
     arguments: dict[str, Any] = {"model": config.name, "input": items, "store": request.stores}
     if request.previous_response_id:
         arguments["previous_response_id"] = request.previous_response_id
@@ -57,12 +59,13 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
 
 
 def _items(
-    request: ModelRequest, known: frozenset[str] = frozenset()
+    request: ModelRequest, known: frozenset[str] = frozenset(), server: str = ""
 ) -> Iterator[tuple[dict[str, Any], int | None]]:
     """Yield the items of the messages that the server does not have, each with its source."""
     codes = known | request.adaptations
     on_server = request.messages_on_server if request.previous_response_id else 0
-    sent = outgoing(request.messages, codes)
+    server = "" if WITHOUT_THOUGHTS in codes else server
+    sent = outgoing(for_server_all(request.messages, request.tools, server), codes)
     held = next((n for n, (_, at) in enumerate(sent) if at is not None and at >= on_server), None)
     items = sourced_items(
         [message for message, _ in sent],
@@ -295,6 +298,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
         "call_id": call.get("id") or "",
         "name": call["function"]["name"],
         "arguments": arguments,
+        **own_fields(call, CALL_KEYS),
     }
 
 
