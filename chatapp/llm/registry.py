@@ -13,6 +13,7 @@ from django.utils.module_loading import import_string
 from chatapp.conf import backend_path, chatapp_settings
 from chatapp.llm.capabilities import capabilities_of
 from chatapp.llm.tokens import ModelTokenCounter, counter_for, encoding_for_model
+from chatapp.llm.usage import billed
 
 if TYPE_CHECKING:
     from chatapp.llm.requests import ChatModel
@@ -86,15 +87,13 @@ class ModelConfig:
 
     def cost(self, usage: Mapping[str, Any] | None) -> float:
         """Return the price of one call; cached tokens are part of the prompt's, not on top."""
-        if not usage:
-            return 0.0
-        prompt = usage.get("prompt_tokens") or 0
-        cached = min(prompt, (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+        tokens = billed(usage)
+        cached = tokens["cached_tokens"]
         cached_price = self.prices.cached or self.prices.input
         return (
-            (prompt - cached) * self.prices.input
+            (tokens["prompt_tokens"] - cached) * self.prices.input
             + cached * cached_price
-            + (usage.get("completion_tokens") or 0) * self.prices.output
+            + tokens["completion_tokens"] * self.prices.output
         ) / 1_000_000
 
 

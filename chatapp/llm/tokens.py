@@ -272,18 +272,6 @@ def plausible(value: Any) -> int | None:
     return value if 0 <= value <= LARGEST_NUMBER else None
 
 
-def cleaned(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a usage report whose numbers can be stored and calculated with."""
-    if not usage:
-        return None
-    return {
-        name: cleaned(value)
-        if isinstance(value, Mapping)
-        else (plausible(value) if isinstance(value, int | float) else value)
-        for name, value in usage.items()
-    }
-
-
 def context_tokens(usage: Mapping[str, Any] | None) -> int | None:
     """Return how many tokens the context held after an answer, or None when nothing was reported.
 

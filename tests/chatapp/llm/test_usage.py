@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from chatapp.llm.registry import ModelConfig, Prices
 from chatapp.llm.usage import billed, read_usage
 
 PLAIN = {"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 23}
@@ -90,3 +91,12 @@ def test_tokens_that_stand_only_in_parts_of_a_report_cost(usage, costs):
 def test_a_report_of_any_size_stays_small():
     read = read_usage(PLAIN | {f"own_{n}": "x" * n for n in range(5000)})
     assert len(str(read)) < 10_000
+
+
+def test_a_call_costs_what_its_report_says_and_nothing_for_what_cannot_be():
+    prices = Prices(input=10, cached=1, output=100)
+    model = ModelConfig(alias="a", backend="b", name="m", context_window=1000, prices=prices)
+    report = {"prompt_tokens": 1000, "completion_tokens": 10, "cached_tokens": 400}
+    assert model.cost(report) == pytest.approx((600 * 10 + 400 * 1 + 10 * 100) / 1_000_000)
+    broken = ({"prompt_tokens": -1000}, {"prompt_tokens": "9", "completion_tokens": 10**15}, None)
+    assert [model.cost(usage) for usage in broken] == [0, 0, 0]
