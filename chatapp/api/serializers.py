@@ -14,6 +14,7 @@ from rest_framework.exceptions import NotFound
 from chatapp.api.message_json import writers_of
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd
+from chatapp.llm.learned_limits import still_known
 from chatapp.llm.registry import all_models
 from chatapp.messages.wire import (
     Cleaner,
@@ -39,8 +40,28 @@ def _storable(value: Any) -> Any:
     return cleaned
 
 
+@extend_schema_field({"type": "array", "items": {"type": "string"}})
+class AdaptationsField(serializers.Field[Any, Any, Any, Any]):
+    """The codes of the changes that the session's requests need; some or all can be taken back."""
+
+    def to_representation(self, value: dict[str, Any]) -> list[str]:
+        return sorted(still_known(value))
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        known = self.parent.instance.adaptations if self.parent.instance else {}
+        if not isinstance(data, list) or not all(isinstance(code, str) for code in data):
+            raise serializers.ValidationError("This must be a list of codes.")
+        if more := [code for code in data if code not in known]:
+            raise serializers.ValidationError(
+                f"{more[0]!r} was not learnt for this session. Codes can only be taken back."
+            )
+        return {code: known[code] for code in data}
+
+
 class SessionSerializer(serializers.ModelSerializer[Session]):
     """A session. Messages are read on their own pages."""
+
+    adaptations = AdaptationsField(required=False)
 
     active_branch = serializers.UUIDField(source="active_branch_id", read_only=True)
     tools = serializers.ListField(child=serializers.JSONField(), required=False)
@@ -61,6 +82,7 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
             "metadata",
             "stateless",
             "plain_text",
+            "adaptations",
             "active_branch",
             "message_count",
             "token_total",

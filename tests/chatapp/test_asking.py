@@ -200,3 +200,17 @@ def test_the_page_says_in_words_what_was_learnt(served, admin_client):
     assert "turns and summaries alike" in page.content.decode()
     listed = admin_client.get(reverse("admin:chatapp_learnedlimits_changelist"))
     assert "The parameter temperature is left out." in listed.content.decode()
+
+
+def test_what_a_session_needs_is_told_and_can_be_taken_back(served, owner, api, queued):
+    served(NO_TOOLS_NO_CALLS)
+    session = SessionFactory(owner=owner)
+    store(session, [user("q"), call("look", "c1"), result("c1", "found"), user("and?")])
+    run_turn(Turn(session=session))
+    address = f"/api/v1/sessions/{session.pk}/"
+    assert api.get(address).json()["adaptations"] == ["tools_as_text"]
+    refused = api.patch(address, {"adaptations": ["flat"]}, format="json")
+    assert refused.status_code == 400
+    assert "can only be taken back" in refused.content.decode()
+    assert api.patch(address, {"adaptations": []}, format="json").status_code == 200
+    assert Session.objects.get(pk=session.pk).adaptations == {}
