@@ -23,7 +23,7 @@ a signature holds only before the server that made it, behind the very messages 
 
 
 @dataclass(slots=True)
-class _Step:
+class _AnswerStep:
     texts: list[str] = field(default_factory=list)
     parts: list[Wire] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -40,16 +40,16 @@ class AnswerBuilder:
     """Takes the pieces one by one and gives the messages in the end (`finished`)."""
 
     def __init__(self) -> None:
-        self._steps = [_Step()]
+        self._steps = [_AnswerStep()]
 
     @property
-    def _step(self) -> _Step:
+    def _step(self) -> _AnswerStep:
         return self._steps[-1]
 
     def next_step(self) -> None:
         """Begin a new message, if results stand since the last one began."""
         if self._step.results:
-            self._steps.append(_Step())
+            self._steps.append(_AnswerStep())
 
     def think(self, text: str, signed: Wire | None = None) -> None:
         """Take reasoning, with what the source needs to have it back."""
@@ -105,7 +105,7 @@ class AnswerBuilder:
         return messages
 
 
-def _message(step: _Step) -> ImportedMessage:
+def _message(step: _AnswerStep) -> ImportedMessage:
     text = joined(step.texts)
     content: Any = text or (None if step.calls else "")
     if step.parts:

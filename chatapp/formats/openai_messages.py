@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chatapp.formats.reading import DamagedError, Wire, joined, shown, text_or_empty, tool_call
+from chatapp.messages.vendor import CALL_KEYS, own_fields
+from chatapp.messages.wire import VENDOR, is_vendor
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
@@ -99,7 +101,10 @@ def _named(value: Wire, role: str) -> Wire:
 
 def _asked(value: Wire, mended: list[str]) -> Wire:
     kept: Wire = {}
-    calls = _calls(value.get("tool_calls"), mended)
+    own = is_vendor(value.get(VENDOR))
+    calls = _calls(value.get("tool_calls"), mended, keep_own=own)
+    if own:  # an export of ours: it says who may have the fields that are nobody else's
+        kept[VENDOR] = value[VENDOR]
     if calls:
         kept["tool_calls"] = calls
     if value.get("function_call") is not None:
@@ -112,7 +117,7 @@ def _asked(value: Wire, mended: list[str]) -> Wire:
     return kept
 
 
-def _calls(value: Any, mended: list[str]) -> list[Wire]:
+def _calls(value: Any, mended: list[str], *, keep_own: bool) -> list[Wire]:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -121,7 +126,8 @@ def _calls(value: Any, mended: list[str]) -> list[Wire]:
     calls = []
     for number, call in enumerate(value, start=1):
         try:
-            calls.append(_call(call))
+            found = _call(call)
+            calls.append(own_fields(call, CALL_KEYS) | found if keep_own else found)
         except DamagedError as error:
             mended.append(f"its tool call {number} was left out: {error}")
     return calls

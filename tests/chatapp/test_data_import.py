@@ -9,7 +9,7 @@ import pytest
 
 from chatapp.context.backend import FullHistoryBackend, context_backend
 from chatapp.formats import all_exports
-from chatapp.formats.openai_chat import to_openai_chat_json
+from chatapp.formats.openai_export import to_openai_chat_json
 from chatapp.models import Message, Session
 from chatapp.selectors import path_messages
 from chatapp.transfer import conversation_of, export_sessions, import_file

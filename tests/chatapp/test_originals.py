@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
-from chatapp.formats.openai_chat import to_openai_chat_json
+from chatapp.formats.openai_export import to_openai_chat_json
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, MessageOriginal
 from chatapp.selectors import counter_of, whole_content

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatapp.formats import Conversation, ImportedMessage, parse
-from chatapp.formats.openai_chat import to_openai_chat_json, to_openai_chat_jsonl
+from chatapp.formats.openai_export import to_openai_chat_json, to_openai_chat_jsonl
 
 from .conftest import ParseFile, ParseOne
 from .test_openai_chat import LOG_WITH_CALLS, LOG_WITHOUT_CALLS, TAU
