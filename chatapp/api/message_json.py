@@ -105,7 +105,7 @@ def writers_of(fields: Sequence[str]) -> list[tuple[str, Writer]]:
 def stored_rows(messages: QuerySet[Message], fields: Sequence[str]) -> QuerySet[Message, Stored]:
     """Return the rows with the columns that the fields are made of, as the database gives them."""
     columns = (column for name in fields for column in _MADE_OF.get(name, (name,)))
-    rows: QuerySet[Message, Stored] = messages.values(*columns)
+    rows: QuerySet[Message, Stored] = messages.values(*dict.fromkeys(columns))
     rows._iterable_class = _StoredRows
     return rows
 

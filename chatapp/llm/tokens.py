@@ -279,8 +279,8 @@ def context_tokens(usage: Mapping[str, Any] | None) -> int | None:
     """
     if not usage:
         return None
-    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if isinstance(prompt, int) and isinstance(completion, int):
+    prompt = plausible(usage.get("prompt_tokens"))
+    completion = plausible(usage.get("completion_tokens"))
+    if prompt is not None and completion is not None:
         return prompt + completion or None
-    total = usage.get("total_tokens")
-    return total if isinstance(total, int) and total > 0 else None
+    return plausible(usage.get("total_tokens")) or None
