@@ -32,6 +32,7 @@ from chatapp.admin.toolkit.path_pages import (
     position_asked_for,
     read_page,
 )
+from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import whole_content
@@ -41,7 +42,23 @@ REPEATED = Section(title="Replayed", fields=("repeats",))
 
 TITLE = "Messages along the active branch"
 NOT_ALLOWED = "You may not see messages: that takes the permission “view message”."
-_COLUMNS = ("branch", "position", "role", "kind", "tokens", "pinned")
+_COLUMNS = ("branch", "position", "role", "kind", "tokens", "pinned", "finish_reason")
+# Answers that are less than what was asked for.
+_ENDS = {
+    AnswerEnd.CUT: "cut off",
+    AnswerEnd.FILTERED: "filtered",
+    AnswerEnd.REFUSED: "refused",
+    AnswerEnd.BROKEN: "broken off",
+}
+_END_WORDS = {
+    AnswerEnd.WHOLE: "It is whole.",
+    AnswerEnd.TOOL_CALLS: "It asks for tools.",
+    AnswerEnd.CUT: "It was cut off at a limit; a turn can continue it.",
+    AnswerEnd.FILTERED: "The server's content filter ended it.",
+    AnswerEnd.REFUSED: "The model refused.",
+    AnswerEnd.BROKEN: "It broke off; what had come is stored.",
+    AnswerEnd.UNKNOWN: "The server's word for its end is not known.",
+}
 
 
 @admin.register(Message)
@@ -118,16 +135,22 @@ class MessageAdmin(ReadOnlyAdmin):
                 "token_count",
                 "tokens_along_path",
                 "usage_json",
+                "end_words",
                 "finish_reason",
                 "response_id",
             ),
             optional={
                 "usage_json": "usage",
+                "end_words": "finish_reason",
                 "finish_reason": "finish_reason",
                 "response_id": "response_id",
             },
         ),
-        Section(title="More", fields=("metadata_json",), optional={"metadata_json": "metadata"}),
+        Section(
+            title="More",
+            fields=("vendor_json", "metadata_json"),
+            optional={"vendor_json": "vendor", "metadata_json": "metadata"},
+        ),
     )
 
     short_id = SHORT_ID
@@ -164,12 +187,18 @@ class MessageAdmin(ReadOnlyAdmin):
 
     parts_json = column("Parts", "parts", html.stored_json)
     summary_text = column("Summary", "summary", html.stored_text)
-    reasoning_text = column("Reasoning", "reasoning", html.stored_text)
+    reasoning_text = column("Reasoning", "reasoning", html.folded_text)
     calls_json = column("Tool calls", "tool_calls", html.stored_json)
     tool_name_text = column("Tool", "tool_name", html.stored_text)
     call_id_text = column("Answers call", "tool_call_id", html.stored_text)
     usage_json = column("Reported usage", "usage", html.stored_json)
     metadata_json = column("Metadata", "metadata", html.stored_json)
+    vendor_json = column("Kept for its server", "vendor", html.stored_json)
+
+    @admin.display(description="End")
+    def end_words(self, message: Message) -> str:
+        """Return how the answer ended, whatever its server's word for it."""
+        return _END_WORDS[end_of(message.finish_reason)]
 
     @admin.display(description="Cut")
     def cut_words(self, message: Message) -> str:
@@ -296,11 +325,13 @@ def _shown(row: Any, status: MessageStatus) -> dict[str, Any]:
     text = row.summary_start if is_placeholder else row.content_start
     called = row.first_call or ""
     tool = row.result_of or (f"calls {called[:60]}" if called else "")
+    shown = html.preview(text) if text or not tool else ""
+    ended = _ENDS.get(end_of(row.finish_reason)) if row.finish_reason else None
     return {
         "place": html.row_link(row, formatting.place(row.position)),
         "role": "—" if is_placeholder else row.get_role_display(),
         "tool": tool,
-        "text": html.preview(text) if text or not tool else "",
+        "text": html.marked(shown, ended) if ended else shown,
         "tokens": "" if is_placeholder else formatting.number(row.tokens),
         "status": status,
     }

@@ -6,11 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from chatapp.formats.registry import all_exports
 from chatapp.llm import openai_client
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import Incident, Message, Session
+from chatapp.transcript import append
 from chatapp.transcript.writing import NewMessage
 from chatapp.transfer import conversation_of, export_sessions
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
@@ -230,3 +232,32 @@ def test_numbers_that_cannot_be_change_nothing(session, model_server, prompt):
     script(model_server, usage(prompt))
     say(session, "q")
     assert Incident.objects.count() == 0
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "mark", "sentence"),
+    [
+        ("MAX_TOKENS", "cut off", "It was cut off at a limit"),
+        ("content_filter", "filtered", "content filter ended it"),
+        ("interrupted", "broken off", "It broke off"),
+        ("refusal", "refused", "The model refused"),
+        ("stop", "", "It is whole"),
+    ],
+)
+def test_pages_say_how_an_answer_ended(session, admin_client, word, mark, sentence):
+    draft = NewMessage(
+        wire={"role": "assistant", "content": "a", "vendor": {"server": "s", "fields": {"f": 1}}},
+        reasoning="hm",
+        finish_reason=word,
+    )
+    (row,) = append(session.active_branch, [draft])
+    page = admin_client.get(reverse("admin:chatapp_message_change", args=[row.pk])).content.decode()
+    assert sentence in page
+    assert "Kept for its server" in page
+    assert "<summary>2 characters</summary>" in page
+    panel = admin_client.get(reverse("admin:chatapp_session_change", args=[session.pk]))
+    found = panel.content.decode()
+    assert (f">{mark}</span>" in found) == bool(mark)

@@ -76,6 +76,22 @@ def stored_json(value: Any) -> SafeString | str:
     return stored_text(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def folded_text(text: str | None) -> SafeString | str:
+    """Return a stored text that is shown when it is asked for."""
+    if not text:
+        return "—"
+    return format_html(
+        "<details><summary>{} characters</summary>{}</details>",
+        number(len(text)),
+        stored_text(text),
+    )
+
+
+def marked(text: SafeString | str, word: str) -> SafeString:
+    """Return a text with a word of warning behind it."""
+    return format_html("{} {}", text, badge(word, "busy"))
+
+
 def badge(label: Any, tone: str = "") -> SafeString:
     """Return a short word in a coloured frame; tones: good, bad, busy."""
     return format_html('<span class="badge {}">{}</span>', tone and f"badge-{tone}", label)
