@@ -159,7 +159,11 @@ def input_panel(step: CompactionStep, download: str) -> Panel:
 def output_panel(step: CompactionStep) -> Panel:
     """Return what came back: the text, and why it did not count."""
     error = (
-        format_html('<h3>Error</h3><div dir="auto">{}</div>', _text(step.error))
+        format_html(
+            '<h3>{}</h3><div dir="auto">{}</div>',
+            "Note" if step.outcome == CompactionStep.Outcome.OK else "Error",
+            _text(step.error),
+        )
         if step.error
         else SafeString("")
     )

@@ -114,15 +114,24 @@ class SummaryRequest:
     kept: tuple[Item, ...] = ()
     cites: bool = False
     missing: tuple[str, ...] = ()
+    whole_room: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryAnswer:
-    """What a summariser said, before anybody judged it (see strategies/acceptance.py)."""
+    """What a summariser said, before anybody judged it (see strategies/acceptance.py).
+
+    `finish_reason` is the server's word. `end` is how that is read: whole, cut, filtered, refused,
+    tool_calls, broken or unknown; empty where nobody read it, then a few plain words are known.
+    `has_thoughts`: a part of its room went into reasoning; `had_whole_room`: there is no more.
+    """
 
     text: str
     finish_reason: str = "stop"
+    end: str = ""
     has_tool_calls: bool = False
+    has_thoughts: bool = False
+    had_whole_room: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
     model: str = ""

@@ -14,9 +14,10 @@ from uuid import UUID
 from chatapp.database import release_connection
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import Adaptation
+from chatapp.llm.answer_ends import end_of
 from chatapp.llm.asking import OnChange, ask, ignore_change
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.learned_limits import with_learned_limits
+from chatapp.llm.learned_limits import learn_adaptations, with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest
 from chatapp.llm.tokens import count_message
@@ -39,6 +40,11 @@ from compaction.limits.budget import overspent
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun
 
+WHOLE_ROOM = "room:whole"
+"""What is remembered of a model whose thoughts take room that a text alone would not need."""
+LONGEST_TEXT_CHARS = 20_000
+CHARS_PER_TARGET_TOKEN = 16
+"""Of a model's text no more is read, or four times the size asked for at four to a token."""
 # Room for the answer: twice the size asked for, so that a complete one is not cut off.
 ROOM_FACTOR = 2
 SMALLEST_ROOM_TOKENS = 512
@@ -49,6 +55,11 @@ PROMPT_OVERHEAD_TOKENS = 500
 def storable(text: str) -> str:
     """Return a server's text without what no database takes: NUL and lone surrogates."""
     return Cleaner().text(text)
+
+
+def capped(text: str, target_tokens: int) -> str:
+    """Return as much of a model's text as is looked at: four times the size asked for."""
+    return text[: max(LONGEST_TEXT_CHARS, CHARS_PER_TARGET_TOKEN * target_tokens)]
 
 
 class ModelSummarizer:
@@ -77,14 +88,17 @@ class ModelSummarizer:
             {"role": message["role"], "content": message["content"]}
             for message in messages_for(request)
         ]
-        room = self._room_beside(messages, request.target_tokens)
+        left = self._left_beside(messages, request.target_tokens)
+        most = min(left, self._room(request.target_tokens, whole=True))
+        takes_most = request.whole_room or WHOLE_ROOM in self._model.adaptations
+        room = most if takes_most else min(left, self._room(request.target_tokens))
         release_connection()
         try:
             reply = ask(
                 self._model,
                 ModelRequest(
                     messages=messages,
-                    max_output=room,
+                    max_output=int(room),
                     temperature=self._temperature,
                     deadline=self._deadline,
                     cancelled=self._asked_to_stop,
@@ -97,12 +111,17 @@ class ModelSummarizer:
                 raise SummarizerOverflow(storable(str(error))) from error
             raise SummarizerError(storable(str(error))) from error
         usage = reply.usage or {}
-        text = storable(reply.text or "")
+        text = storable(capped(reply.text or "", request.target_tokens))
         count = self._model.counter.count
+        if request.whole_room and text.strip():
+            learn_adaptations(self._model, [WHOLE_ROOM])
         return SummaryAnswer(
             text=text.strip(),
             finish_reason=reply.finish_reason,
+            end=end_of(reply.finish_reason).value,
             has_tool_calls=bool(reply.tool_calls),
+            has_thoughts=bool(reply.reasoning),
+            had_whole_room=room >= most,
             input_tokens=usage.get("prompt_tokens")
             or sum(count(message["content"]) for message in messages),
             output_tokens=usage.get("completion_tokens") or count(text),
@@ -129,28 +148,30 @@ class ModelSummarizer:
             return None
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
-    def _room_beside(self, messages: list[WireMessage], target_tokens: int) -> int:
-        """Return the answer's room, so that input and answer fit the window together.
+    def _left_beside(self, messages: list[WireMessage], target_tokens: int) -> float:
+        """Return the tokens that the window leaves for the answer.
 
         Raises SummarizerOverflow where not even half of the size asked for is left: a server would
         refuse the input, or cut the answer off.
         """
-        wanted, window = self._room(target_tokens), self._model.context_window
+        window = self._model.context_window
         if window <= 0:
-            return wanted
+            return math.inf
         tokens = sum(count_message(message, self._model.counter) for message in messages)
         left = window - math.ceil(tokens * self._model.scale)
-        if left < min(wanted, target_tokens // 2):
+        if left < min(self._room(target_tokens), target_tokens // 2):
             raise SummarizerOverflow(
                 f"The input has about {tokens:,} tokens; with room for an answer that is more than "
                 f"the summarising model's window of {window:,}. It was not sent."
             )
-        return min(wanted, left)
+        return left
 
-    def _room(self, target_tokens: int) -> int:
-        wanted = max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS)
+    def _room(self, target_tokens: int, *, whole: bool = False) -> int:
+        """Return the tokens to ask for: enough for a complete text, or the `whole` of the limit."""
         limits = [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]
-        return min([wanted, *limits])
+        if whole and limits:
+            return min(limits)
+        return min([max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS), *limits])
 
 
 def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:

@@ -311,3 +311,82 @@ def test_a_strategy_with_instructions_of_its_own_halves_and_merges_all_the_same(
     assert asked == ["Write bullet points."] * 3 + ["Join the bullet points."]
     assert (outcome.algorithm, outcome.prompt_version) == ("bullets", "bullets-1")
     assert outcome.prompt == "Write bullet points."
+
+
+THOUGHTS = SummaryAnswer(text="", finish_reason="length", end="cut")
+NAMING = [
+    Item(id=n, role="user" if n % 2 else "assistant", text=f"PX-{n}", position=n, tokens=10)
+    for n in range(4471, 4491)
+]
+REPLY = SummaryAnswer(text="Sure! You should take the night train; shall I book it for you?")
+
+
+def test_an_answer_without_a_text_is_asked_for_with_all_the_room_before_anything_is_halved():
+    summarizer = Scripted(script=[THOUGHTS, OK])
+    outcome = summarise(plain(10), summarizer)
+    assert [request.whole_room for request in summarizer.requests] == [False, True]
+    assert summarizer.sizes == [10, 10]
+    assert [step.outcome for step in outcome.steps] == ["truncated", "ok"]
+    assert outcome.text == "fine"
+
+
+def test_the_room_that_was_needed_once_is_asked_for_in_the_whole_run():
+    script = [THOUGHTS, SummarizerOverflow("too large"), OK]
+    summarizer = Scripted(script=script)
+    summarise(plain(10), summarizer)
+    assert [request.whole_room for request in summarizer.requests] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
+
+
+def test_a_model_that_had_all_the_room_is_not_asked_the_same_again():
+    spent = SummaryAnswer(text="", finish_reason="length", end="cut", had_whole_room=True)
+    summarizer = Scripted(script=[spent, OK])
+    summarise(plain(10), summarizer)
+    assert summarizer.sizes == [10, 5, 5, 2]
+
+
+def test_a_model_that_never_comes_to_its_text_is_asked_a_few_times():
+    summarizer = Scripted(script=[THOUGHTS])
+    outcome = summarise(plain(40), summarizer, fallback="extractive")
+    assert len(summarizer.requests) == 4
+    assert outcome.truncated
+    assert outcome.text
+
+
+def test_an_answer_to_the_last_question_ends_in_chosen_sentences():
+    summarizer = Scripted(script=[REPLY])
+    outcome = summarise(NAMING, summarizer, fallback="extractive", quality_gate=False)
+    assert len(summarizer.requests) == 2
+    assert [step.code for step in outcome.steps] == ["not_a_summary", "not_a_summary", ""]
+    assert "night train" not in outcome.text
+    assert "PX-4" in outcome.text
+
+
+def test_a_second_try_may_be_a_summary():
+    answer = SummaryAnswer(text="PX-4471 and PX-4480 were named by the user.")
+    summarizer = Scripted(script=[REPLY, answer])
+    outcome = summarise(NAMING, summarizer, quality_gate=False)
+    assert [request.reinforced for request in summarizer.requests] == [False, True]
+    assert outcome.text == answer.text
+
+
+def test_an_unknown_end_of_a_whole_text_is_noted_at_its_step():
+    answer = SummaryAnswer(text="It is all there.", finish_reason="weird", end="unknown")
+    (step,) = summarise(plain(4), Scripted(script=[answer])).steps
+    assert (step.outcome, "weird" in step.error) == ("ok", True)
+
+
+@pytest.mark.parametrize(("ledger", "gate"), [(True, True), (True, False), (False, True)])
+def test_the_prose_alone_is_judged_and_not_its_ledger(ledger, gate):
+    profile = Profile(ledger=ledger, quality_gate=gate, target_summary_tokens=100)
+    job = SummaryJob(items=tuple(NAMING), counter=WordCounter())
+    outcome = BisectStrategy().run(job, profile, Scripted(script=[REPLY]), lambda step: None)
+    assert "night train" not in outcome.text
+    assert "PX-4" in outcome.text
+    assert outcome.writer == "extractive"
+    assert "not_a_summary" in {step.code for step in outcome.steps}

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from compaction.engine.extractive.sentences import line_spans
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, find_entities
 from compaction.engine.fidelity.measure import Quality
+from compaction.engine.fidelity.replies import speaks_to_user
 
 MOST_MISSING = 30
 FEWEST_IDENTIFIERS = 3
 FEWEST_CARRIED = 3
-LONGEST_OPENING = 300
 
 OTHER_LANGUAGE = "other_language"
 UNSUPPORTED = "unsupported"
@@ -50,53 +50,6 @@ _NOTHING = re.compile(
 )
 _TITLE = re.compile(r"(?:#{1,6}\s.*|\*\*[^*]{1,60}\*\*:?|[^:：]{1,40}[:：])$")
 _LABELLED = re.compile(r"^\W{0,4}[^\W\d_][^:：\n]{0,40}[:：]\W{0,3}(?=\S)")
-
-# How a text begins that speaks to the user instead of reporting.
-_OPENINGS = re.compile(
-    r"\W{0,4}(?:"
-    # An answer.
-    r"(?:sure|certainly|of course|absolutely|great|okay|ok|got it|"
-    r"understood)[,.!](?: here(?:['’]s| is| are)"
-    r"| i(?:['’]ll| will| can| have)|$)|you(?:['’]re| are) welcome|happy to help|"
-    r"(?:hello|hi)(?: there)?[,!]|how can i (?:help|assist)|thank you for (?:sharing|providing|"
-    r"the)|"
-    # An apology or a refusal.
-    r"(?:i(?:['’]m| am) (?:very |really |so )?sorry|sorry|i apologi[sz]e|my apologies|"
-    r"unfortunately)[,.]? "
-    r"(?:but |for (?:the|any) (?:confusion|inconvenience|misunderstanding)|(?:that )?i |about)|"
-    r"i (?:can['’]?t|cannot|am unable to|won['’]t|am not able to|['’]m unable to) (?:help|assist|"
-    r"provide|"
-    r"summari[sz]e|fulfil|complete|do|comply|access|see|continue|create|generate)|"
-    r"as an? (?:ai|language model)|i (?:do not|don['’]t) (?:have|see) (?:any|access|a|the|enough) |"
-    # A plan.
-    r"(?:first,? |now,? |next,? )?(?:i(?:['’]ll| will| shall)|i(?:['’]m| am) going to|let me|"
-    r"let['’]s|"
-    r"we(?:['’]ll| will)) (?:now |first |start|begin|summari[sz]e|create|write|proceed|help|"
-    r"analy[sz]e|"
-    r"take|go|check|look|read|continue|provide|try|fix|implement)|"
-    r"(?:we|i) need to (?:summari[sz]e|produce|write|create)|the user wants me to|"
-    r"okay, (?:so )?(?:the user|i need)|"
-    # The same elsewhere.
-    r"(?:es tut mir leid|tut mir leid|entschuldigung)[,.]|leider kann ich|ich kann (?:diese|ihnen|"
-    r"dir|das)\b.{0,60}nicht|"
-    r"(?:gerne|natürlich|klar|selbstverständlich)[,!.]|ich werde (?:jetzt|nun)|"
-    r"(?:je suis )?désolée?[,.]|je ne peux pas|bien sûr[,!.]|voici (?:le|un|votre) résumé|"
-    r"je vais (?:maintenant|d['’]abord)|"
-    r"lo siento[,.]|no puedo (?:ayudar|proporcionar|resumir|cumplir)|(?:claro|por supuesto)[,!.]|"
-    r"voy a (?:resumir|empezar|crear)|"
-    r"desculpe[,.]|não posso (?:ajudar|fornecer|resumir)|mi dispiace[,.]|non posso (?:aiutar|"
-    r"fornire|riassumere)|certo[,!.]|"
-    r"het spijt me|ik kan (?:u|je|dit|deze)\b.{0,60}niet|natuurlijk[,!.]|"
-    r"извините|к сожалению, я|простите|конечно[,!.]|я не могу (?:помочь|предоставить|выполнить)|"
-    r"сейчас я|"
-    r"抱歉|对不起|很遗憾|我无法|我不能(?:帮|提供|总结|完成)|当然[，！,!]|好的[，！,!。]|"
-    r"以下是(?:您|你|对话|为您)|我(?:将|会|来)(?:为您|总结|先|开始)|让我(?:来|先)|"
-    r"申し訳|すみません|もちろん|承知しました|かしこまりました|わかりました|죄송|물론|알겠습니다|"
-    r"네[,!]|"
-    r"عذرا|آسف|بالطبع|لا أستطيع|لا يمكنني"
-    r")",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,15 +147,6 @@ def says_nothing(text: str) -> bool:
     lines = [text[start:end] for start, end in line_spans(text)]
     bodies = [_LABELLED.sub("", line) for line in lines if not _TITLE.match(line)]
     return all(_NOTHING.match(body) for body in bodies)
-
-
-def speaks_to_user(text: str) -> bool:
-    """Whether a text begins as an answer, an apology or a plan does; a report begins otherwise."""
-    first = next((text[start:end] for start, end in line_spans(text)), "")
-    # What stands under a heading or in a list is reported, whatever its first word.
-    if first.startswith(("#", "- ", "* ", "•", "**")):
-        return False
-    return bool(_OPENINGS.match(first[:LONGEST_OPENING]))
 
 
 def _lost(quality: Quality, *, kind: str = "") -> tuple[str, ...]:

@@ -8,12 +8,19 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from compaction.engine.fidelity.replies import reply_instead
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.types import Item, Outcome, SummaryAnswer, SummaryRequest
 
-# Ends that mean: the text stops because something cut it off.
-CUT_OFF = frozenset({"length", "max_tokens", "model_length", "incomplete"})
-_REFUSED_ENDS = frozenset({"content_filter", "error", "failed", "aborted"})
+CUT, TOOL_CALLS, UNKNOWN = "cut", "tool_calls", "unknown"
+_NEVER_COUNT = frozenset({"filtered", "refused", "broken"})
+# How summarisers end that nobody read the words of (SummaryAnswer.end).
+_ENDS = dict.fromkeys(("length", "max_tokens", "model_length", "incomplete"), CUT) | {
+    "content_filter": "filtered",
+    "error": "broken",
+    "failed": "broken",
+    "aborted": "broken",
+}
 _ERROR_TEXT = re.compile(
     r"^\s*(?:\{\s*\"error\"|error(?: code)?\s*[:：]|<!doctype html|<html|traceback \(most recent|"
     r"internal server error|bad gateway|service unavailable|upstream connect error)",
@@ -32,12 +39,14 @@ def problem_of(answer: SummaryAnswer) -> str:
 
     An answer that was cut off is not judged here: see `is_cut_off`.
     """
-    if answer.has_tool_calls:
+    if answer.has_tool_calls or _end_of(answer) == TOOL_CALLS:
         return "The summariser asked for a tool instead of writing a summary."
     if not answer.text.strip():
         return "The summariser answered with an empty text."
-    if answer.finish_reason in _REFUSED_ENDS:
-        return f"The summariser stopped with {answer.finish_reason}."
+    if (end := _end_of(answer)) in _NEVER_COUNT:
+        return f"The summariser stopped with {answer.finish_reason or end}."
+    if _is_hardly_text(answer.text):
+        return "The summariser answered with hardly a letter or a digit."
     if len(answer.text) < _SHORT and _ERROR_TEXT.search(answer.text):
         return "The summariser answered with the text of an error."
     if len(answer.text) < _SHORT and _ASKS_FOR_INPUT.search(answer.text):
@@ -46,8 +55,46 @@ def problem_of(answer: SummaryAnswer) -> str:
 
 
 def is_cut_off(answer: SummaryAnswer) -> bool:
-    """Whether the answer ends because its room was used up."""
-    return answer.finish_reason in CUT_OFF
+    """Whether the answer ends because its room was used up, or for all that is known may do so."""
+    end = _end_of(answer)
+    return end == CUT or (end == UNKNOWN and not _ends_whole(answer.text))
+
+
+def ran_out_of_room(answer: SummaryAnswer) -> bool:
+    """Whether thoughts may have used up an answer's room: no sign that the input is too large."""
+    spent = answer.has_thoughts or not answer.text.strip()
+    return spent and not answer.had_whole_room and is_cut_off(answer)
+
+
+def end_note(answer: SummaryAnswer) -> str:
+    """Return what is to be noted of how an answer that counts ended, as a sentence; or nothing."""
+    if _end_of(answer) != UNKNOWN:
+        return ""
+    reason = (
+        f"the unknown word {answer.finish_reason[:40]!r}" if answer.finish_reason else "no word"
+    )
+    return f"The server gave {reason} for how the answer ended; the text ends like a whole one."
+
+
+def _end_of(answer: SummaryAnswer) -> str:
+    return answer.end or _ENDS.get(answer.finish_reason, "")
+
+
+def _ends_whole(text: str) -> bool:
+    """Whether a text ends as a sentence does; or as a list does whose lines all end without."""
+    lines = text.rstrip().splitlines()
+    if not lines or _SENTENCE_ENDS.search(lines[-1][-8:]):
+        return bool(lines)
+    items = [line for line in lines if _LIST_ITEM.match(line)]
+    closed = sum(bool(_SENTENCE_ENDS.search(line.rstrip()[-8:])) for line in items)
+    return bool(_LIST_ITEM.match(lines[-1])) and len(items) > 1 and not closed
+
+
+def _is_hardly_text(text: str) -> bool:
+    """Whether a text of some length consists of signs: dots, dashes, boxes."""
+    signs = [character for character in text if not character.isspace()]
+    spoken = sum(map(str.isalnum, signs))
+    return spoken == 0 or (len(signs) >= _SHORT and spoken < SHARE_SPOKEN * len(signs))
 
 
 def refusal_of(answer: SummaryAnswer, request: SummaryRequest) -> str:
@@ -57,7 +104,15 @@ def refusal_of(answer: SummaryAnswer, request: SummaryRequest) -> str:
     """
     if is_cut_off(answer):
         return "The answer was cut off at the output limit."
-    return problem_of(answer) or implausible(answer.text, request)
+    return problem_of(answer) or implausible(answer.text, request) or reply_of(answer, request)
+
+
+def reply_of(answer: SummaryAnswer, request: SummaryRequest) -> str:
+    """Return why an answer goes on with the conversation, as a sentence; empty when it does not.
+
+    What a strategy asks for in words of its own may look like anything.
+    """
+    return "" if request.prompt else reply_instead(answer.text, request)
 
 
 def does_not_shrink(before: int, after: int) -> str:
@@ -94,10 +149,14 @@ _SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[
 _FENCE = re.compile(
     r"</?(?:conversation|previous-summary|part|instructions|recent|missing) id=[0-9a-f]{8}>"
 )
-_SENTENCE_END = re.compile(r"[.!?。！？]+\s+|[。！？]+|\n+")
+# Each space and each full stop begins one match at most: a line of dots costs one look a dot.
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|[。！？]+|\n+")
+_SENTENCE_ENDS = re.compile(r"[.!?…。！？][\"'”’)\]*`」』）]{0,3}$")
+_LIST_ITEM = re.compile(r"\s{0,8}(?:[-*•|]|\d{1,3}[.)])")
 # What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.
 _IDENTIFIER = re.compile(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
 
+SHARE_SPOKEN = 0.2
 SHARE_ECHOED = 0.5
 SHARE_REPEATED = 0.2
 SHORTEST_SENTENCE = 16
@@ -136,7 +195,7 @@ def _is_echo(text: str) -> bool:
 
 def repeated_share(text: str) -> float:
     """Return the part of the text, in characters, whose sentences stood there before."""
-    sentences = [one.strip().lower() for one in _SENTENCE_END.split(text)]
+    sentences = [one.strip().strip(".!?").lower() for one in _SENTENCE_END.split(text)]
     sentences = [one for one in sentences if len(one) >= SHORTEST_SENTENCE]
     if len(sentences) < FEWEST_SENTENCES:
         return 0.0

@@ -11,14 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
+from compaction.engine.fidelity.gate import NOT_A_SUMMARY
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import split_point
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
-from compaction.engine.strategies.acceptance import implausible, is_cut_off, problem_of
+from compaction.engine.strategies.acceptance import (
+    end_note,
+    implausible,
+    is_cut_off,
+    problem_of,
+    ran_out_of_room,
+    reply_of,
+)
 from compaction.engine.strategies.base import files_of, plan_by_cut
-from compaction.engine.strategies.finishing import finished, prose_size
+from compaction.engine.strategies.finishing import chooses_sentences, finished, prose_size
 from compaction.engine.strategies.halving import (
     Part,
     estimate_calls,
@@ -53,6 +61,12 @@ from compaction.engine.types import (
 ALGORITHM = "bisect_v1"
 # The kind of a step that refuses a text.
 GATE = "gate"
+MOST_WITHOUT_TEXT = 3
+"""So many answers of one run may be cut off without a text; smaller inputs help no more then."""
+
+
+class _NoTextError(Exception):
+    """The summariser never comes to its text, however much room it has."""
 
 
 def on_step_nothing(step: Step) -> None:
@@ -81,6 +95,8 @@ class BisectSummary:
     _last: SummaryRequest | None = None
     _steps: list[Step] = field(default_factory=list)
     _calls: int = 0
+    _needs_room: bool = False
+    _without_text: int = 0
 
     def run(
         self,
@@ -108,7 +124,10 @@ class BisectSummary:
             kept=self.kept,
             cites=self.prose_tokens > 0,
         )
-        part = self._chunk(request, depth=0, parent=None)
+        try:
+            part = self._chunk(request, depth=0, parent=None)
+        except _NoTextError:
+            part = self._forced(request, depth=0, parent=None)
         return Outcome(
             text=part.text,
             items=tuple(items),
@@ -133,6 +152,7 @@ class BisectSummary:
         if self._last is None:
             return ""
         request = replace(self._last, reinforced=True, missing=missing)
+        request = replace(request, whole_room=self._needs_room)
         answer, step = self._call(request, depth=0, parent=None)
         return answer.text if answer is not None and step.outcome == "ok" else ""
 
@@ -162,6 +182,9 @@ class BisectSummary:
             if answer is not None:
                 self._last = request
                 return leaf(answer, depth)
+            if step.code == NOT_A_SUMMARY:
+                # Half of it would be answered, too.
+                return self._forced(request, depth=depth, parent=step.key)
             parent = step.key
         profile = self.profile
         cut = None
@@ -235,14 +258,15 @@ class BisectSummary:
     def _ask(
         self, request: SummaryRequest, *, depth: int, parent: int | None
     ) -> tuple[SummaryAnswer | None, Step]:
-        """Return an answer that counts, or None when the request was too large, and its step.
+        """Return an answer that counts and its step; None when the request was too large.
 
         An answer that does not count is asked for once more; then the run fails
-        (docs/architecture.md#only-a-real-summary-counts).
+        (docs/architecture.md#only-a-real-summary-counts). A model that goes on with the
+        conversation will do so again whenever it is asked: None, and the step's code says so.
         """
         problem = ""
         for reinforced in (False, True):
-            answer, step = self._call(
+            answer, step = self._call_with_room(
                 replace(request, reinforced=reinforced), depth=depth, parent=parent
             )
             if answer is not None and step.outcome == "ok":
@@ -250,7 +274,25 @@ class BisectSummary:
             if step.outcome != "error":
                 return None, step
             problem = step.error
+        if step.code == NOT_A_SUMMARY:
+            return None, step
         raise SummaryFailed(RunCode.BAD_ANSWER, problem)
+
+    def _call_with_room(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer | None, Step]:
+        """Make a call, and once more with all the room there is where thoughts took it."""
+        request = replace(request, whole_room=self._needs_room)
+        answer, step = self._call(request, depth=depth, parent=parent)
+        if answer is not None and not self._needs_room and ran_out_of_room(answer):
+            self._needs_room = True
+            again = replace(request, whole_room=True)
+            answer, step = self._call(again, depth=depth, parent=parent)
+        if answer is not None and step.outcome == "truncated" and not answer.text.strip():
+            self._without_text += 1
+            if self._without_text >= MOST_WITHOUT_TEXT:
+                raise _NoTextError
+        return answer, step
 
     def _call(
         self, request: SummaryRequest, *, depth: int, parent: int | None
@@ -263,13 +305,17 @@ class BisectSummary:
             )
         self._calls += 1
         started = self.clock()
-        answer, outcome, error, fatal = None, "ok", "", False
+        answer, outcome, error, code, fatal = None, "ok", "", "", False
         try:
             answer = self.summarizer.summarize(request)
             if is_cut_off(answer):
                 outcome, error = "truncated", "The answer was cut off at the output limit."
             elif problem := problem_of(answer) or implausible(answer.text, request):
                 outcome, error = "error", problem
+            elif problem := self._reply_of(answer, request, depth):
+                outcome, error, code = "error", problem, NOT_A_SUMMARY
+            else:
+                error = end_note(answer)
         except SummarizerOverflow as overflow:
             outcome, error = "overflow", str(overflow)
         except SummarizerError as failure:
@@ -281,11 +327,23 @@ class BisectSummary:
             parent=parent,
             outcome=outcome,
             error=error,
+            code=code,
             duration_ms=round((self.clock() - started) * 1000),
         )
         if fatal:
             raise SummaryFailed(RunCode.SUMMARISER_ERROR, error)
         return answer, step
+
+    def _reply_of(self, answer: SummaryAnswer, request: SummaryRequest, depth: int) -> str:
+        """Return why an answer goes on with the conversation; nothing where others look at that.
+
+        The gate looks at what stands for everything, and asks again with what is missing. What was
+        chosen from the messages may be a reply that somebody wrote.
+        """
+        has_gate = self.profile.quality_gate and depth == 0
+        if has_gate or chooses_sentences(self.summarizer):
+            return ""
+        return reply_of(answer, request)
 
     def _record(
         self,

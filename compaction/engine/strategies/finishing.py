@@ -19,8 +19,15 @@ from compaction.engine.extractive.summarizer import ExtractiveSummarizer, langua
 from compaction.engine.extractive.units import speakers_of
 from compaction.engine.fidelity.alignment import Cited, take_citations, trace
 from compaction.engine.fidelity.covered import Covered
-from compaction.engine.fidelity.gate import TOO_LONG, GateLimits, Rejection, rejections
+from compaction.engine.fidelity.gate import (
+    NOT_A_SUMMARY,
+    TOO_LONG,
+    GateLimits,
+    Rejection,
+    rejections,
+)
 from compaction.engine.fidelity.measure import Findings, Quality, measure_against
+from compaction.engine.fidelity.replies import reply_instead
 from compaction.engine.parameters import Profile
 from compaction.engine.provenance import Origin, SourcedLine
 from compaction.engine.strategies.attribution import attributed, without_old_values
@@ -241,6 +248,7 @@ class _Finishing:
         quality = self._quality(text)
         try:
             refused = list(self._refusals(prose, text, quality))
+            refused += self._reply(answer, refused)
         except Exception:
             # A measure that fails must fail no run: the text passes unjudged.
             logger.exception("A summary could not be judged")
@@ -285,6 +293,19 @@ class _Finishing:
                 quality, language=alone.language, language_matches=alone.language_matches()
             )
         return rejections(prose, quality, limits=limits)
+
+    def _reply(self, answer: str, refused: Sequence[Rejection]) -> list[Rejection]:
+        """Return the rejection of an answer that goes on with the conversation, said once.
+
+        The prose alone is looked at: its ledger names whatever it leaves out.
+        """
+        job = self.job
+        request = SummaryRequest(
+            kind="chunk", items=job.items, previous=job.previous, kept=job.kept
+        )
+        known = any(one.code == NOT_A_SUMMARY for one in refused)
+        sentence = "" if known else reply_instead(answer, request)
+        return [Rejection(code=NOT_A_SUMMARY, sentence=sentence)] if sentence else []
 
     def _record(self, draft: _Draft) -> None:
         for one in draft.refused:
