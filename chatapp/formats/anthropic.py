@@ -88,7 +88,7 @@ def recognises(document: Document) -> bool:
 
 
 def _shows_itself(value: Any) -> bool:
-    if _has_own_blocks(value) or (is_block(value, "message") and _is_response(value)):
+    if _has_own_blocks(value) or _is_own_response(value):
         return True
     exchange = exchange_in(value, DIALECT)
     if exchange is None or OWN_KEY in exchange.request or "system_prompt" in exchange.request:
@@ -99,9 +99,14 @@ def _shows_itself(value: Any) -> bool:
         or "anthropic_version" in request
         or any(map(_has_schema, _listed(request.get("tools"))))
         or any(map(_has_own_blocks, request["messages"]))
-        or is_block(response, "message")
+        or _is_own_response(response)
         or isinstance(response, list)
     )
+
+
+def _is_own_response(value: Any) -> bool:
+    # OpenAI's Responses API has messages of this type too, which say no reason for their end.
+    return is_block(value, "message") and _is_response(value) and "stop_reason" in value
 
 
 def _has_own_blocks(value: Any) -> bool:

@@ -75,7 +75,7 @@ def take_answer(
 ) -> None:
     """Give the blocks of an assistant's message to the builder; names of calls are noted."""
     for block in blocks_of(content):
-        if is_block(block, "text"):
+        if is_block(block, "text") or is_block(block, "output_text"):
             builder.say(text_or_empty(block.get("text")))
         elif is_block(block, "thinking"):
             builder.think(text_or_empty(block.get("thinking")), _signed(block, "signature"))

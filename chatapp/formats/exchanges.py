@@ -64,6 +64,7 @@ class Dialect:
     key: str
     is_message: Callable[[Any], bool]
     is_response: Callable[[Any], bool]
+    takes_text: bool = False  # in the place of the messages
 
 
 def exchanges_of(document: Document, dialect: Dialect, problems: list[Problem]) -> list[Exchange]:
@@ -112,8 +113,10 @@ def exchange_in(value: Any, dialect: Dialect, *, line: int = 1) -> Exchange | No
 
 
 def _request(value: Wire, dialect: Dialect) -> Wire | None:
+    kinds = (list, str) if dialect.takes_text else list
+
     def is_request(body: Any) -> bool:
-        return isinstance(body, dict) and isinstance(body.get(dialect.key), list)
+        return isinstance(body, dict) and isinstance(body.get(dialect.key), kinds)
 
     if is_request(value):
         return value

@@ -27,6 +27,7 @@ BUILT_IN = {
     "claude_code": "chatapp.formats.claude_code.FORMAT",
     "anthropic": "chatapp.formats.anthropic.FORMAT",
     "gemini": "chatapp.formats.gemini.FORMAT",
+    "openai_responses": "chatapp.formats.openai_responses.FORMAT",
     "ui_messages": "chatapp.formats.ui_messages.FORMAT",
     "openai_chat": "chatapp.formats.openai_chat.FORMAT",
 }
