@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
-from django.db import IntegrityError, OperationalError
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+)
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
@@ -20,7 +27,8 @@ from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
 from chatapp.transcript.writing import KeyReusedError, TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
-from chatapp.turns.service import TurnFailedError, TurnInProgressError
+from chatapp.turns.lease import TurnInProgressError
+from chatapp.turns.service import TurnFailedError
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -33,7 +41,13 @@ class ProblemRenderer(renderers.JSONRenderer):
     ensure_ascii = True
 
 
-class Conflict(exceptions.APIException):
+class Later(exceptions.APIException):
+    """The request can be sent again; `wait` are the seconds of the Retry-After header, if any."""
+
+    wait: int | None = None
+
+
+class Conflict(Later):
     """The request does not fit the state of things."""
 
     status_code = status.HTTP_409_CONFLICT
@@ -47,6 +61,13 @@ class Unprocessable(exceptions.APIException):
     default_code = "unprocessable"
 
 
+class Unavailable(Later):
+    """The database cannot be used just now; what was stored is stored."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_code = "unavailable"
+
+
 class BadGateway(exceptions.APIException):
     """The model server did not give an answer."""
 
@@ -58,7 +79,7 @@ def _translate(error: Exception) -> Exception:
     if isinstance(error, InvalidMessageError):
         return exceptions.ValidationError({"messages": [str(error)]})
     if isinstance(error, TurnInProgressError):
-        return Conflict(str(error), code="turn_in_progress")
+        return _later(Conflict(str(error), code="turn_in_progress"), error.retry_after)
     if isinstance(error, KeyReusedError):
         return Unprocessable(str(error), code="key_reused")
     if isinstance(error, TranscriptError):
@@ -83,16 +104,39 @@ def _about_deletion(error: Exception, context: dict[str, Any]) -> Exception:
     session_id = context.get("kwargs", {}).get("session_id")
     if session_id is None:
         return error
-    if not Session.objects.filter(pk=session_id).exists():
-        return exceptions.NotFound()
-    if isinstance(error, OperationalError) and "deadlock" in str(error):
-        return Conflict("The session is being worked on. Send the request again.", code="busy")
+    try:
+        is_there = Session.objects.filter(pk=session_id).exists()
+    except DatabaseError:
+        return error
+    return error if is_there else exceptions.NotFound()
+
+
+def _later(error: Later, seconds: int) -> Later:
+    """Return an error that says when to come back, in a Retry-After header."""
+    error.wait = seconds
     return error
+
+
+# Somebody else's work is in the way: a lock that was waited for, two that waited for each other.
+_BUSY = ("locked", "deadlock", "lock timeout", "could not serialize", "canceling statement")
+BUSY_SECONDS, UNAVAILABLE_SECONDS = 1, 5
+_OF_DATABASE = (OperationalError, InterfaceError, InternalError)
+
+
+def _about_database(error: Exception) -> Exception:
+    """Return what trouble with the database means for a client: 503, and when to come back."""
+    if not isinstance(error, _OF_DATABASE):
+        return error
+    if any(word in str(error).casefold() for word in _BUSY):
+        busy = "The database is busy with other work. Send the request again."
+        return _later(Unavailable(busy, code="busy"), BUSY_SECONDS)
+    away = "The database cannot be used just now. What was stored is stored; try again later."
+    return _later(Unavailable(away), UNAVAILABLE_SECONDS)
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
     """Return the problem document for an error; None lets Django answer 500."""
-    error = _translate(_about_deletion(error, context))
+    error = _translate(_about_database(_about_deletion(error, context)))
     response = exception_handler(error, context)
     if response is None or not isinstance(error, exceptions.APIException):
         return response
@@ -134,18 +178,25 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     """Answer a fault of ours: a problem document under /api/, a page elsewhere."""
     if not request.path.startswith("/api/"):
         return defaults.server_error(request)
+    raised = sys.exc_info()[1]
+    error = _about_database(raised) if isinstance(raised, Exception) else None
+    if isinstance(error, Unavailable):
+        # It failed outside the API's views, such as in a middleware.
+        response = plain_problem(503, str(error.detail), code=str(error.get_codes()))
+        response["Retry-After"] = str(error.wait)
+        return response
     return plain_problem(500, "The server failed; its log says why. What was stored is stored.")
 
 
-def plain_problem(code: int, detail: str) -> JsonResponse:
+def plain_problem(status: int, detail: str, *, code: str = "") -> JsonResponse:
     """Return a problem document from outside the API's views."""
     problem = {
         "type": "about:blank",
-        "title": HTTPStatus(code).phrase,
-        "status": code,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
         "detail": detail,
-    }
-    return JsonResponse(problem, status=code, content_type=PROBLEM_TYPE)
+    } | ({"code": code} if code else {})
+    return JsonResponse(problem, status=status, content_type=PROBLEM_TYPE)
 
 
 class LengthRequiredMiddleware(MiddlewareMixin):

@@ -45,9 +45,11 @@ class AdaptationsField(serializers.Field[Any, Any, Any, Any]):
     """The codes of the changes that the session's requests need; some or all can be taken back."""
 
     def to_representation(self, value: dict[str, Any]) -> list[str]:
+        """Return the codes that are in force."""
         return sorted(still_known(value))
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
+        """Return what is left of them; raise ValidationError for a code that was not there."""
         known = self.parent.instance.adaptations if self.parent.instance else {}
         if not isinstance(data, list) or not all(isinstance(code, str) for code in data):
             raise serializers.ValidationError("This must be a list of codes.")

@@ -22,7 +22,8 @@ from django.db import connections
 from chatapp.conf import chatapp_settings
 from chatapp.transcript.writing import TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
-from chatapp.turns.service import StartedTurn, TurnFailedError, TurnInProgressError, finish_turn
+from chatapp.turns.lease import TurnInProgressError
+from chatapp.turns.service import StartedTurn, TurnFailedError, finish_turn
 
 logger = logging.getLogger(__name__)
 

@@ -244,7 +244,7 @@ def test_b46_what_cannot_be_read_is_400_whatever_is_accepted(cases, play, api, o
 
 @pytest.mark.django_db
 def test_b46_a_running_turn_gives_409_before_the_stream_starts(cases, play, api, owner):
-    from chatapp.turns.service import TurnLease
+    from chatapp.turns.lease import TurnLease
 
     case = cases("B46")
     play(case.script)

@@ -15,7 +15,7 @@ from chatapp.api.serializers import SessionSerializer
 from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript import SwitchRefusedError
-from chatapp.turns.service import TurnLease
+from chatapp.turns.lease import TurnLease
 from tests.factories import SessionFactory, UserFactory, call, result, store, talk
 
 SESSIONS = "/api/v1/sessions/"

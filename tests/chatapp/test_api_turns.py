@@ -9,7 +9,7 @@ from django.core.cache import cache
 from rest_framework.throttling import ScopedRateThrottle
 
 from chatapp.models import Message, Session
-from chatapp.turns.service import TurnLease
+from chatapp.turns.lease import TurnLease
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, call, result, store, talk
 

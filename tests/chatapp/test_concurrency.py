@@ -13,7 +13,8 @@ from chatapp import transcript
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from chatapp.transfer import import_file
-from chatapp.turns.service import Turn, TurnInProgressError, run_turn
+from chatapp.turns.lease import TurnInProgressError
+from chatapp.turns.service import Turn, run_turn
 from tests.chatapp.test_transcript import PLACEHOLDER, check_all_sums
 from tests.factories import SessionFactory, store, talk
 

@@ -16,7 +16,8 @@ from chatapp.models import Message, Session
 from chatapp.transcript import append
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns import streaming
-from chatapp.turns.service import Turn, TurnLease, begin_turn
+from chatapp.turns.lease import TurnLease
+from chatapp.turns.service import Turn, begin_turn
 from tests.factories import SessionFactory, call
 
 pytestmark = pytest.mark.django_db(transaction=True)

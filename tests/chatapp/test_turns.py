@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,15 +18,15 @@ from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns.attempts import NothingToAnswerError
+from chatapp.turns.lease import LEASE_SECONDS, TurnInProgressError, TurnLease, _Beats, renew_all
 from chatapp.turns.service import (
     Turn,
     TurnFailedError,
-    TurnInProgressError,
-    TurnLease,
     begin_turn,
     run_turn,
 )
 from tests.alone import assert_works_alone
+from tests.chatapp.test_stream import until
 from tests.factories import SessionFactory, call, result, store, talk
 
 OVERFLOW = {
@@ -210,12 +211,51 @@ def test_a_machine_whose_clock_is_off_takes_no_live_turns_session(session, monke
         TurnLease(session).take()
 
 
-def test_a_lease_lasts_as_long_as_a_turn_may_take_and_a_little_more(session, settings):
-    settings.CHATAPP = settings.CHATAPP | {"TURN_SECONDS": 100}
-    TurnLease(session).take()
+def left_of(session: Session) -> float:
     session.refresh_from_db()
-    left = (session.turn_expires_at - timezone.now()).total_seconds()
-    assert 120 < left <= 130
+    return (session.turn_expires_at - timezone.now()).total_seconds()
+
+
+def test_a_lease_is_short_and_a_beat_renews_those_that_are_held(session, owner):
+    other = SessionFactory(owner=owner)
+    held, free = TurnLease(session), TurnLease(other)
+    held.take()
+    free.take()
+    assert LEASE_SECONDS - 10 < left_of(session) <= LEASE_SECONDS
+    Session.objects.update(turn_expires_at=timezone.now() + timedelta(seconds=5))
+    session.refresh_from_db()
+    renew_all([session.turn_owner])
+    assert left_of(session) > LEASE_SECONDS - 10
+    assert left_of(other) <= 5
+
+
+def test_a_turn_that_goes_on_beats_and_one_that_ended_does_not(session, monkeypatch):
+    monkeypatch.setattr("chatapp.turns.lease.BEAT_SECONDS", 0.01)
+    beaten = []
+    monkeypatch.setattr("chatapp.turns.lease.renew_all", beaten.append)
+    lease = TurnLease(session)
+    beats = _Beats()
+    monkeypatch.setattr("chatapp.turns.lease._beats", beats)
+    lease.take()
+    assert until(lambda: len(beaten) > 2)
+    lease.give_back()
+    assert until(lambda: beats._thread is None)
+    told = len(beaten)
+    time.sleep(0.05)
+    assert len(beaten) == told
+
+
+def test_a_turn_that_hangs_is_not_kept_alive_for_ever(session, monkeypatch, settings):
+    settings.CHATAPP = settings.CHATAPP | {"TURN_SECONDS": 1}
+    monkeypatch.setattr("chatapp.turns.lease.BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("chatapp.turns.lease.SLACK_SECONDS", -1)
+    beaten = []
+    monkeypatch.setattr("chatapp.turns.lease.renew_all", beaten.append)
+    beats = _Beats()
+    monkeypatch.setattr("chatapp.turns.lease._beats", beats)
+    TurnLease(session).take()
+    assert until(lambda: beats._thread is None)
+    assert beaten == []
 
 
 def test_giving_back_an_expired_lease_does_not_free_the_next_ones(session):
