@@ -42,6 +42,17 @@ def test_it_says_how_much_was_sent_and_keeps_the_usage():
     assert (error.code, error.partial) == ("length", reply)
 
 
+@pytest.mark.parametrize("word", ["LENGTH", "MAX_TOKENS", "max_output_tokens", "incomplete"])
+def test_the_end_is_read_in_any_spelling(word):
+    assert silent_overflow(answer(198_000, 0, finish_reason=word), 200_000) is not None
+    assert not exceeds_window(answer(201, text="yes", finish_reason=word), 200)
+
+
+@pytest.mark.parametrize("word", ["STOP", "eos", "end_turn", "TOOL_CALLS", "tool_use"])
+def test_a_finished_answer_is_one_in_any_spelling(word):
+    assert exceeds_window(answer(201, text="yes", finish_reason=word), 200)
+
+
 @pytest.mark.parametrize("reason", ["model_length", "model_context_window_exceeded"])
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": 10, "completion_tokens": 0}])
 def test_an_empty_answer_that_ended_at_the_window_is_an_overflow(reason, usage):
