@@ -24,7 +24,7 @@ from chatapp.context.backend import context_backend
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.models import POSITION_STEP, Session
-from chatapp.turns.request import body_of
+from chatapp.turns.request import as_sent, body_of
 
 FIRST_SHOWN, MOST_SHOWN = 100, 500
 FIRST_CHARS, MOST_CHARS = 500_000, 2_000_000
@@ -86,7 +86,7 @@ class RequestPage(ReadOnlyAdmin):
             context: Context = context_backend.preview(session)
             if request.GET.get("download"):
                 return _download(session, context)
-            shown = self._shown(session, context)
+            shown = self._shown(session, as_sent(session, context))
         except refusals() as refusal:
             shown["refusal"] = str(refusal)
         return TemplateResponse(

@@ -21,6 +21,7 @@ from rest_framework.utils.encoders import JSONEncoder
 from chatapp.api.base import AnyAccept, SessionView
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.serializers import (
+    CONTINUE,
     ContextSerializer,
     MessageSerializer,
     TurnResultSerializer,
@@ -28,8 +29,8 @@ from chatapp.api.serializers import (
 )
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
-from chatapp.llm.responses_wire import items_of
 from chatapp.models import Message, Session
+from chatapp.turns.request import sent_whole
 from chatapp.turns.service import StartedTurn, Turn, TurnResult, begin_turn, finish_turn
 from chatapp.turns.streaming import Event, EventQueue, start_turn
 
@@ -109,6 +110,7 @@ class TurnView(SessionView):
             Turn(
                 session=session,
                 drafts=serializer.validated_data["messages"],
+                goes_on=serializer.validated_data[CONTINUE],
                 client_key=idempotency_key(request),
                 stream=wants_stream,
                 emit=emit if wants_stream else silent,
@@ -140,7 +142,5 @@ class ContextView(SessionView):
         if wire not in Session.Api.values:
             raise ValidationError({"wire": [f"One of {', '.join(Session.Api.values)}."]})
         context = context_backend.preview(session)
-        sent: dict[str, Any] = {"messages": context.messages}
-        if wire == Session.Api.RESPONSES:
-            sent = {"input": items_of(context.messages)}
+        sent = sent_whole(session, context, wire)
         return Response(sent | {"account": context.account.as_dict(), "facts": context.facts})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from chatapp.llm.adaptations import with_parameters
 from chatapp.llm.answer_ends import AnswerEnd, end_of
@@ -24,7 +24,7 @@ from chatapp.messages.vendor import (
     own_fields,
     server_of,
 )
-from chatapp.messages.wire import MAX_VENDOR_CHARS, is_blank, text_of
+from chatapp.messages.wire import MAX_VENDOR_CHARS, WireMessage, is_blank, text_of
 
 # What only the Responses API takes back.
 _NOT_ON_THIS_WIRE = ("reasoning_items",)
@@ -32,8 +32,7 @@ _NOT_ON_THIS_WIRE = ("reasoning_items",)
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the keyword arguments of `chat.completions.create`."""
-    server = server_of(config.name, config.base_url)
-    messages = [message for message, _ in _outgoing(request, config.adaptations, server)]
+    messages = [message for message, _ in outgoing_of(config, request)]
     arguments: dict[str, Any] = {"model": config.name, "messages": messages}
     if request.tools:
         arguments["tools"] = list(request.tools)
@@ -46,6 +45,13 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     if request.stream:
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
     return with_parameters(arguments, config.adaptations | request.adaptations)
+
+
+def outgoing_of(config: ModelConfig, request: ModelRequest) -> list[tuple[WireMessage, int | None]]:
+    """Return the messages as they are sent, each with the index that it came from."""
+    server = server_of(config.name, config.base_url)
+    found = _outgoing(request, config.adaptations, server)
+    return [(cast(WireMessage, message), source) for message, source in found]
 
 
 def _outgoing(

@@ -9,6 +9,7 @@ from chatapp.llm import chat_wire, responses_wire
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply
+from chatapp.messages.wire import WireMessage
 
 
 class Wire(Protocol):
@@ -53,6 +54,14 @@ def wire_of(request: ModelRequest) -> Wire:
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     """Return the body that a request is sent as, on the wire it asks for."""
     return wire_of(request).arguments_of(config, request)
+
+
+def outgoing_of(config: ModelConfig, request: ModelRequest) -> list[tuple[WireMessage, int | None]]:
+    """Return a request's messages in the form in which they go out, in chat form on both wires.
+
+    Each comes with the index in `request.messages` that it was made of.
+    """
+    return chat_wire.outgoing_of(config, request)
 
 
 def message_at(request: ModelRequest, index: int) -> int | None:

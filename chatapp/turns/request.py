@@ -21,7 +21,7 @@ from chatapp.llm.learned_limits import (
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
-from chatapp.llm.wires import arguments_of
+from chatapp.llm.wires import arguments_of, outgoing_of
 from chatapp.messages.vendor import KeptFields, kept_fields, prefix_digest, server_of
 from chatapp.models import Message, Session
 from chatapp.selectors import rows_before
@@ -61,6 +61,30 @@ def body_of(session: Session, context: Context) -> dict[str, Any]:
     """Return the JSON body of a turn's request that is not streamed: model, messages, tools."""
     model = context.model or model_of(session)
     return arguments_of(model, request_of(session, context, model))
+
+
+def sent_whole(session: Session, context: Context, wire: str) -> dict[str, Any]:
+    """Return the messages of the next request, or its items over the Responses API, none left out.
+
+    The key is the body's own: `messages` or `input`. A continuation sends the newest of them only.
+    """
+    model = context.model or model_of(session)
+    request = request_of(session, context, model)
+    whole = replace(request, api=wire, previous_response_id="", messages_on_server=0)
+    body = arguments_of(model, whole)
+    return {key: body[key] for key in ("messages", "input") if key in body}
+
+
+def as_sent(session: Session, context: Context) -> Context:
+    """Return the context with its messages in the form in which they go out, and their places."""
+    model = context.model or model_of(session)
+    sent = outgoing_of(model, request_of(session, context, model))
+    known = dict(enumerate(context.places))
+    return replace(
+        context,
+        messages=tuple(message for message, _ in sent),
+        places=tuple("" if source is None else known.get(source, "") for _, source in sent),
+    )
 
 
 # In `metadata` of an answer: {"count": messages sent, "digest": of them, "model": who answered}.

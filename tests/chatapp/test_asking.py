@@ -214,3 +214,19 @@ def test_what_a_session_needs_is_told_and_can_be_taken_back(served, owner, api, 
     assert "can only be taken back" in refused.content.decode()
     assert api.patch(address, {"adaptations": []}, format="json").status_code == 200
     assert Session.objects.get(pk=session.pk).adaptations == {}
+
+
+def test_the_next_request_is_shown_in_the_form_in_which_it_goes_out(
+    served, owner, api, queued, admin_client
+):
+    server = served(CAPABILITIES={"alternating_roles": True, "call_ids": False})
+    session = SessionFactory(owner=owner)
+    store(session, [user("q"), call("look", "call_number_1", '{"a": '), result("call_number_1")])
+    store(session, [user("and?"), user("well?")])
+    shown = api.get(f"/api/v1/sessions/{session.pk}/context/").json()["messages"]
+    page = admin_client.get(reverse("admin:chatapp_session_request", args=[session.pk]))
+    run_turn(Turn(session=session))
+    assert server.requests[0]["messages"] == shown
+    assert "unreadable_arguments" in str(shown)
+    assert shown[-1]["content"] == "and?\n\nwell?"
+    assert "unreadable_arguments" in page.content.decode()
