@@ -299,12 +299,31 @@ class AppendSerializer(serializers.Serializer[Any]):
         return value
 
 
+CONTINUE = "continue"
+
+
 class TurnSerializer(AppendSerializer):
-    """`content` (a user's message), `messages`, or neither: an empty turn goes on."""
+    """`content` (a user's message), `messages`, or neither: an empty turn goes on.
+
+    `continue` goes on with an answer that was cut off, from where it stopped.
+    """
 
     messages = serializers.ListField(child=WireMessageField(), required=False, default=list)
     content = serializers.JSONField(required=False, write_only=True)
     stream = serializers.BooleanField(required=False, default=False)
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        """Add the field whose name is a keyword of Python."""
+        own = {CONTINUE: serializers.BooleanField(required=False, default=False)}
+        return super().get_fields() | own
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a message beside the wish to continue an answer: it would ask something else."""
+        if attrs[CONTINUE] and attrs["messages"]:
+            raise serializers.ValidationError(
+                {CONTINUE: ["Send a message or continue the last answer, not both."]}
+            )
+        return attrs
 
     def to_internal_value(self, data: Any) -> Any:
         """Take `content` (or a whole message) as one message; both at once are refused."""
@@ -313,11 +332,12 @@ class TurnSerializer(AppendSerializer):
                 raise serializers.ValidationError(
                     {"content": ["Send content or messages, not both."]}
                 )
-            own = {"stream", "messages"}
+            own = {"stream", "messages", CONTINUE}
             message = {key: value for key, value in data.items() if key not in own}
             if "role" not in message:
                 message = {"role": "user", "content": data["content"]}
-            data = {"messages": [message], "stream": data.get("stream", False)}
+            given = {key: data[key] for key in ("stream", CONTINUE) if key in data}
+            data = {"messages": [message]} | given
         return super().to_internal_value(data)
 
 

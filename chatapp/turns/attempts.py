@@ -22,7 +22,7 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.outgoing import USER_LAST
-from chatapp.messages.wire import REASONING_ITEMS, VENDOR_LEFT_OUT
+from chatapp.messages.wire import REASONING_ITEMS, VENDOR_LEFT_OUT, WireMessage
 from chatapp.models import Session
 from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, Change, changed
 from chatapp.turns.request import (
@@ -57,7 +57,10 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOptions:
-    """What is asked for: a session's next answer. `keep_lease` is called before every request."""
+    """What is asked for: a session's next answer. `keep_lease` is called before every request.
+
+    `instruction` is a user's message that is sent behind the conversation and not stored.
+    """
 
     session: Session
     stream: bool
@@ -65,6 +68,7 @@ class AttemptOptions:
     cancelled: threading.Event
     deadline: float
     keep_lease: Callable[[], None]
+    instruction: WireMessage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,9 @@ class TurnAttempts:
             deadline=question.deadline,
             cancelled=question.cancelled.is_set,
         )
+        if question.instruction is not None:
+            messages, places = (*request.messages, question.instruction), (*request.places, "")
+            request = replace(request, messages=messages, places=places)
         asking = replace(request, adaptations=request.adaptations | {USER_LAST})
         return self.done.apply(asking, model, context_backend.shorten)
 

@@ -19,19 +19,28 @@ from django.db import IntegrityError, OperationalError
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
 from chatapp.context.backend import Emit, TurnOutcome, context_backend, notify, silent
+from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
-from chatapp.messages.wire import VENDOR, is_blank
+from chatapp.messages.wire import VENDOR, WireMessage, is_blank
 from chatapp.models import Message, Session
-from chatapp.selectors import active_branch, copies_of
+from chatapp.selectors import active_branch, copies_of, rows_before
 from chatapp.transcript import append
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
-from chatapp.turns.attempts import AttemptOptions, NoAnswerError, TurnAttempts
+from chatapp.turns.attempts import AttemptOptions, NoAnswerError, NothingToAnswerError, TurnAttempts
 from chatapp.turns.lease import TurnLease
 
 # The finish reason of an answer that broke off; what had come of it is stored.
 INTERRUPTED = "interrupted"
+# In `metadata` of an answer: the id of the one that was cut off and goes on here.
+CONTINUES = "continues"
+# Sent behind an answer that was cut off: servers refuse one that is last, or begin anew.
+GO_ON: WireMessage = {
+    "role": "user",
+    "content": "[Your last answer was cut off. Go on exactly where it stops, repeat nothing of it, "
+    "and say nothing about this note.]",
+}
 
 
 class TurnFailedError(Exception):
@@ -44,10 +53,14 @@ class TurnFailedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a turn is asked to do; `cancelled` may be set from another thread."""
+    """What a turn is asked to do; `cancelled` may be set from another thread.
+
+    `goes_on`: an answer that was cut off is continued where it stopped.
+    """
 
     session: Session
     drafts: Sequence[NewMessage] = ()
+    goes_on: bool = False
     client_key: str | None = None
     stream: bool = False
     emit: Emit = silent
@@ -70,6 +83,7 @@ class StartedTurn:
     turn: Turn
     lease: TurnLease
     stored: list[Message]
+    continues: Message | None = None
 
 
 def run_turn(turn: Turn) -> TurnResult:
@@ -84,18 +98,36 @@ def begin_turn(turn: Turn) -> StartedTurn:
     """Take the session's lease and store what came in.
 
     Raises TurnInProgressError, chatapp.llm.registry.UnknownModelError for a model that is gone,
-    chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError; then
-    nothing is stored.
+    chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError,
+    NothingToAnswerError where there is nothing to go on from; then nothing is stored.
     """
     get_model(turn.session.model)
     lease = TurnLease(turn.session)
     lease.take()
     try:
         stored = _store_drafts(turn)
+        continues = _cut_answer(turn.session) if turn.goes_on else None
     except BaseException:
         lease.give_back()
         raise
-    return StartedTurn(turn=turn, lease=lease, stored=stored)
+    return StartedTurn(turn=turn, lease=lease, stored=stored, continues=continues)
+
+
+def _cut_answer(session: Session) -> Message | None:
+    """Return the last message if it is an answer that stopped before its end.
+
+    None where the last message is still to be answered. Raises NothingToAnswerError for an answer
+    that is whole.
+    """
+    rows = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    last = next(iter(rows_before(session.branch, rows, most=1)), None)
+    if last is None or last.role != Message.Role.ASSISTANT:
+        return None
+    if last.tool_calls or end_of(last.finish_reason) not in (AnswerEnd.CUT, AnswerEnd.BROKEN):
+        raise NothingToAnswerError(
+            "The last answer was not cut off, so there is nothing to continue. Send a message."
+        )
+    return last
 
 
 def _store_drafts(turn: Turn) -> list[Message]:
@@ -160,12 +192,16 @@ def _answer(started: StartedTurn) -> TurnResult:
         cancelled=turn.cancelled,
         deadline=deadline,
         keep_lease=started.lease.keep,
+        instruction=GO_ON if started.continues else None,
     )
     try:
         answered = TurnAttempts(question=question, context=context).answer()
     except NoAnswerError as failure:
         raise _failed(turn, failure, context) from failure
-    answer = _store(session, answered.reply, metadata=answered.metadata, vendor=answered.vendor)
+    metadata = dict(answered.metadata)
+    if started.continues is not None:
+        metadata[CONTINUES] = str(started.continues.pk)
+    answer = _store(session, answered.reply, metadata=metadata, vendor=answered.vendor)
     outcome = TurnOutcome(answer=answer, context=answered.context)
     notify(context_backend.turn_finished, session, outcome)
     return TurnResult(stored=stored, answer=answer, context=answered.context)

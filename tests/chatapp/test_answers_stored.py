@@ -15,7 +15,7 @@ from chatapp.models import Incident, Message, Session
 from chatapp.transcript import append
 from chatapp.transcript.writing import NewMessage
 from chatapp.transfer import conversation_of, export_sessions
-from chatapp.turns.service import Turn, TurnFailedError, run_turn
+from chatapp.turns.service import Turn, TurnFailedError, begin_turn, finish_turn, run_turn
 from tests.factories import SessionFactory, result, store, talk
 
 pytestmark = pytest.mark.django_db
@@ -197,6 +197,15 @@ def test_the_api_says_how_an_answer_ended(session, model_server, api, word, end)
     assert [row["end"] for row in page] == [None, end]
 
 
+@pytest.mark.parametrize("word", ["tool_calls", "stop", "function_call", "TOOL_USE", "tool_use"])
+def test_a_call_ends_as_one_whatever_the_servers_word(session, model_server, api, word):
+    script(model_server, body({"content": None, "tool_calls": [CALL]}, word))
+    url = f"/api/v1/sessions/{session.pk}"
+    answer = api.post(f"{url}/turns/", {"content": "q"}, format="json").json()["answer"]
+    assert answer["end"] == "tool_calls"
+    assert api.get(f"{url}/messages/").json()["results"][-1]["end"] == "tool_calls"
+
+
 # --- usage ----------------------------------------------------------------------------------------
 
 
@@ -261,3 +270,72 @@ def test_pages_say_how_an_answer_ended(session, admin_client, word, mark, senten
     panel = admin_client.get(reverse("admin:chatapp_session_change", args=[session.pk]))
     found = panel.content.decode()
     assert (f">{mark}</span>" in found) == bool(mark)
+
+
+# --- going on with a cut answer -------------------------------------------------------------------
+
+
+def cut(text: str, word: str = "length") -> dict[str, Any]:
+    return body({"content": text}, word)
+
+
+def go_on(api, session: Session, **more: Any):
+    return api.post(
+        f"/api/v1/sessions/{session.pk}/turns/", {"continue": True} | more, format="json"
+    )
+
+
+@pytest.mark.parametrize("word", ["length", "MAX_TOKENS", "model_length", "max_output_tokens"])
+def test_a_cut_answer_is_continued_in_a_message_of_its_own(session, model_server, api, word):
+    script(model_server, cut("It begins", word), {"text": " and it ends."})
+    first = say(session, "q")
+    answer = go_on(api, session).json()["answer"]
+    assert texts(session) == ["q", "It begins", " and it ends."]
+    assert answer["metadata"]["continues"] == str(first.pk)
+    *_, before, instruction = sent(model_server)
+    assert before == {"role": "assistant", "content": "It begins"}
+    assert instruction["role"] == "user"
+    assert "cut off" in instruction["content"]
+
+
+def test_an_answer_that_broke_off_is_continued_too(session, model_server, api):
+    store(session, [{"role": "user", "content": "q"}])
+    draft = NewMessage(wire={"role": "assistant", "content": "half"}, finish_reason="interrupted")
+    append(session.active_branch, [draft])
+    script(model_server, {"text": " and half"})
+    assert go_on(api, session).json()["answer"]["content"] == " and half"
+
+
+def test_it_is_continued_as_often_as_it_is_cut(session, model_server, api):
+    script(model_server, cut("a"), cut("b"), {"text": "c"})
+    say(session, "q")
+    ends = [go_on(api, session).json()["answer"]["end"] for _ in range(2)]
+    assert ends == ["cut", "whole"]
+    assert texts(session) == ["q", "a", "b", "c"]
+
+
+def test_a_whole_answer_is_not_continued(session, model_server, api):
+    say(session, "q")
+    response = go_on(api, session)
+    assert (response.status_code, response.json()["code"]) == (422, "nothing_to_answer")
+    assert len(texts(session)) == 2
+    assert say(session, "next").content  # the lease was given back
+
+
+def test_what_waits_for_an_answer_is_answered(session, model_server, api):
+    store(session, [{"role": "user", "content": "q"}])
+    script(model_server, {"text": "a"})
+    assert "continues" not in go_on(api, session).json()["answer"]["metadata"]
+    assert sent(model_server) == [{"role": "user", "content": "q"}]
+
+
+def test_a_message_and_a_continuation_exclude_each_other(session, model_server, api):
+    assert go_on(api, session, content="q").status_code in (400, 422)
+    assert texts(session) == []
+
+
+def test_a_continuation_is_streamed(session, model_server, api):
+    script(model_server, cut("a"), {"text": "b"})
+    say(session, "q")
+    started = begin_turn(Turn(session=session, goes_on=True, stream=True))
+    assert finish_turn(started).answer.content == "b"
