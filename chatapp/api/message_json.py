@@ -17,7 +17,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.db.models.query import BaseIterable
 
-from chatapp.llm.answer_ends import end_of
+from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.messages.wire import content_of
 from chatapp.models import POSITION_STEP, Message
 
@@ -59,11 +59,13 @@ def _content(row: Stored) -> Any:
     return content_of(Message(content=row["content"], parts=_json(row["parts"])))
 
 
-def _end(role: str, finish_reason: str) -> str | None:
+def _end(role: str, finish_reason: str, calls: Any) -> str | None:
     """Return how an answer ended, in one word for all servers; None for what is no answer."""
     if role != Message.Role.ASSISTANT or not finish_reason:
         return None
-    return end_of(finish_reason).value
+    end = end_of(finish_reason)
+    # Some servers say of a call that they stopped.
+    return (AnswerEnd.TOOL_CALLS if calls and end is AnswerEnd.WHOLE else end).value
 
 
 # How a message's fields are written; those that are not named here are written as they are.
@@ -72,7 +74,7 @@ _WRITTEN: dict[str, Writer] = {
     "branch": lambda message: str(message.branch_id),
     "sequence_id": lambda message: _sequence_id(message.position),
     "content": content_of,
-    "end": lambda message: _end(message.role, message.finish_reason),
+    "end": lambda message: _end(message.role, message.finish_reason, message.tool_calls),
     "created_at": lambda message: _time(message.created_at),
 }
 # The columns that a field is made of, where they are not called like it.
@@ -80,7 +82,7 @@ _MADE_OF = {
     "branch": ("branch_id",),
     "sequence_id": ("position",),
     "content": ("content", "parts"),
-    "end": ("role", "finish_reason"),
+    "end": ("role", "finish_reason", "tool_calls"),
 }
 # The same for rows as the database gives them.
 _WRITTEN_STORED: dict[str, Callable[[Stored], Any]] = {
@@ -92,7 +94,7 @@ _WRITTEN_STORED: dict[str, Callable[[Stored], Any]] = {
     "metadata": lambda row: _json(row["metadata"]),
     "usage": lambda row: _json(row["usage"]),
     "vendor": lambda row: _json(row["vendor"]),
-    "end": lambda row: _end(row["role"], row["finish_reason"]),
+    "end": lambda row: _end(row["role"], row["finish_reason"], _json(row["tool_calls"])),
     "created_at": lambda row: _time(row["created_at"]),
 }
 

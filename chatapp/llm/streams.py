@@ -71,14 +71,16 @@ def follow(
                 raise ModelError(ErrorKind.TIMEOUT, "The answer took longer than a turn may.")
         if not answer.ended:
             raise ModelError(ErrorKind.UNAVAILABLE, "The stream ended without an answer's end.")
-        answer.finish()
     except ModelError as error:
         error.partial = answer.reply("interrupted")
         raise
     except Exception as error:
-        failure = as_model_error(error)
-        failure.partial = answer.reply("interrupted")
-        raise failure from error
+        # A connection that breaks behind the end of an answer takes nothing of it away.
+        if not answer.finish_reason:
+            failure = as_model_error(error)
+            failure.partial = answer.reply("interrupted")
+            raise failure from error
+    answer.finish()
     return answer.reply(answer.finish_reason or "stop")
 
 

@@ -104,6 +104,15 @@ def test_a_stream_without_an_end_is_broken(pieces):
     assert error.partial.finish_reason == "interrupted"
 
 
+def test_a_connection_that_breaks_behind_the_end_takes_nothing_away():
+    def pieces():
+        yield piece("Hello", finish="stop")
+        raise ConnectionError("reset by peer")
+
+    reply = chat_wire.read_stream(pieces(), REQUEST, lambda *told: None, as_model_error)
+    assert (reply.text, reply.finish_reason) == ("Hello", "stop")
+
+
 FAILURES = {
     "an error in the choice": {"error": {"code": 502, "message": "Provider disconnected"}},
     "an error of few words in the choice": {"error": {"message": "boom"}},
