@@ -8,7 +8,8 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
-from chatapp.messages.parts import IMAGE, kind_of, notes_of
+from chatapp.llm.part_tokens import attachment_tokens
+from chatapp.messages.parts import IMAGE, attachment_of, note_of
 from chatapp.models import Message
 from compaction.engine.types import Item, ToolCall
 
@@ -61,27 +62,21 @@ def _item(
     tool_name: str,
     parts: list[dict[str, Any]] | None,
 ) -> Item:
+    attachments = [attachment_of(part) for part in parts or ()]
+    # Behind the words, wherever the parts stand: offsets in the words are those in the row.
+    notes = [note_of(part, found) for part, found in zip(parts or (), attachments, strict=True)]
     return Item(
         id=pk,
         role=role,
-        text=_text(content, parts),
+        text="\n".join(filter(None, [content, *notes])),
         position=position,
         tokens=tokens,
         tool_calls=tuple(map(_call, tool_calls)) if tool_calls else (),
         tool_call_id=tool_call_id,
         tool_name=tool_name,
-        images=sum(kind_of(part) == IMAGE for part in parts) if parts else 0,
+        images=sum(one.kind == IMAGE for one in attachments if one),
+        unread_tokens=sum(attachment_tokens(one) for one in attachments if one),
     )
-
-
-def _text(content: str | None, parts: list[dict[str, Any]] | None) -> str:
-    """Return the words of a message, and behind them a line for each part that holds none.
-
-    Behind, wherever the part stands: the offsets of a piece of the text are those in the row.
-    """
-    if not parts:
-        return content or ""
-    return "\n".join(filter(None, [content, *notes_of(parts)]))
 
 
 def _call(call: dict[str, Any]) -> ToolCall:

@@ -132,15 +132,16 @@ def kind_of(part: Any) -> str | None:
 
 def notes_of(parts: Sequence[Any] | None) -> list[str]:
     """Return a line for each of a message's parts that holds no text, in their order."""
-    return [note for part in parts or () if (note := _note(part))]
+    return [note for part in parts or () if (note := note_of(part, attachment_of(part)))]
 
 
-def _note(part: Any) -> str:
+def note_of(part: Any, found: Attachment | None) -> str:
+    """Return what stands for a part in a text; `found` is its attachment. Empty for texts."""
+    if found is not None:
+        return "\n".join(filter(None, [found.words, found.text]))
     kind = part.get("type") if isinstance(part, Mapping) else None
     if not isinstance(kind, str) or kind in FREE_PARTS:
         return ""
-    if found := attachment_of(part):
-        return "\n".join(filter(None, [found.words, found.text]))
     if _TEXT_LENGTH in part or isinstance(part.get("text"), str):
         return ""
     if isinstance(part.get("refusal"), str):

@@ -249,10 +249,10 @@ def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:
     for item in reversed(tail_of(snapshot).items):
         if item.position <= position or left <= 0:
             break
-        if item.tokens > left:
+        if item.read_tokens > left:
             shown = item.text[: left * SHOWN_CHARS_PER_TOKEN] + "…"
-            item = replace(item, text=shown, tokens=left)
-        left -= item.tokens
+            item = replace(item, text=shown, tokens=left, unread_tokens=0)
+        left -= item.read_tokens
         found.append(item)
     return found[::-1]
 

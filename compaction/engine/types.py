@@ -27,7 +27,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One stored message as the engine sees it; `id` comes back in links, untouched."""
+    """One stored message as the engine sees it; `id` comes back in links, untouched.
+
+    `tokens` is what a request pays for it. Of these, `unread_tokens` are for images, files and
+    recordings, which a summariser is told of in a line of `text`.
+    """
 
     id: Any
     role: str
@@ -38,6 +42,12 @@ class Item:
     tool_call_id: str = ""
     tool_name: str = ""
     images: int = 0
+    unread_tokens: int = 0
+
+    @property
+    def read_tokens(self) -> int:
+        """What a summariser pays for it."""
+        return max(0, self.tokens - self.unread_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

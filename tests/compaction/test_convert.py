@@ -4,6 +4,9 @@ import pytest
 
 from chatapp.models import Message
 from compaction.convert import read_items, to_item
+from compaction.engine.profile import Profile
+from compaction.engine.strategies.halving import estimate_calls
+from compaction.engine.types import Item
 from compaction.models import SessionSummary
 from tests.chatapp.test_parts import pdf, uri
 from tests.compaction.support import NEVER, compact
@@ -39,6 +42,17 @@ def items_of(*contents):
 def test_a_line_for_each_part_stands_behind_the_words(content, text):
     (item,) = items_of(content)
     assert item.text == text
+
+
+def test_what_a_summariser_does_not_read_is_told_apart():
+    (item,) = items_of([IMAGE, FILE, {"type": "text", "text": "Both."}])
+    assert item.unread_tokens == 1_200 + 21_000
+    assert 0 < item.read_tokens < 10
+
+
+def test_a_large_file_makes_no_input_too_large():
+    items = [Item(id=n, role="user", tokens=30_010, unread_tokens=30_000) for n in range(8)]
+    assert estimate_calls(items, 8_000, Profile()) == 1
 
 
 def test_images_are_counted_by_what_they_are():

@@ -116,7 +116,8 @@ class ExtractiveSummarizer:
         if self.window is None:
             return
         # What was counted when a message was stored includes what its text does not show.
-        items = sum(item.tokens or count for item, count in zip(request.items, counts, strict=True))
+        pairs = zip(request.items, counts, strict=True)
+        items = sum(item.read_tokens or count for item, count in pairs)
         needed = items + summaries + self._count(request.instructions) + OVERHEAD_TOKENS
         if needed > self.window - request.target_tokens:
             raise SummarizerOverflow(

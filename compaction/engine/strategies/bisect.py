@@ -386,7 +386,7 @@ class BisectSummary:
 
     def _size(self, request: SummaryRequest) -> int:
         texts = (*request.texts, request.previous)
-        return sum(item.tokens for item in (*request.items, *request.kept)) + sum(
+        return sum(item.read_tokens for item in (*request.items, *request.kept)) + sum(
             self.counter.count(text) for text in texts if text
         )
 

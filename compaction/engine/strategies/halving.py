@@ -32,7 +32,7 @@ def estimate_calls(
     It follows BisectSummary: a refused call, the two halves, their merge; `previous_tokens` is the
     summary that the first part takes in. None means no limit. Merges are taken to fit.
     """
-    tokens = previous_tokens + sum(item.tokens for item in items)
+    tokens = previous_tokens + sum(item.read_tokens for item in items)
     if limit is None or tokens <= limit:
         return 1
     saves = profile.planned_split and profile.bisect_enabled
