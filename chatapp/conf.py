@@ -167,6 +167,9 @@ class ChatappSettings(SettingsGroup):
     model_timeout_seconds: int = setting(
         120, "Longest wait for one model call.", unit="seconds", minimum=1
     )
+    turns_per_owner: int = setting(
+        8, "Turns of one owner under way at once; further ones get 429.", minimum=1
+    )
     request_threads: int = setting(
         64, "Requests answered at once in one process; further ones wait.", minimum=1
     )

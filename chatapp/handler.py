@@ -23,11 +23,42 @@ from django.db import close_old_connections, connections
 from django.http.response import FileResponse, HttpResponseBase
 from django.urls import set_script_prefix
 
+from chatapp.api.exceptions import plain_problem
 from chatapp.conf import chatapp_settings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+
+
+BODY_SECONDS = 60
+"""A body that takes longer to arrive is not waited for."""
+IMPORTS = "/sessions/import/"
+
+
+class BodyRefused(Exception):  # noqa: N818
+    """The body is not read, or no further; `response` says why."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.response = plain_problem(status, sentence)
+
+
+def _largest_body(path: str) -> int:
+    """Return the bytes that a request to this address may bring."""
+    if path.endswith(IMPORTS):
+        return chatapp_settings.max_import_bytes
+    return chatapp_settings.max_body_bytes
+
+
+def _told_length(scope: Scope) -> int:
+    """Return what the client says of the body's length; 0 where it says nothing readable."""
+    told = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(told) if told.isdigit() else 0
+
+
+def _too_large(limit: int) -> str:
+    return f"The body has more than the {limit:,} bytes that are allowed. Send it in parts."
 
 
 class ThreadPoolHandler(ASGIHandler):
@@ -46,8 +77,11 @@ class ThreadPoolHandler(ASGIHandler):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, have a thread answer, send the answer."""
         try:
-            body = await self.read_body(receive)
+            body = await self._bounded_body(scope, receive)
         except RequestAborted:
+            return
+        except BodyRefused as refusal:
+            await self.send_response(refusal.response, send)
             return
         loop = asyncio.get_running_loop()
         response = await loop.run_in_executor(self._pool, self._answer, scope, body)
@@ -58,6 +92,32 @@ class ThreadPoolHandler(ASGIHandler):
             await self._stream(response, receive, send)
         finally:
             await sync_to_async(_close_stream)(response)
+
+    async def _bounded_body(self, scope: Scope, receive: Receive) -> IO[bytes]:
+        """Return the body; raise BodyRefused before more than may be of it is kept anywhere.
+
+        What the client says of its length is judged first, then what really comes is counted.
+        """
+        limit = _largest_body(scope["path"])
+        if _told_length(scope) > limit:
+            raise BodyRefused(413, _too_large(limit))
+        counted = 0
+
+        async def counting() -> Any:
+            nonlocal counted
+            message = await receive()
+            counted += len(message.get("body", b""))
+            if counted > limit:
+                raise BodyRefused(413, _too_large(limit))
+            return message
+
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self.read_body(counting)
+        except TimeoutError as error:
+            raise BodyRefused(
+                408, f"The body did not arrive within {BODY_SECONDS} seconds. Send it again."
+            ) from error
 
     def _answer(self, scope: Scope, body: IO[bytes]) -> Any:
         """Return the response; one that is whole has been closed, as nothing is left to read."""

@@ -65,6 +65,12 @@ class Session(models.Model):
             models.Index(fields=["owner", "-created_at", "-id"], name="session_owner_newest"),
             # The admin's list of all sessions, newest first.
             models.Index(fields=["-created_at", "-id"], name="session_newest"),
+            # Taking a turn's lease: how many turns of the owner are under way.
+            models.Index(
+                fields=["owner", "turn_expires_at"],
+                condition=models.Q(turn_expires_at__isnull=False),
+                name="session_turns_under_way",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
 from chatapp.transcript.writing import KeyReusedError, TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
-from chatapp.turns.lease import TurnInProgressError
+from chatapp.turns.lease import TooManyTurnsError, TurnInProgressError
 from chatapp.turns.service import TurnFailedError
 
 PROBLEM_TYPE = "application/problem+json"
@@ -68,6 +68,13 @@ class Unavailable(Later):
     default_code = "unavailable"
 
 
+class TooManyTurns(Later):
+    """The owner has as many turns under way as one owner may."""
+
+    status_code = status.HTTP_429_TOO_MANY_REQUESTS
+    default_code = "too_many_turns"
+
+
 class BadGateway(exceptions.APIException):
     """The model server did not give an answer."""
 
@@ -80,6 +87,8 @@ def _translate(error: Exception) -> Exception:
         return exceptions.ValidationError({"messages": [str(error)]})
     if isinstance(error, TurnInProgressError):
         return _later(Conflict(str(error), code="turn_in_progress"), error.retry_after)
+    if isinstance(error, TooManyTurnsError):
+        return _later(TooManyTurns(str(error)), error.retry_after)
     if isinstance(error, KeyReusedError):
         return Unprocessable(str(error), code="key_reused")
     if isinstance(error, TranscriptError):

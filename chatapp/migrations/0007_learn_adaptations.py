@@ -25,4 +25,12 @@ class Migration(migrations.Migration):
             name='adaptations',
             field=models.JSONField(blank=True, db_default={}, default=dict, editable=False),
         ),
+        migrations.AddIndex(
+            model_name="session",
+            index=models.Index(
+                condition=models.Q(("turn_expires_at__isnull", False)),
+                fields=["owner", "turn_expires_at"],
+                name="session_turns_under_way",
+            ),
+        ),
     ]

@@ -13,9 +13,10 @@ import uuid
 from datetime import timedelta
 
 from django.db import DatabaseError
-from django.db.models import Q
+from django.db.models import Count, Q, Subquery, Value
 from django.db.models.expressions import CombinedExpression
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
+from django.db.models.lookups import LessThan
 
 from chatapp.conf import chatapp_settings
 from chatapp.database import again_if_cut, release_connection
@@ -39,6 +40,12 @@ class TurnInProgressError(Exception):
         self.retry_after = retry_after
 
 
+class TooManyTurnsError(Exception):
+    """The owner has as many turns under way as may be; `retry_after` are seconds."""
+
+    retry_after = 5
+
+
 class TurnLease:
     """The lease of one session's turn."""
 
@@ -48,17 +55,32 @@ class TurnLease:
         self._renewed = 0.0
 
     def take(self) -> None:
-        """Take the lease; raise TurnInProgressError when another turn holds it."""
+        """Take the lease; raise TurnInProgressError when another turn holds it.
+
+        Raises TooManyTurnsError while the owner has TURNS_PER_OWNER turns under way.
+        """
         taken = Session.objects.filter(
             Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=Now()),
+            Q(LessThan(_under_way(self._session), chatapp_settings.turns_per_owner)),
             pk=self._session.pk,
         ).update(turn_owner=self._owner, turn_expires_at=_lease_end())
         if not taken:
-            raise TurnInProgressError(
-                "A turn of this session is running. Wait for its answer, then send the next one."
-            )
+            raise self._refusal()
         self._renewed = time.monotonic()
         _beats.add(self._owner)
+
+    def _refusal(self) -> Exception:
+        """Return why the lease could not be taken."""
+        held = Session.objects.filter(pk=self._session.pk, turn_expires_at__gte=Now())
+        if held.exists() or not Session.objects.filter(pk=self._session.pk).exists():
+            return TurnInProgressError(
+                "A turn of this session is running. Wait for its answer, then send the next one."
+            )
+        limit = chatapp_settings.turns_per_owner
+        return TooManyTurnsError(
+            f"{limit} turns of yours are under way, which is as many as may be at once. Wait for "
+            "one of their answers, then send this again."
+        )
 
     def renew(self) -> None:
         """Start the lease's time again; raise TurnInProgressError when another turn has it now."""
@@ -79,6 +101,13 @@ class TurnLease:
         _beats.remove(self._owner)
         held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner)
         again_if_cut(lambda: held.update(turn_owner=None, turn_expires_at=None))
+
+
+def _under_way(session: Session) -> Coalesce:
+    """Return how many turns of the session's owner are under way, by the database."""
+    running = Session.objects.filter(owner=session.owner_id, turn_expires_at__gte=Now())
+    counted = running.order_by().values("owner").annotate(count=Count("pk")).values("count")
+    return Coalesce(Subquery(counted), Value(0))
 
 
 def _lease_end() -> CombinedExpression:

@@ -191,3 +191,70 @@ def test_more_requests_than_threads_wait_for_their_turn(handler):
     answers = asyncio.run(many())
     assert answers == [(200, b"0"), (200, b"1"), (200, b"2"), (200, b"3"), (200, b"4")]
     assert len({thread for what, thread in seen if what == "view"}) == 1
+
+
+class Arriving:
+    """A body that comes in parts, or never; `read` counts the parts that were asked for."""
+
+    def __init__(self, *parts: bytes, then_waits: bool = False) -> None:
+        self.parts, self.then_waits, self.read = list(parts), then_waits, 0
+
+    async def receive(self):
+        self.read += 1
+        if not self.parts:
+            await asyncio.sleep(30)
+        part = self.parts.pop(0)
+        return {
+            "type": "http.request",
+            "body": part,
+            "more_body": bool(self.parts) or self.then_waits,
+        }
+
+
+async def told(handler, arriving: Arriving, *, length: int | None = None, where="/answer/"):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", b"h")]
+    if length is not None:
+        headers.append((b"content-length", str(length).encode()))
+    scope = {
+        "type": "http", "method": "POST", "path": where, "query_string": b"", "headers": headers,
+    }  # fmt: skip
+    await asyncio.wait_for(handler(scope, arriving.receive, send), 20)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read_at_all(handler, settings):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_BODY_BYTES": 100}
+    arriving = Arriving(b"x" * 50)
+    status, body = asyncio.run(told(handler, arriving, length=101))
+    assert status == 413
+    assert b"100 bytes" in body
+    assert arriving.read == 0
+
+
+@pytest.mark.parametrize("length", [None, 10])
+def test_a_body_that_is_larger_than_it_says_is_read_no_further(handler, settings, length):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_BODY_BYTES": 100}
+    arriving = Arriving(*[b"x" * 40] * 1000)
+    status, _ = asyncio.run(told(handler, arriving, length=length))
+    assert (status, arriving.read) == (413, 3)
+    assert [what for what, _ in seen if what == "view"] == []
+
+
+def test_imports_have_a_limit_of_their_own(handler, settings):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_BODY_BYTES": 100, "MAX_IMPORT_BYTES": 200}
+    where = "/api/v1/sessions/import/"
+    assert asyncio.run(told(handler, Arriving(b"x" * 150), length=150, where=where))[0] == 404
+    assert asyncio.run(told(handler, Arriving(b"x"), length=201, where=where))[0] == 413
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(handler, monkeypatch):
+    monkeypatch.setattr("chatapp.handler.BODY_SECONDS", 0.05)
+    arriving = Arriving(b"x", then_waits=True)
+    status, body = asyncio.run(told(handler, arriving, length=50))
+    assert status == 408
+    assert b"0.05 seconds" in body

@@ -18,7 +18,14 @@ from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns.attempts import NothingToAnswerError
-from chatapp.turns.lease import LEASE_SECONDS, TurnInProgressError, TurnLease, _Beats, renew_all
+from chatapp.turns.lease import (
+    LEASE_SECONDS,
+    TooManyTurnsError,
+    TurnInProgressError,
+    TurnLease,
+    _Beats,
+    renew_all,
+)
 from chatapp.turns.service import (
     Turn,
     TurnFailedError,
@@ -439,3 +446,17 @@ assert not [name for name in sys.modules if name.split(".")[0] == "compaction"]
 @pytest.mark.slow
 def test_the_chat_works_where_compaction_is_not_installed(tmp_path):
     assert_works_alone(ALONE, tmp_path)
+
+
+def test_an_owner_has_so_many_turns_under_way_and_others_are_not_concerned(owner, settings):
+    settings.CHATAPP = settings.CHATAPP | {"TURNS_PER_OWNER": 2}
+    first, second, third = (TurnLease(SessionFactory(owner=owner)) for _ in range(3))
+    first.take()
+    second.take()
+    with pytest.raises(TooManyTurnsError, match="2 turns of yours"):
+        third.take()
+    TurnLease(SessionFactory()).take()
+    first.give_back()
+    third.take()
+    Session.objects.update(turn_expires_at=timezone.now() - timedelta(seconds=1))
+    TurnLease(SessionFactory(owner=owner)).take()
