@@ -16,7 +16,7 @@ from chatapp import transcript
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
 from chatapp.extensions import ExportPart, registered
-from chatapp.formats import Export, parse
+from chatapp.formats import Export, UnknownFormatError, parse
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.messages.wire import (
     CUT_FROM,
@@ -68,23 +68,32 @@ def import_file(
 ) -> ImportReport:
     """Store every conversation of a file; importing it twice adds nothing.
 
-    Raises chatapp.formats.UnknownFormatError where the content is no known format. Each
-    conversation is stored whole or not at all.
+    Raises chatapp.formats.UnknownFormatError where the content is no known format, or nothing of it
+    can be stored. Each conversation is stored whole or not at all.
     """
     parsed: ParsedFile = parse(content, name=name)
     problems = list(parsed.problems)
-    imported = [
+    done = [
         import_conversation(conversation, owner=owner, model=model, problems=problems)
         for conversation in parsed.conversations
     ]
+    imported = [one for one in done if one is not None]
+    if not imported:
+        why = problems[0].text if problems else ""
+        raise UnknownFormatError(f"Nothing of the file can be stored. {why}".strip())
     return ImportReport(imported=imported, problems=problems)
 
 
 def import_conversation(
     conversation: Conversation, *, owner: Any, model: str, problems: list[Problem]
-) -> Imported:
-    """Store one conversation, or what it has more than the session made from it earlier."""
+) -> Imported | None:
+    """Store one conversation, or what it has more than the session made from it earlier.
+
+    None where it has messages, and none of them can be stored: no empty session is made.
+    """
     messages = _storable(conversation, problems)
+    if conversation.messages and not messages:
+        return None
     key = _key(conversation.identity)
     known = Session.objects.select_related("active_branch").filter(owner=owner, import_key=key)
     session = known.first()
