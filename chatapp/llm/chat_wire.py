@@ -14,7 +14,7 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import follow, is_json, plain, splitter_for
 from chatapp.llm.thoughts import TEXT_FIELDS, content_of, split, thoughts_of
-from chatapp.messages.outgoing import TEXTS_ONLY, WITHOUT_THOUGHTS, outgoing
+from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.vendor import (
     CALL_KEYS,
     MESSAGE_KEYS,
@@ -59,8 +59,7 @@ def _outgoing(
 ) -> list[tuple[dict[str, Any], int | None]]:
     """Return the messages in the form of this wire, each with the index that it came from."""
     codes = known | request.adaptations | ({TEXTS_ONLY} if request.plain_text else frozenset())
-    server = "" if WITHOUT_THOUGHTS in codes else server
-    own = for_server_all(request.messages, request.tools, server)
+    own = for_server_all(request.messages, request.tools, server, codes)
     return [
         ({key: value for key, value in message.items() if key not in _NOT_ON_THIS_WIRE}, source)
         for message, source in outgoing(own, codes)

@@ -14,7 +14,7 @@ from chatapp.llm.responses_output import Output
 from chatapp.llm.streams import follow, plain
 from chatapp.llm.thoughts import split
 from chatapp.llm.usage import read_usage
-from chatapp.messages.outgoing import TEXTS_ONLY, WITHOUT_THOUGHTS, outgoing
+from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.pairing import answers
 from chatapp.messages.vendor import CALL_KEYS, for_server_all, own_fields, server_of
 from chatapp.messages.wire import is_blank, text_of
@@ -64,8 +64,9 @@ def _items(
     """Yield the items of the messages that the server does not have, each with its source."""
     codes = known | request.adaptations
     on_server = request.messages_on_server if request.previous_response_id else 0
-    server = "" if WITHOUT_THOUGHTS in codes else server
-    sent = outgoing(for_server_all(request.messages, request.tools, server), codes)
+    form = codes | ({TEXTS_ONLY} if request.plain_text else frozenset())
+    own = for_server_all(request.messages, request.tools, server, form)
+    sent = outgoing(own, codes)
     held = next((n for n, (_, at) in enumerate(sent) if at is not None and at >= on_server), None)
     items = sourced_items(
         [message for message, _ in sent],

@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from chatapp.messages.outgoing import WITHOUT_THOUGHTS
 from chatapp.messages.wire import (
     MAX_VENDOR_CHARS,
     REASONING_ITEMS,
@@ -234,53 +235,52 @@ def _call_for(call: Any, *, is_own: bool, holds: bool) -> Any:
 
 
 def for_server_all(
-    messages: Sequence[WireMessage], tools: Sequence[Any], server: str
+    messages: Sequence[WireMessage],
+    tools: Sequence[Any],
+    server: str,
+    codes: Collection[str] = frozenset(),
 ) -> list[WireMessage]:
     """Return a request's messages as one server takes them; see for_server.
 
-    No server (`""`) leaves every server's own fields out.
+    `codes` are those of the outgoing form (outgoing.py), which is made of what this returns: the
+    same messages in another form are another prefix. No server (`""`) leaves every server's own
+    fields out.
     """
     if not any(VENDOR in message for message in messages):
         return list(messages)
+    return _walk(messages, tools, server, codes)[0]
+
+
+def prefix_digest(
+    messages: Sequence[WireMessage],
+    tools: Sequence[Any],
+    server: str,
+    codes: Collection[str] = frozenset(),
+) -> str:
+    """Return what tells the prompt, the tools and the messages of one request from any other's.
+
+    It is what for_server_all compares with, for the same arguments.
+    """
+    return _walk(messages, tools, server, codes)[1]
+
+
+def _walk(
+    messages: Sequence[WireMessage], tools: Sequence[Any], server: str, codes: Collection[str]
+) -> tuple[list[WireMessage], str]:
+    """Return the messages as they go to a server, and the digest of all of them."""
+    if WITHOUT_THOUGHTS in codes:
+        server = ""
+    # A code with a colon names a parameter of the request, no form of its messages.
+    form = sorted(code for code in codes if ":" not in code)
+    before = hashlib.sha256(_bytes([list(tools), form]))
     loop_from = max((n for n, one in enumerate(messages) if one["role"] == "user"), default=-1)
     sent: list[WireMessage] = []
-    before = _Prefix(tools)
     for number, message in enumerate(messages):
-        prefix = before.digest() if VENDOR in message else ""
+        prefix = before.hexdigest() if VENDOR in message else ""
         in_loop = number > loop_from
         sent.append(for_server(message, server, prefix=prefix, in_tool_loop=in_loop))
-        before.add(message)
-    return sent
-
-
-def prefix_digest(messages: Sequence[WireMessage], tools: Sequence[Any]) -> str:
-    """Return what tells the prompt, the tools and the messages before an answer from others.
-
-    Own fields do not count: the same messages give the same ones. It is compared with what
-    for_server_all makes of the messages at the same stage of a request.
-    """
-    prefix = _Prefix(tools)
-    for message in messages:
-        prefix.add(message)
-    return prefix.digest()
-
-
-class _Prefix:
-    """The digest of a growing list of messages."""
-
-    def __init__(self, tools: Sequence[Any]) -> None:
-        self._hash = hashlib.sha256(_bytes(list(tools)))
-
-    def add(self, message: WireMessage) -> None:
-        said: dict[str, Any] = {key: message[key] for key in MESSAGE_KEYS if message.get(key)}  # type: ignore[literal-required]
-        if calls := said.get("tool_calls"):
-            said["tool_calls"] = [
-                {key: call[key] for key in CALL_KEYS if key in call} for call in calls
-            ]
-        self._hash.update(_bytes(said))
-
-    def digest(self) -> str:
-        return self._hash.hexdigest()
+        before.update(_bytes(sent[-1]))
+    return sent, before.hexdigest()
 
 
 def _bytes(value: Any) -> bytes:

@@ -22,6 +22,7 @@ from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of, outgoing_of
+from chatapp.messages.outgoing import TEXTS_ONLY
 from chatapp.messages.vendor import KeptFields, kept_fields, prefix_digest, server_of
 from chatapp.models import Message, Session
 from chatapp.selectors import rows_before
@@ -212,12 +213,15 @@ def kept_of(reply: Reply, request: ModelRequest, model: ModelConfig) -> KeptFiel
     """Return what is stored of an answer for its server alone, or None where there is nothing."""
     if not reply.has_own_fields:
         return None
+    server = server_of(model.name, model.base_url)
+    plain = {TEXTS_ONLY} if request.plain_text else frozenset()
+    codes = model.adaptations | request.adaptations | plain
     return kept_fields(
         reply.fields,
         reply.about,
         thoughts_in=reply.thoughts_in if reply.tool_calls else "",
-        server=server_of(model.name, model.base_url),
-        prefix=prefix_digest(request.messages, request.tools),
+        server=server,
+        prefix=prefix_digest(request.messages, request.tools, server, codes),
     )
 
 

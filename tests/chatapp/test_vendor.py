@@ -33,7 +33,7 @@ def question(text: str = "q") -> dict[str, Any]:
 
 def answer(vendor: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     """An answer of this server that was made behind one question and TOOLS."""
-    own = {"server": HERE, "prefix": prefix_digest([question()], TOOLS)} | (vendor or {})
+    own = {"server": HERE, "prefix": prefix_digest([question()], TOOLS, HERE)} | (vendor or {})
     return {"role": "assistant", "content": "a", "vendor": own} | more
 
 
@@ -110,15 +110,35 @@ def test_signed_fields_stay_behind_anything_else(fields, before, tools):
     assert found["tool_calls"] == [call()]
 
 
-def test_the_digest_looks_past_own_fields():
-    bare = answer(tool_calls=[call()])
-    full = answer({"fields": {"a": 1}}, tool_calls=[call(extra_content=SIGNATURE)])
-    assert prefix_digest([question(), bare], TOOLS) == prefix_digest([question(), full], TOOLS)
+@pytest.mark.parametrize("codes", [{"strict_ids"}, {"flat", "user_last"}, {"alternating_roles"}])
+def test_another_form_of_the_messages_is_another_prefix(codes):
+    row = answer(tool_calls=[call(extra_content=SIGNATURE)])
+    found = for_server_all([question(), row, RESULT], TOOLS, HERE, codes)
+    assert found[1]["tool_calls"] == [call()]
+    parameters = for_server_all([question(), row, RESULT], TOOLS, HERE, {"drop:temperature"})
+    assert parameters[1]["tool_calls"] == [call(extra_content=SIGNATURE)]
+
+
+def test_a_server_that_refuses_thoughts_gets_no_own_fields():
+    row = answer({"fields": {"a": 1}, "thoughts_in": "reasoning", "thoughts": "hm"})
+    found = for_server_all([question(), row], TOOLS, HERE, {"without_thoughts"})
+    assert found[1] == {"role": "assistant", "content": "a"}
+
+
+def test_what_is_signed_behind_thoughts_stays_when_they_do():
+    """The thoughts of a loop go when it ends, so that the prefix of what follows is another."""
+    first = answer({"thoughts_in": "reasoning", "thoughts": "hm"}, tool_calls=[call()])
+    prefix = prefix_digest([question(), first, RESULT], TOOLS, HERE)
+    second = answer({"prefix": prefix}, tool_calls=[call(extra_content=SIGNATURE)])
+    inside = sent(question(), first, RESULT, second, RESULT)
+    assert inside[3]["tool_calls"] == [call(extra_content=SIGNATURE)]
+    behind = sent(question(), first, RESULT, second, RESULT, question("next"))
+    assert behind[3]["tool_calls"] == [call()]
 
 
 def test_a_chain_of_signed_calls_stays_whole_inside_and_behind_its_loop():
     first = answer(tool_calls=[call(extra_content=SIGNATURE)])
-    prefix = prefix_digest([question(), first, RESULT], TOOLS)
+    prefix = prefix_digest([question(), first, RESULT], TOOLS, HERE)
     second = answer({"prefix": prefix}, tool_calls=[call(extra_content=SIGNATURE)])
     for more in ([], [answer(content="done"), question("next")]):
         found = sent(question(), first, RESULT, second, RESULT, *more)
