@@ -23,6 +23,7 @@ from chatapp.formats.reading import (
     moment,
     only_objects,
     text_or_empty,
+    unread_kinds,
 )
 from chatapp.formats.records import (
     Conversation,
@@ -117,6 +118,8 @@ class SessionReader:
         value = record.value
         if not records.holds_message(value):
             raise DamagedError("it has no message")
+        for kind in unread_kinds(value["message"].get("content")):
+            self._left_out[f"content blocks of the kind {kind}"].append(record.line)
         if value.get("isCompactSummary") is True:
             self._add_summary(record)
         elif value["type"] == "assistant":

@@ -19,6 +19,7 @@ from chatapp.formats.reading import (
     moment,
     only_objects,
     text_or_empty,
+    unread_kinds,
 )
 from chatapp.formats.records import (
     Conversation,
@@ -57,6 +58,7 @@ def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[Ent
     entries: list[Entry] = []
     known: set[str] = set()
     stopped: list[int] = []
+    unread: dict[str, list[int]] = defaultdict(list)
     for record in records:
         previous = entries[-1].id if entries else None
         if is_empty_answer(record.value):
@@ -68,12 +70,23 @@ def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[Ent
             value=record.value,
             message=_message(record, problems),
         )
+        for kind in _unread_kinds(record.value):
+            unread[kind].append(record.line)
         known.add(entry.id)
         entries.append(entry)
     if stopped:
         text = f"Answers that ended before they said anything were left out: {len(stopped)}."
         problems.append(Problem(line=stopped[0], text=text))
+    problems += [
+        Problem(line=lines[0], text=f"Left out: content blocks of the kind {kind} ({len(lines)}).")
+        for kind, lines in unread.items()
+    ]
     return entries
+
+
+def _unread_kinds(value: Wire) -> list[str]:
+    said = value.get("message") if is_block(value, "message") else None
+    return unread_kinds(said.get("content")) if isinstance(said, dict) else []
 
 
 def messages_of(entries: Sequence[Entry], *, header_line: int) -> tuple[ImportedMessage, ...]:

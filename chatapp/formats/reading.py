@@ -217,6 +217,33 @@ def is_block(value: Any, kind: str) -> bool:
     return isinstance(value, dict) and value.get("type") == kind
 
 
+READ_BLOCKS = frozenset(
+    {
+        "text",
+        "image",
+        "document",
+        "thinking",
+        "redacted_thinking",
+        "tool_use",
+        "tool_result",
+        "toolCall",
+    }
+)
+"""Kinds of content blocks that have a place in a message."""
+
+
+def unread_kinds(content: Any) -> list[str]:
+    """The kinds of those blocks of a content, of results too, that `content_of` leaves out."""
+    kinds = []
+    for block in content if isinstance(content, list) else ():
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not isinstance(kind, str) or kind not in READ_BLOCKS:
+            kinds.append(shown(kind))
+        elif kind == "tool_result":
+            kinds += unread_kinds(block.get("content"))
+    return kinds
+
+
 def text_or_empty(value: Any) -> str:
     """The value if it is text, else an empty text."""
     return value if isinstance(value, str) else ""

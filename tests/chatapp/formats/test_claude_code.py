@@ -466,3 +466,22 @@ class TestFiles:
         assert one(user("u1", "nul \x00 half \ud83d")).messages[0].wire["content"] == (
             "nul \x00 half \ud83d"
         )
+
+
+def test_blocks_of_unknown_kinds_are_counted_and_told() -> None:
+    found = result("c1", [{"type": "orb"}, text("done")])
+    parsed = read(
+        user("u1", "Hi"),
+        answer("u2", call("c1"), "u1"),
+        answer("u3", {"type": "orb"}, "u2"),
+        user("u4", [found], "u3"),
+    )
+
+    assert [p.text for p in parsed.problems] == ["Left out: content blocks of the kind 'orb' (2)."]
+
+
+def test_a_document_becomes_a_file() -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "QQ=="}
+    conversation = one(user("u1", [text("Read."), {"type": "document", "source": source}]))
+
+    assert conversation.messages[0].wire["content"][1]["type"] == "file"

@@ -383,3 +383,11 @@ class TestMessages:
 
         assert outline(parsed.conversations[0]) == [("a", None), ("b", "a")]
         assert [problem.line for problem in parsed.problems] == [3]
+
+
+def test_blocks_of_unknown_kinds_are_counted_and_told() -> None:
+    content = [{"type": "orb"}, {"type": "text", "text": "Hi"}, {"type": "orb"}]
+    parsed = session(said("user", content))
+
+    assert parsed.conversations[0].messages[0].wire["content"] == "Hi"
+    assert [p.text for p in parsed.problems] == ["Left out: content blocks of the kind 'orb' (2)."]
