@@ -87,7 +87,7 @@ def reply_of(completion: Any) -> Reply:
         raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no choices.", status=200)
     if not isinstance(choices[0].get("message") or {}, Mapping):
         raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no message.", status=200)
-    answer = _Answer(ignore_event)
+    answer = _Completion(ignore_event)
     try:
         answer.take(body)
     except ModelError as error:
@@ -230,11 +230,11 @@ def read_stream(
     as_model_error: Callable[[Exception], ModelError],
 ) -> Reply:
     """Return the Reply of a stream, telling `on_event` of every piece; see streams.follow."""
-    return follow(_Answer(on_event), chunks, request, as_model_error)
+    return follow(_Completion(on_event), chunks, request, as_model_error)
 
 
-class _Answer:
-    """Accumulates the chunks of one streamed answer, or takes a whole one."""
+class _Completion:
+    """Accumulates the chunks of one streamed completion, or takes a whole one."""
 
     def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
