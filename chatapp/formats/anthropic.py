@@ -19,6 +19,7 @@ from chatapp.formats.anthropic_blocks import (
 from chatapp.formats.exchanges import (
     Dialect,
     Exchange,
+    any_value,
     exchange_in,
     exchanges_of,
     identity_of,
@@ -76,15 +77,7 @@ DIALECT = Dialect(key="messages", is_message=_is_message, is_response=_is_respon
 
 def recognises(document: Document) -> bool:
     """Whether a file holds requests, responses or messages that only this interface has."""
-    value = document.records[0].value if document.records else None
-    if document.is_lines:
-        return any(_shows_itself(record.value) for record in document.records)
-    log = value.get("log") if isinstance(value, dict) else None
-    if isinstance(log, dict) and isinstance(log.get("entries"), list):
-        value = log["entries"]
-    if isinstance(value, list):
-        return any(map(_shows_itself, value))
-    return _shows_itself(value)
+    return any_value(document, _shows_itself)
 
 
 def _shows_itself(value: Any) -> bool:

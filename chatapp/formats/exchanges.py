@@ -159,6 +159,11 @@ def events_of(text: str) -> list[Any]:
     return events
 
 
+def any_value(document: Document, shows: Callable[[Any], bool]) -> bool:
+    """Whether any value of a file, or of the list that it is, shows something."""
+    return any(shows(value) for _, value in _values(document))
+
+
 def _values(document: Document) -> Iterator[tuple[int, Any]]:
     if document.is_lines:
         yield from ((record.line, record.value) for record in document.records)

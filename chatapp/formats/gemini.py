@@ -10,6 +10,7 @@ from chatapp.formats.answers import AnswerBuilder, chained
 from chatapp.formats.exchanges import (
     Dialect,
     Exchange,
+    any_value,
     exchange_in,
     exchanges_of,
     identity_of,
@@ -91,10 +92,7 @@ DIALECT = Dialect(key="contents", is_message=_is_message, is_response=_is_respon
 
 def recognises(document: Document) -> bool:
     """Whether a file holds requests, responses or messages of this interface."""
-    values = [record.value for record in document.records]
-    if not document.is_lines and values and isinstance(values[0], list):
-        values = values[0]
-    return any(map(_shows_itself, values))
+    return any_value(document, _shows_itself)
 
 
 def _shows_itself(value: Any) -> bool:

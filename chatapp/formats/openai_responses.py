@@ -11,6 +11,7 @@ from chatapp.formats.answers import AnswerBuilder, chained
 from chatapp.formats.exchanges import (
     Dialect,
     Exchange,
+    any_value,
     exchange_in,
     exchanges_of,
     identity_of,
@@ -68,10 +69,7 @@ DIALECT = Dialect(key="input", is_message=_is_item, is_response=_is_response, ta
 
 def recognises(document: Document) -> bool:
     """Whether a file holds requests of this interface, or items that only it has."""
-    values = [record.value for record in document.records]
-    if not document.is_lines and values and isinstance(values[0], list):
-        values = values[0]
-    return any(map(_shows_itself, values))
+    return any_value(document, _shows_itself)
 
 
 def _shows_itself(value: Any) -> bool:

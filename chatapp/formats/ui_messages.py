@@ -10,6 +10,7 @@ from chatapp.formats.answers import AnswerBuilder, chained
 from chatapp.formats.exchanges import (
     Dialect,
     Exchange,
+    any_value,
     exchange_in,
     exchanges_of,
     identity_of,
@@ -54,10 +55,7 @@ DIALECT = Dialect(key="messages", is_message=_is_message, is_response=lambda val
 
 def recognises(document: Document) -> bool:
     """Whether a file holds messages whose words stand in `parts`, each with a type."""
-    values = [record.value for record in document.records]
-    if not document.is_lines and values and isinstance(values[0], list):
-        values = values[0]
-    return any(_shows_itself(value) for value in values)
+    return any_value(document, _shows_itself)
 
 
 def _shows_itself(value: Any) -> bool:

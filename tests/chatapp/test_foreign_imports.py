@@ -180,3 +180,21 @@ def test_a_conversation_without_a_message_makes_no_session_beside_others(api):
     told = [found["text"] for found in answer.json()["problems"]]
     assert any("without a readable message" in text for text in told)
     assert Session.objects.count() == 1
+
+
+def test_a_summary_that_the_server_made_is_a_placeholder(api):
+    mark = {"type": "compaction", "content": "The guest said hello."}
+    answer = {"role": "assistant", "content": [mark, {"type": "text", "text": "Hello"}]}
+    (item,) = send(api, {"system": "x", "messages": [HI, answer]}).json()["sessions"]
+
+    rows = Message.objects.filter(session=item["session"]).order_by("position")
+    assert [row.kind for row in rows] == ["message", "placeholder", "message"]
+    assert rows[1].summary == "The guest said hello."
+
+
+def test_signatures_stay_in_the_metadata_and_out_of_the_wire(api):
+    (item,) = send(api, LOGS["anthropic"]).json()["sessions"]
+
+    said = Message.objects.get(session=item["session"], role="assistant")
+    assert said.metadata["signed_thinking"] == [{"type": "thinking", "signature": "c2ln"}]
+    assert "c2ln" not in json.dumps(said.wire())
