@@ -13,7 +13,7 @@ from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import follow, is_json, plain, splitter_for
-from chatapp.llm.thoughts import TEXT_FIELDS, content_of, split, thoughts_of
+from chatapp.llm.thoughts import TEXT_FIELDS, content_of, other_parts, split, thoughts_of
 from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.vendor import (
     CALL_KEYS,
@@ -80,7 +80,7 @@ def send(client: Any, arguments: dict[str, Any]) -> Any:
 def reply_of(completion: Any) -> Reply:
     """Return the Reply of a finished completion; raise ModelError for a body that is none."""
     body = plain(completion)
-    if body.get("error"):
+    if _is_error(body):
         raise from_body(body, status=200)
     choices = _list(body.get("choices"))
     if not choices or not isinstance(choices[0], Mapping):
@@ -114,6 +114,11 @@ _ABOUT = (
     "groundingMetadata",
     "provider",
 )
+
+
+def _is_error(body: Mapping[str, Any]) -> bool:
+    """Whether a body or a chunk is an error: it has one, or says that it is one."""
+    return bool(body.get("error")) or "error" in (body.get("object"), body.get("type"))
 
 
 def _reason_of(*places: Mapping[str, Any]) -> str:
@@ -265,7 +270,7 @@ class _Completion:
 
     def take(self, body: dict[str, Any]) -> None:
         """Take one chunk in; raise ModelError for an error sent as a chunk or inside a choice."""
-        if body.get("error"):
+        if _is_error(body):
             raise from_body(body, status=200)
         self._usage = _usage(body) or self._usage
         self._id = self._id or str(body.get("id") or "")
@@ -303,6 +308,8 @@ class _Completion:
         text, thoughts_beside = content_of(message.get("content"))
         self._thoughts_in = self._thoughts_in or field
         self._think(thoughts + thoughts_beside)
+        if others := other_parts(message.get("content")):
+            self._about["parts"] = merged(self._about.get("parts"), others)
         if text:
             self._text.append(text)
             self._splitter.feed(text)

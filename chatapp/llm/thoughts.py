@@ -83,6 +83,17 @@ def content_of(content: Any) -> tuple[str, str]:
     return "".join(said), "".join(thought)
 
 
+def other_parts(content: Any) -> list[Mapping[str, Any]]:
+    """Return the parts of a content that are neither text nor thoughts: images, recordings."""
+    return [
+        part
+        for part in (content if isinstance(content, list) else [])
+        if isinstance(part, Mapping)
+        and part.get("type") not in _PART_KINDS
+        and not isinstance(part.get("text"), str)
+    ]
+
+
 def _told(value: Any, depth: int = 0) -> str:
     """Return the text in a value of whatever form: a text, an object that has one, a list."""
     if isinstance(value, str) or depth > _DEEPEST:

@@ -133,6 +133,25 @@ def test_a_failure_inside_a_choice_is_one_of_the_server(failure):
     assert error.partial.text == "part"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"error": {"message": "overloaded", "code": 503}},
+        {"object": "error", "message": "overloaded", "code": 503},
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+        {"error": "The model is overloaded, try again later."},
+        {"object": "error", "message": "Service Unavailable", "code": "503"},
+    ],
+)
+def test_an_error_between_the_pieces_is_one_in_any_form(error):
+    found, _ = streamed(piece("part"), error, DONE)
+    assert isinstance(found, ModelError)
+    assert found.partial.text == "part"
+    with pytest.raises(ModelError) as raised:
+        chat_wire.reply_of(error)
+    assert raised.value.kind is found.kind
+
+
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 def test_the_same_holds_for_an_answer_in_one_piece(failure):
     choice = {"index": 0, "message": {"role": "assistant", "content": "part"}} | failure
@@ -316,6 +335,12 @@ def test_blocks_without_a_number_grow_until_they_are_signed():
 def test_sources_beside_the_choices_are_kept():
     reply = whole({"content": "a"}, citations=["u"], system_fingerprint="x")
     assert reply.about == {"citations": ["u"]}
+
+
+def test_parts_of_the_content_that_are_no_text_are_kept():
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    reply = whole({"content": [{"type": "text", "text": "a"}, image]})
+    assert (reply.text, reply.about) == ("a", {"parts": [image]})
 
 
 def test_own_fields_of_a_call_that_are_too_large_are_named():
