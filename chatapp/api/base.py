@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +11,9 @@ from django.core.exceptions import ValidationError
 from django.db import DataError
 from django.db.models import Q, QuerySet
 from django.http import Http404
+from rest_framework import serializers
 from rest_framework.exceptions import NotFound
+from rest_framework.exceptions import ValidationError as InvalidRequest
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
@@ -19,6 +23,7 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import has_ancestors, path_q, rows_before, rows_from
 
 MAX_KEY_CHARS = 200
+MAX_NAME_CHARS = 60
 
 
 def sessions_of(user: Any) -> QuerySet[Session]:
@@ -26,7 +31,64 @@ def sessions_of(user: Any) -> QuerySet[Session]:
     return Session.objects.filter(owner=user).select_related("active_branch")
 
 
-class SessionView(APIView):
+def refuse_unknown(given: Iterable[str], known: Iterable[str], *, what: str) -> None:
+    """Raise ValidationError for each name that there is not, with the one that may be meant."""
+    names = sorted(known)
+    wrong: dict[str, list[str]] = {}
+    for name in given:
+        if name in names:
+            continue
+        near = get_close_matches(name, names, n=1)
+        there_are = f"There are: {', '.join(names)}." if names else "It takes none."
+        hint = f"Did you mean {near[0]!r}?" if near else there_are
+        wrong[name] = [f"There is no {what} {name[:MAX_NAME_CHARS]!r}. {hint}"]
+    if wrong:
+        raise InvalidRequest(wrong)
+
+
+class KnownFields(serializers.Serializer[Any]):
+    """Refuses fields that it does not have: what was misspelt would go unnoticed.
+
+    Those that are only read may come back; `also` are names that a serializer takes besides.
+    """
+
+    also: tuple[str, ...] = ()
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the validated fields; raise ValidationError with a suggestion for another name."""
+        if isinstance(data, Mapping):
+            refuse_unknown(map(str, data), (*self.fields, *self.also), what="field")
+        return super().to_internal_value(data)
+
+
+class KnownQueryView(APIView):
+    """A view that refuses query parameters which it does not read.
+
+    Those of its pages and of its filter are known; `query` are its own.
+    """
+
+    query: tuple[str, ...] = ()
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Look at the parameters before anything is done."""
+        super().initial(request, *args, **kwargs)
+        refuse_unknown(request.query_params, self._known(), what="query parameter")
+
+    def _known(self) -> set[str]:
+        pages = getattr(self, "pagination_class", None)
+        known = {*self.query, *_FORMAT}
+        if pages is not None:
+            known |= {pages.cursor_query_param, pages.page_size_query_param}
+        known |= set(getattr(self, "filterset_fields", ()))
+        filters = getattr(self, "filterset_class", None)
+        return known | (set(filters.base_filters) if filters is not None else set())
+
+
+# What REST framework itself reads of any address.
+_FORMAT = ("format",)
+
+
+class SessionView(KnownQueryView):
     """A view below sessions/{id}/."""
 
     def get_session(self) -> Session:

@@ -10,10 +10,15 @@ from rest_framework import status
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from chatapp import transcript
-from chatapp.api.base import MAX_KEY_CHARS, SessionView, TranscriptPagination, message_of
+from chatapp.api.base import (
+    MAX_KEY_CHARS,
+    KnownQueryView,
+    SessionView,
+    TranscriptPagination,
+    message_of,
+)
 from chatapp.api.message_json import stored_rows, written
 from chatapp.api.serializers import (
     AppendSerializer,
@@ -55,6 +60,7 @@ class MessageList(SessionView):
     """A branch's messages in order, all that was ever stored; POST appends one or many."""
 
     pagination_class = TranscriptPagination
+    query = ("branch", "verbosity", "order")
 
     @extend_schema(
         responses=MessageSerializer(many=True),
@@ -113,8 +119,10 @@ class MessageList(SessionView):
         return found
 
 
-class MessageDetail(APIView):
+class MessageDetail(KnownQueryView):
     """One message: GET reads it; PATCH pins or unpins it, and nothing else."""
+
+    query = ("whole",)
 
     @extend_schema(
         responses=MessageSerializer,

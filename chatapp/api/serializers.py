@@ -11,6 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 
+from chatapp.api.base import KnownFields
 from chatapp.api.message_json import writers_of
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd
@@ -60,7 +61,7 @@ class AdaptationsField(serializers.Field[Any, Any, Any, Any]):
         return {code: known[code] for code in data}
 
 
-class SessionSerializer(serializers.ModelSerializer[Session]):
+class SessionSerializer(KnownFields, serializers.ModelSerializer[Session]):
     """A session. Messages are read on their own pages."""
 
     adaptations = AdaptationsField(required=False)
@@ -278,7 +279,7 @@ def _holds_nul(value: Any) -> bool:
     return isinstance(value, str) and NUL in value
 
 
-class AppendSerializer(serializers.Serializer[Any]):
+class AppendSerializer(KnownFields):
     """One message (`role`, `content`, …) or many (`messages`)."""
 
     messages = serializers.ListField(child=WireMessageField(), allow_empty=False)
@@ -374,7 +375,7 @@ class BranchSerializer(serializers.ModelSerializer[Branch]):
         return branch.pk == branch.session.active_branch_id
 
 
-class ActivateSerializer(serializers.Serializer[Any]):
+class ActivateSerializer(KnownFields):
     """What the context backend is asked to do with a switch, besides switching."""
 
     wishes = serializers.DictField(
@@ -382,7 +383,7 @@ class ActivateSerializer(serializers.Serializer[Any]):
     )
 
 
-class ForkSerializer(serializers.Serializer[Any]):
+class ForkSerializer(KnownFields):
     """Where a new branch starts, and whether to go on there at once."""
 
     message = serializers.UUIDField(help_text="The last message that both branches share.")

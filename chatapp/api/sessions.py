@@ -12,10 +12,15 @@ from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
-from rest_framework.views import APIView
 
 from chatapp import transcript
-from chatapp.api.base import OldestFirstPagination, SessionView, message_of, sessions_of
+from chatapp.api.base import (
+    KnownQueryView,
+    OldestFirstPagination,
+    SessionView,
+    message_of,
+    sessions_of,
+)
 from chatapp.api.serializers import (
     ActivateSerializer,
     BranchSerializer,
@@ -35,7 +40,7 @@ class SessionFilter(django_filters.FilterSet):
         fields = ["title", "model"]
 
 
-class OwnSessions(generics.GenericAPIView[Session]):
+class OwnSessions(KnownQueryView, generics.GenericAPIView[Session]):
     """The caller's own sessions, as a view of one or of all of them."""
 
     serializer_class = SessionSerializer
@@ -99,7 +104,7 @@ class BranchList(SessionView):
         return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
 
 
-class BranchActivate(APIView):
+class BranchActivate(KnownQueryView):
     """Make a branch the line that the next turn goes on with."""
 
     @extend_schema(request=ActivateSerializer, responses=BranchSerializer)
@@ -108,8 +113,6 @@ class BranchActivate(APIView):
 
         The context backend may refuse with a sentence (409); then the session stays where it was.
         """
-        asked = ActivateSerializer(data=request.data or {})
-        asked.is_valid(raise_exception=True)
         branch = (
             Branch.objects.select_related("session__active_branch")
             .filter(pk=branch_id, session__owner=cast(Any, request.user))
@@ -117,5 +120,7 @@ class BranchActivate(APIView):
         )
         if branch is None:
             raise Http404
+        asked = ActivateSerializer(data=request.data or {})
+        asked.is_valid(raise_exception=True)
         transcript.switch(branch.session, branch, asked.validated_data.get("wishes"))
         return Response(BranchSerializer(branch).data)

@@ -14,9 +14,8 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from chatapp.api.base import AnyAccept, SessionView
+from chatapp.api.base import AnyAccept, KnownQueryView, SessionView
 from chatapp.api.exceptions import Unprocessable
 from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
@@ -35,7 +34,7 @@ class RawParser(parsers.BaseParser):
         return stream.read()
 
 
-class ImportView(APIView):
+class ImportView(KnownQueryView):
     """POST a transcript file (the body, or a form's `file`) of any format that is registered."""
 
     parser_classes = [parsers.MultiPartParser, RawParser]
@@ -89,6 +88,8 @@ class ExportSchema(AutoSchema):
 
 class ExportView(SessionView):
     """The active branch, whole, in one of the forms that formats are written in."""
+
+    query = ("as",)
 
     content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
     schema = ExportSchema()

@@ -124,6 +124,8 @@ class TurnView(SessionView):
 class ContextView(SessionView):
     """Exactly what the next request would send; changes nothing."""
 
+    query = ("wire",)
+
     @extend_schema(
         responses=ContextSerializer,
         parameters=[

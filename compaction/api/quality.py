@@ -11,9 +11,8 @@ from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from chatapp.api.base import NewestFirstPagination, message_of
+from chatapp.api.base import KnownFields, KnownQueryView, NewestFirstPagination, message_of
 from compaction.models import SessionSummary, SummaryQuality
 from compaction.summaries.judging import (
     NOTE_CHARS,
@@ -89,7 +88,7 @@ class SummaryQualitySerializer(serializers.ModelSerializer[SummaryQuality]):
         return LostFactSerializer(lost_facts(quality), many=True).data
 
 
-class JudgeSerializer(serializers.Serializer[Any]):
+class JudgeSerializer(KnownFields):
     """A verdict with its words, and the keys of the lost facts that do not matter.
 
     What is not named stays as it is. An empty verdict takes it back, and its words with it.
@@ -161,7 +160,7 @@ class MessageFateSerializer(serializers.Serializer[Any]):
 # --- views ----------------------------------------------------------------------------------------
 
 
-class SummaryQualityView(APIView):
+class SummaryQualityView(KnownQueryView):
     """How much one summary still knows, and what a person thinks of it."""
 
     @extend_schema(responses=SummaryQualitySerializer)
@@ -206,7 +205,7 @@ class LinePagination(NewestFirstPagination):
     ordering = ("number", "start")
 
 
-class SummaryLines(APIView):
+class SummaryLines(KnownQueryView):
     """The lines of a summary with their sources."""
 
     pagination_class = LinePagination
@@ -229,7 +228,7 @@ def _own_summary(request: Request, summary_id: UUID) -> SessionSummary:
     return found
 
 
-class MessageFateView(APIView):
+class MessageFateView(KnownQueryView):
     """What became of a message in the summaries of its session."""
 
     @extend_schema(responses=MessageFateSerializer)

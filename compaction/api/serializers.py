@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
+from chatapp.api.base import KnownFields
 from compaction.models import CompactionRun, CompactionStep, RecoveryStep, SessionSummary
 
 
@@ -174,7 +175,7 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
         read_only_fields = fields
 
 
-class CompactSerializer(serializers.Serializer[Any]):
+class CompactSerializer(KnownFields):
     """How to compact: `wait` for the end, or only say what would happen (`dry_run`)."""
 
     instructions = serializers.CharField(
@@ -250,13 +251,13 @@ class StateSerializer(serializers.Serializer[Any]):
     triggers = TriggerSerializer(many=True)
 
 
-class AssignProfileSerializer(serializers.Serializer[Any]):
+class AssignProfileSerializer(KnownFields):
     """The profile of a session's branch; an empty name goes back to the default."""
 
     profile = serializers.CharField(allow_blank=True, max_length=60)
 
 
-class RestoreSerializer(serializers.Serializer[Any]):
+class RestoreSerializer(KnownFields):
     """Whether the newer summaries that were built on this one are taken back too."""
 
     cascade = serializers.BooleanField(required=False, default=False)

@@ -11,9 +11,13 @@ from rest_framework import generics, status
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from chatapp.api.base import NewestFirstPagination, SessionView, TranscriptPagination
+from chatapp.api.base import (
+    KnownQueryView,
+    NewestFirstPagination,
+    SessionView,
+    TranscriptPagination,
+)
 from chatapp.api.exceptions import Conflict
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
@@ -136,7 +140,7 @@ def _state_of(snapshot: BranchSnapshot) -> Any:
     return shapes.StateSerializer(facts).data
 
 
-class RunList(generics.ListAPIView[CompactionRun]):
+class RunList(KnownQueryView, generics.ListAPIView[CompactionRun]):
     """Your runs, newest first; `?session=` for one session's."""
 
     serializer_class = shapes.RunSerializer
@@ -149,7 +153,7 @@ class RunList(generics.ListAPIView[CompactionRun]):
         return _own_runs(self.request)
 
 
-class RunDetail(APIView):
+class RunDetail(KnownQueryView):
     """One run with its steps."""
 
     @extend_schema(responses=shapes.RunSerializer)
@@ -158,7 +162,7 @@ class RunDetail(APIView):
         return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)
 
 
-class RunCancel(APIView):
+class RunCancel(KnownQueryView):
     """Cancel a run that waits or works."""
 
     @extend_schema(request=None, responses=shapes.RunSerializer)
@@ -205,6 +209,7 @@ class SummaryList(SessionView):
     """A session's summaries, newest first, those that no longer count included."""
 
     pagination_class = NewestFirstPagination
+    query = ("status",)
 
     @extend_schema(responses=shapes.SummarySerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
@@ -220,7 +225,7 @@ class SummaryList(SessionView):
         return pages.get_paginated_response(shapes.SummarySerializer(page, many=True).data)
 
 
-class SummaryDetail(APIView):
+class SummaryDetail(KnownQueryView):
     """One summary."""
 
     @extend_schema(responses=shapes.SummarySerializer)
@@ -229,7 +234,7 @@ class SummaryDetail(APIView):
         return Response(shapes.SummarySerializer(_find(_own_summaries(request), summary_id)).data)
 
 
-class SummaryMessages(APIView):
+class SummaryMessages(KnownQueryView):
     """The messages a summary was made from, in order."""
 
     pagination_class = TranscriptPagination
@@ -244,7 +249,7 @@ class SummaryMessages(APIView):
         return pages.get_paginated_response(MessageSerializer(page, many=True).data)
 
 
-class SummarySteps(APIView):
+class SummarySteps(KnownQueryView):
     """The steps behind a summary, as a tree."""
 
     @extend_schema(responses=shapes.StepSerializer(many=True))
@@ -255,7 +260,7 @@ class SummarySteps(APIView):
         return Response(shapes.StepSerializer(steps, many=True).data)
 
 
-class SummaryRestore(APIView):
+class SummaryRestore(KnownQueryView):
     """Undo a summary: its messages are sent verbatim again; the text stays readable."""
 
     @extend_schema(request=shapes.RestoreSerializer, responses=shapes.RestoredSerializer)
