@@ -56,6 +56,8 @@ class Session(models.Model):
 
     class Meta:
         db_table = "sessions"
+        # The admin asks for it before it erases a person.
+        permissions = [("erase_user", "Can erase a person with all they wrote")]
         constraints = [
             # Importing one conversation twice gives one session (formats.records.Conversation).
             models.UniqueConstraint(fields=["owner", "import_key"], name="session_import_once"),
@@ -392,3 +394,7 @@ class LearnedLimits(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.server or 'OpenAI'}"
+
+
+# Last, so that Django knows the table; keys and what is done with them stand in one place.
+from chatapp.keys import ApiKey as ApiKey  # noqa: E402

@@ -8,6 +8,7 @@ import factory
 from django.contrib.auth import get_user_model
 
 from chatapp import transcript
+from chatapp.keys import create_key
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionProfile
@@ -20,6 +21,11 @@ class UserFactory(factory.django.DjangoModelFactory):
         model = get_user_model()
 
     username = factory.Sequence(lambda n: f"user{n}")
+
+
+def api_key(owner, **options) -> str:
+    """Return the secret of a key that was just made for the user."""
+    return create_key(owner=owner, name="tests", **options).secret
 
 
 class SessionFactory(factory.Factory):

@@ -1,8 +1,16 @@
-"""The operators' pages of conversations: sessions, messages, incidents, learned limits."""
+"""The operators' pages of conversations: sessions, messages, incidents, limits, keys."""
 
 from chatapp.admin.incidents import IncidentAdmin
+from chatapp.admin.keys import ApiKeyAdmin
 from chatapp.admin.limits import LearnedLimitsAdmin
 from chatapp.admin.messages import MessageAdmin
 from chatapp.admin.sessions import BranchAdmin, SessionAdmin
 
-__all__ = ["BranchAdmin", "IncidentAdmin", "LearnedLimitsAdmin", "MessageAdmin", "SessionAdmin"]
+__all__ = [
+    "ApiKeyAdmin",
+    "BranchAdmin",
+    "IncidentAdmin",
+    "LearnedLimitsAdmin",
+    "MessageAdmin",
+    "SessionAdmin",
+]

@@ -16,9 +16,10 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db.models.signals import post_save
-from rest_framework.authtoken.models import Token
+from django.utils.crypto import salted_hmac
 
 from chatapp.conf import chatapp_settings
+from chatapp.keys import MARK, ApiKey, create_key, find_key
 from chatapp.llm.encodings import EncodingUnavailableError, find_rank_file
 from chatapp.models import Session
 from chatapp.transfer import import_file
@@ -31,6 +32,9 @@ from compaction.runs.worker import compact_branch, execute_run
 
 USERNAME = "operator"
 PASSWORD_BYTES = 12
+DEMO_KEY = "demo"
+# 160 bits; a header with more would not fit into a line of a terminal.
+DEMO_KEY_DIGITS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +53,22 @@ def ensure_operator() -> Operator:
     if user is None:
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = users.create_superuser(USERNAME, password=password)
-    token, _ = Token.objects.get_or_create(user=user)
-    return Operator(user=user, token=token.key, password=password)
+    return Operator(user=user, token=_token_of(user), password=password)
+
+
+def _token_of(user: Any) -> str:
+    """Return the demo's API key, made now where it is missing.
+
+    It can be shown each time although only its hash is stored: it is worked out anew from the
+    installation's SECRET_KEY, whose holder could sign the operator's session as well.
+    """
+    digest = salted_hmac(DEMO_KEY, str(user.pk), algorithm="sha256").hexdigest()
+    secret = f"{MARK}{digest[:DEMO_KEY_DIGITS]}"
+    known = find_key(secret.encode())
+    if known is None or known.state != "active":
+        ApiKey.objects.filter(owner=user, name=DEMO_KEY).delete()
+        create_key(owner=user, name=DEMO_KEY, secret=secret)
+    return secret
 
 
 # The model without a server: the demo needs no key and calls nobody, whatever OPENAI_* says.

@@ -7,6 +7,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import Error
@@ -27,6 +28,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from chatapp.api.exceptions import plain_problem
+from chatapp.keys import ApiKey, bearer_of, find_key, note_use
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -248,7 +250,7 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
     """Return why the caller may not see the figures; None for those who may."""
     if _has_token(request):
         return None
-    user = request.user
+    user = _owner_of_key(request) or request.user
     if user.is_active and user.is_staff:
         return None
     if user.is_authenticated:
@@ -257,11 +259,21 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
         )
     refusal = plain_problem(
         401,
-        "Metrics need the token that METRICS_TOKEN holds, as `Authorization: Bearer …`, or a staff "
-        "user who is logged in to the admin.",
+        "Metrics need the token that METRICS_TOKEN holds, as `Authorization: Bearer …`, a staff "
+        "user's API key with the scope `admin-read`, or staff who are logged in to the admin.",
     )
     refusal.headers["WWW-Authenticate"] = 'Bearer realm="metrics"'
     return refusal
+
+
+def _owner_of_key(request: HttpRequest) -> Any:
+    """Return whose API key with the scope `admin-read` the request carries; None for no such."""
+    secret = bearer_of(request.headers.get("Authorization", ""))
+    key = find_key(secret) if secret else None
+    if key is None or key.state != "active" or not key.may(ApiKey.Scope.ADMIN_READ):
+        return None
+    note_use(key)
+    return key.owner
 
 
 def _has_token(request: HttpRequest) -> bool:

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from django.db.models import Sum
-from rest_framework.authtoken.models import Token
 
+from chatapp.keys import create_key
 from chatapp.models import Session
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.scheduling import assign_profile
@@ -99,8 +99,8 @@ def _together(
 ) -> _Found:
     """Have the writers store as fast as they can, all at once."""
     sessions = [windowed(LENGTH, left=TAIL) for _ in hands]
-    token, _ = Token.objects.get_or_create(user=owner())
-    job = {"text": ANSWER, "seconds": seconds, "port": port, "token": token.key}
+    token = create_key(owner=owner(), name="bench").secret
+    job = {"text": ANSWER, "seconds": seconds, "port": port, "token": token}
     start = time.time() + WARM_UP_SECONDS
     for hand, session in zip(hands, sessions, strict=True):
         hand.begin(job | {"session": str(session.pk), "start": start})

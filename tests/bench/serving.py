@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 
-from rest_framework.authtoken.models import Token
-
+from chatapp.keys import create_key
 from tests.bench.conversations import owner, stored, summarise_all_but
 from tests.bench.instant import ANSWER
 from tests.bench.measure import Row
@@ -27,13 +26,13 @@ def measure(sizes: Sizes) -> Iterator[Row]:
     count = min(1_000, sizes.histories[-1])
     session = stored(count)
     summarise_all_but(session, min(6, count // 4))
-    token, _ = Token.objects.get_or_create(user=owner())
+    token = create_key(owner=owner(), name="bench").secret
     address = f"/api/v1/sessions/{session.pk}/messages/"
     bodies = cycle(json.dumps({"role": role, "content": ANSWER}) for role in ("user", "assistant"))
     newest = f"{address}?order=newest&page_size={PAGE}"
     with own_queue(), web_server(environment()) as (port, process):
         # Clients of their own: a worker hangs up on those that were silent for five seconds.
-        idler, reader, writer = (_Client(port=port, token=token.key) for _ in range(3))
+        idler, reader, writer = (_Client(port=port, token=token) for _ in range(3))
         works = (
             ("GET a constant (the floor)", lambda: idler.send("GET", FLOOR, "", 200)),
             ("GET last 100 messages", lambda: reader.send("GET", newest, "", 200)),

@@ -15,7 +15,6 @@ import uvicorn
 from django.apps import apps
 from django.core import serializers
 from django.urls import URLPattern, URLResolver, get_resolver
-from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from chatapp import transcript
@@ -33,7 +32,7 @@ from tests.cases.support import (
     stored,
     summarised_as,
 )
-from tests.factories import UserFactory, call, profile, result, talk
+from tests.factories import UserFactory, api_key, call, profile, result, talk
 
 API = "/api/v1/"
 
@@ -109,7 +108,7 @@ def uvicorn_site(token):
 
 @pytest.fixture
 def site(transactional_db, owner):
-    with uvicorn_site(Token.objects.create(user=owner).key) as running:
+    with uvicorn_site(api_key(owner)) as running:
         yield running
 
 

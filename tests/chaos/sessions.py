@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from django.contrib.auth import get_user_model
-from rest_framework.authtoken.models import Token
 
+from chatapp.keys import create_key
 from chatapp.transcript import create_session
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import assign_profile
@@ -41,7 +41,7 @@ def make_books(count: int) -> list[Book]:
     owners = [
         get_user_model().objects.create_user(username=f"chaos{number}") for number in range(OWNERS)
     ]
-    tokens = [Token.objects.create(user=owner).key for owner in owners]
+    tokens = [create_key(owner=owner, name="chaos").secret for owner in owners]
     books = []
     for number in range(count):
         session = create_session(owner=owners[number % OWNERS], title=f"Chaos {number}")

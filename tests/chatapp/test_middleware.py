@@ -6,10 +6,9 @@ import json
 
 import httpx2
 import pytest
-from rest_framework.authtoken.models import Token
 
 from chatapp.models import Message
-from tests.factories import SessionFactory
+from tests.factories import SessionFactory, api_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BODY = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
@@ -18,7 +17,7 @@ BODY = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
 @pytest.fixture
 def post(asgi_server, owner):
     """Post a body to the messages of a session."""
-    key = Token.objects.create(user=owner).key
+    key = api_key(owner)
     session = SessionFactory(owner=owner)
 
     def send(content) -> httpx2.Response:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 from django.db import connections
-from rest_framework.authtoken.models import Token
 
 from chatapp.models import Message, Session
 from chatapp.transcript import append
@@ -18,7 +17,7 @@ from chatapp.transcript.writing import NewMessage
 from chatapp.turns import streaming
 from chatapp.turns.lease import TurnLease
 from chatapp.turns.service import Turn, begin_turn
-from tests.factories import SessionFactory, call
+from tests.factories import SessionFactory, api_key, call
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CHAT = {"purpose": "chat"}
@@ -41,7 +40,7 @@ class Chat:
     def __init__(self, base: str, owner) -> None:
         self.base = base
         self.owner = owner
-        self.key = Token.objects.create(user=owner).key
+        self.key = api_key(owner)
         self.session = SessionFactory(owner=owner)
 
     def url(self, session: Session | None = None) -> str:
@@ -111,7 +110,7 @@ def test_the_stream_is_neither_cached_nor_held_back_by_a_proxy(chat):
     with httpx2.stream("POST", chat.url(), json=body, headers=chat.headers()) as response:
         response.read()
     assert response.headers["content-type"] == "text/event-stream"
-    assert response.headers["cache-control"] == "no-cache"
+    assert response.headers["cache-control"] == "no-cache, no-store"
     assert response.headers["x-accel-buffering"] == "no"
 
 

@@ -57,12 +57,12 @@ import django
 django.setup()
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from rest_framework.authtoken.models import Token
+from chatapp.keys import create_key
 from compaction.profiles import save_profile
 call_command("migrate", verbosity=0)
 plain = {"fallback": "truncate", "keep_last_n": 0, "temperature": 0.0}
 save_profile(name="plain", parameters=plain)
-print(Token.objects.create(user=get_user_model().objects.create_user("ann")).key)
+print(create_key(owner=get_user_model().objects.create_user("ann"), name="tests").secret)
 """
 REFUSED = {"truncated", "overflow"}
 

@@ -193,7 +193,7 @@ class Command(BaseCommand):
 
     def show_requests(self, address: str, title: str, token: str) -> None:
         """Write curl lines that work as they are, at 80 columns too."""
-        header = f"  -H 'Authorization: Token {token}' \\"
+        header = f"  -H 'Authorization: Bearer {token}' \\"
         self.say(
             "",
             f"Ask about “{title}”",
