@@ -97,9 +97,10 @@ class AnswerBuilder:
             if step.says_something:
                 messages.append(_message(step))
             messages += step.results
-        messages = [replace(message, created_at=created_at) for message in messages]
+        if created_at:
+            messages = [replace(message, created_at=created_at) for message in messages]
         answers = [n for n, message in enumerate(messages) if message.wire["role"] == "assistant"]
-        if answers:
+        if answers and (usage or finish_reason):
             last = messages[answers[-1]]
             messages[answers[-1]] = replace(last, usage=usage, finish_reason=finish_reason)
         return messages

@@ -260,6 +260,9 @@ def _going_on(earlier: Conversation, later: Conversation) -> Conversation:
     """
     messages = list(later.messages)
     for index, known in enumerate(earlier.messages[: len(messages)]):
+        adds = (known.usage, known.finish_reason, known.reasoning, known.metadata, known.created_at)
+        if not any(adds):
+            continue  # quick: a long log repeats each message many times
         repeated = messages[index]
         messages[index] = replace(
             repeated,
