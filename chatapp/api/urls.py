@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from chatapp.api import messages, schema, sessions, transfer, turns
+from chatapp.api import catalogue, messages, schema, sessions, transfer, turns
 
 urlpatterns = [
     path("sessions/", sessions.SessionList.as_view(), name="session-list"),
@@ -21,6 +21,7 @@ urlpatterns = [
         sessions.BranchActivate.as_view(),
         name="branch-activate",
     ),
+    path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("schema/", schema.SchemaView.as_view(), name="schema"),
     path("docs/", schema.DocsView.as_view(), name="docs"),
 ]

@@ -9,7 +9,7 @@ of everybody are remembered with its limits, those that this conversation needs 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,13 +179,19 @@ def in_words(code: str) -> str:
     return _IN_FORCE.get(code, code)
 
 
+def api_of(codes: Iterable[str]) -> str | None:
+    """Return the API that the codes name; None where they leave it to the session."""
+    named = (code.removeprefix(API) for code in sorted(codes) if code.startswith(API))
+    return next(named, None)
+
+
 def adapted(
     request: ModelRequest, model: ModelConfig, more: Collection[str] = frozenset()
 ) -> ModelRequest:
     """Return a request with what its model is known to want, and `more` codes."""
     codes = request.adaptations | model.adaptations | frozenset(more)
-    api = next((code.removeprefix(API) for code in sorted(codes) if code.startswith(API)), "")
-    if not api or api == request.api:
+    api = api_of(codes)
+    if api is None or api == request.api:
         return replace(request, adaptations=codes)
     return replace(
         request,

@@ -8,7 +8,13 @@ from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
 from chatapp.api.base import KnownFields
-from compaction.models import CompactionRun, CompactionStep, RecoveryStep, SessionSummary
+from compaction.models import (
+    CompactionProfile,
+    CompactionRun,
+    CompactionStep,
+    RecoveryStep,
+    SessionSummary,
+)
 
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
@@ -249,6 +255,21 @@ class StateSerializer(serializers.Serializer[Any]):
     draft = serializers.UUIDField(allow_null=True)
     due = serializers.CharField(allow_null=True)
     triggers = TriggerSerializer(many=True)
+
+
+class ProfileSerializer(serializers.ModelSerializer[CompactionProfile]):
+    """A profile that sessions may name; `is_default` counts where none is named."""
+
+    class Meta:
+        model = CompactionProfile
+        fields = ["name", "version", "base", "description", "is_default"]
+        read_only_fields = fields
+
+
+class ProfileListSerializer(serializers.Serializer[Any]):
+    """All profiles; there is one page of them."""
+
+    results = ProfileSerializer(many=True)
 
 
 class AssignProfileSerializer(KnownFields):

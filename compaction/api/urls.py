@@ -17,6 +17,7 @@ urlpatterns = [
     ),
     # The older name, for one version.
     path("sessions/<uuid:session_id>/rungs/", views.RungList.as_view(), name="rung-list"),
+    path("profiles/", views.ProfileList.as_view(), name="profile-list"),
     path("runs/", views.RunList.as_view(), name="run-list"),
     path("runs/<uuid:run_id>/", views.RunDetail.as_view(), name="run-detail"),
     path("runs/<uuid:run_id>/cancel/", views.RunCancel.as_view(), name="run-cancel"),

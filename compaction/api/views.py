@@ -140,6 +140,18 @@ def _state_of(snapshot: BranchSnapshot) -> Any:
     return shapes.StateSerializer(facts).data
 
 
+class ProfileList(KnownQueryView):
+    """The profiles that a session or a compaction may name."""
+
+    @extend_schema(
+        responses=shapes.ProfileListSerializer, summary="List the profiles that can be named"
+    )
+    def get(self, request: Request) -> Response:
+        """Return the current version of every profile by name."""
+        rows = CompactionProfile.objects.filter(is_current=True).order_by("name")
+        return Response(shapes.ProfileListSerializer({"results": rows}).data)
+
+
 class RunList(KnownQueryView, generics.ListAPIView[CompactionRun]):
     """Your runs, newest first; `?session=` for one session's."""
 

@@ -85,3 +85,22 @@ def test_parameters_that_are_there_work(api, session):
     for where in ("messages/?verbosity=quiet&order=newest&page_size=1", "context/?wire=responses"):
         assert api.get(url(session, where)).status_code == 200
     assert api.get("/api/v1/sessions/?title=x&page_size=2").status_code == 200
+
+
+def test_a_client_sees_what_it_can_name(api, session, use_models):
+    use_models(
+        {
+            "mini": {"BACKEND": "x", "NAME": "gpt-5-mini", "CONTEXT_WINDOW": 9_000, "API_KEY": "k"},
+            "default": {
+                "BACKEND": "x", "NAME": "m", "CONTEXT_WINDOW": 8_000,
+                "BASE_URL": "http://secret.example/v1", "CAPABILITIES": {"api": "responses"},
+            },
+        }
+    )  # fmt: skip
+    models = api.get("/api/v1/models/")
+    assert [row["alias"] for row in models.json()["results"]] == ["default", "mini"]
+    assert models.json()["results"][0]["api"] == "responses"
+    assert "secret.example" not in models.content.decode()
+    profiles = api.get("/api/v1/profiles/").json()["results"]
+    assert {"bisect", "sliding_window"} <= {row["name"] for row in profiles}
+    assert sum(row["is_default"] for row in profiles) == 1
