@@ -2,15 +2,16 @@
 
 Silence in the middle of a run is a fault; silence while idle tells nothing. Of a queue's processes
 only the one that sweeps gives a sign of life while nothing is to do, and a process that ended
-leaves its row behind for a day.
+leaves its row behind for a day. The queue's own tables are shown, too, and only shown.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.db.models import Q
+from django.db.models import Model, Q
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -24,6 +25,12 @@ from chatapp.admin.toolkit.page_parts import Link, Section
 from chatapp.formatting import when
 from compaction.models import CompactionRun, WorkerHeartbeat
 from compaction.monitoring.health import ALIVE_SECONDS
+from compaction.runs import queue
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Any]
+else:
+    _ModelAdmin = admin.ModelAdmin
 
 # The list has room for so much of a host's name; the worker's page has all of it.
 HOST_CHARS = 40
@@ -120,3 +127,41 @@ def _state(worker: WorkerHeartbeat) -> str:
     if not is_silent(worker):
         return "alive"
     return "silent" if worker.run_id else "quiet"
+
+
+# --- the queue's own tables -----------------------------------------------------------------------
+
+
+class OnlyShown(_ModelAdmin):
+    """The library's pages without everything that makes a worker do something.
+
+    A schedule names any function there is, `os.system` too, and a task that is sent again is run
+    again: whoever may write them, superusers among them, runs commands as the workers' user.
+    """
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody adds rows."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody changes rows."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody deletes rows."""
+        return False
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return none: the library's own action sends tasks again."""
+        return {}
+
+
+def only_show(model: type[Model]) -> None:
+    """Have a table's page in the admin show its rows, and nothing more."""
+    own = type(admin.site.get_model_admin(model))
+    admin.site.unregister(model)
+    admin.site.register(model, type(f"OnlyShown{own.__name__}", (OnlyShown, own), {}))
+
+
+for _model in queue.tables_with_pages():
+    only_show(_model)

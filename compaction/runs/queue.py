@@ -17,7 +17,9 @@ from queue import Empty
 from typing import Any
 from uuid import UUID
 
+from django.apps import apps
 from django.db import transaction
+from django.db.models import Model
 
 from chatapp.conf import chatapp_settings
 
@@ -81,6 +83,15 @@ def waiting_tasks() -> int:
     from django_q.brokers import get_broker
 
     return int(get_broker().queue_size())  # type: ignore[no-untyped-call]
+
+
+def tables_with_pages() -> list[type[Model]]:
+    """Return the library's own tables that have a page in the admin; loads those pages."""
+    from django.contrib.admin import site
+    from django_q import admin as pages
+
+    found = apps.get_app_config(pages.__package__).get_models()
+    return [model for model in found if site.is_registered(model)]
 
 
 def ping() -> None:
