@@ -72,16 +72,16 @@ def unknown_part(name: str) -> str:
 
 
 def database() -> ReadinessPart:
-    """Look whether the database answers."""
+    """Look whether the database answers and takes what is stored: one that is read-only does not."""
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchone()
+            # No row changes, but a database that cannot be written refuses it.
+            cursor.execute("UPDATE sessions SET title = title WHERE 1 = 0")
     except Exception:
         logger.exception("The database does not answer")
         return ReadinessPart(
             ok=False,
-            text="The database does not answer: nothing can be read or stored. Start it, or "
-            "correct DATABASE_URL; the server's log has the error.",
+            text="The database does not answer, or stores nothing. Start it, correct DATABASE_URL, or "
+            "make it writable; the server's log has the error.",
         )
-    return ReadinessPart(ok=True, text="The database answers.")
+    return ReadinessPart(ok=True, text="The database answers and stores.")

@@ -172,10 +172,28 @@ def test_a_database_that_does_not_answer_is_said(parts, monkeypatch, caplog):
     response = Client().get("/readyz")
     assert response.status_code == 503
     assert response.json()["parts"]["database"]["text"] == (
-        "The database does not answer: nothing can be read or stored. Start it, or correct "
-        "DATABASE_URL; the server's log has the error."
+        "The database does not answer, or stores nothing. Start it, correct DATABASE_URL, or make "
+        "it writable; the server's log has the error."
     )
     assert "hunter2" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_can_only_be_read_is_not_ready(parts):
+    parts("database")
+    assert Client().get("/readyz").status_code == 200
+    on, off = (
+        ("SET default_transaction_read_only = on", "SET default_transaction_read_only = off")
+        if connection.vendor == "postgresql"
+        else ("PRAGMA query_only = on", "PRAGMA query_only = off")
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(on)
+    try:
+        assert Client().get("/readyz").status_code == 503
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(off)
 
 
 def test_a_broker_that_does_not_answer_is_said(parts, monkeypatch, caplog):
