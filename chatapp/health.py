@@ -72,7 +72,7 @@ def unknown_part(name: str) -> str:
 
 
 def database() -> ReadinessPart:
-    """Look whether the database answers and takes what is stored: one that is read-only does not."""
+    """Look whether the database answers and stores: one that can only be read does not."""
     try:
         with connection.cursor() as cursor:
             # No row changes, but a database that cannot be written refuses it.
@@ -81,7 +81,7 @@ def database() -> ReadinessPart:
         logger.exception("The database does not answer")
         return ReadinessPart(
             ok=False,
-            text="The database does not answer, or stores nothing. Start it, correct DATABASE_URL, or "
-            "make it writable; the server's log has the error.",
+            text="The database does not answer, or stores nothing. Start it, correct "
+            "DATABASE_URL, or make it writable; the server's log has the error.",
         )
     return ReadinessPart(ok=True, text="The database answers and stores.")
