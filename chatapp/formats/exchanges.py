@@ -23,7 +23,9 @@ from chatapp.formats.reading import (
 )
 from chatapp.formats.records import Conversation, ImportedMessage, Problem
 
-REQUEST_KEYS = ("request", "params", "request_body", "requestBody", "input", "body")
+REQUEST_KEYS = (
+    "request", "params", "request_body", "requestBody", "input", "body", "payload", "data", "json",
+)  # fmt: skip
 RESPONSE_KEYS = ("response", "response_body", "responseBody", "result", "output", "completion")
 BODY_KEYS = (
     "body", "json", "data", "payload", "postData", "message", "content", "text", "raw", "body_raw",
@@ -76,11 +78,11 @@ def exchanges_of(document: Document, dialect: Dialect, problems: list[Problem]) 
     loose: list[tuple[int, Any]] = []
     for line, value in values:
         exchange = exchange_in(value, dialect, line=line)
-        if (
-            exchange is None
-            and dialect.is_message(value)
-            and not _closes(found, loose, value, dialect)
-        ):
+        answer = None if exchange or loose else _answer_to(found, value, dialect)
+        if answer is not None:
+            found[-1] = replace(found[-1], response=answer)
+            continue
+        if exchange is None and dialect.is_message(value):
             loose.append((line, value))
             continue
         if loose:
@@ -88,13 +90,10 @@ def exchanges_of(document: Document, dialect: Dialect, problems: list[Problem]) 
             loose.clear()
         if exchange is not None:
             found.append(exchange)
-        elif _closes(found, loose, value, dialect):
-            found[-1] = replace(found[-1], response=value)
         else:
             subject = "The line" if document.is_lines else f"Item {line}"
-            problems.append(
-                Problem(line=line, text=f"{subject} was left out: it holds no messages.")
-            )
+            text = f"{subject} was left out: it holds no messages."
+            problems.append(Problem(line=line, text=text))
     return found + ([_gathered(loose, dialect)] if loose else [])
 
 
@@ -107,8 +106,7 @@ def exchange_in(value: Any, dialect: Dialect, *, line: int = 1) -> Exchange | No
     request = _request(value, dialect)
     if request is None:
         return None
-    bodies = (_body(value.get(key), dialect.is_response) for key in RESPONSE_KEYS)
-    response = next((body for body in bodies if body is not None), None)
+    response = response_in(value, dialect)
     return Exchange(request=request, response=response, around=value, line=line)
 
 
@@ -122,11 +120,11 @@ def _request(value: Wire, dialect: Dialect) -> Wire | None:
         return value
     if value.keys().isdisjoint(REQUEST_KEYS):  # quick, for files of a million lines
         return None
-    bodies = (_body(value.get(key), is_request) for key in REQUEST_KEYS)
+    bodies = (body_in(value.get(key), is_request) for key in REQUEST_KEYS)
     return next((body for body in bodies if body is not None), None)
 
 
-def _body(value: Any, is_wanted: Callable[[Any], bool], depth: int = 0) -> Any:
+def body_in(value: Any, is_wanted: Callable[[Any], bool], depth: int = 0) -> Any:
     """Return what is wanted, if a value holds it, perhaps as a text or under a body's key."""
     if is_wanted(value):
         return value
@@ -138,9 +136,9 @@ def _body(value: Any, is_wanted: Callable[[Any], bool], depth: int = 0) -> Any:
             return events
         document = read_document(value) if value.lstrip().startswith(("{", "[")) else None
         if document and not document.is_lines:
-            return _body(document.records[0].value, is_wanted, depth + 1)
+            return body_in(document.records[0].value, is_wanted, depth + 1)
     if isinstance(value, dict):
-        inner = (_body(value.get(key), is_wanted, depth + 1) for key in BODY_KEYS)
+        inner = (body_in(value.get(key), is_wanted, depth + 1) for key in BODY_KEYS)
         return next((body for body in inner if body is not None), None)
     return None
 
@@ -175,15 +173,19 @@ def _values(document: Document) -> Iterator[tuple[int, Any]]:
     yield from enumerate(value, start=1) if isinstance(value, list) else [(1, value)]
 
 
-def _closes(found: Sequence[Exchange], loose: Sequence[Any], value: Any, dialect: Dialect) -> bool:
-    """Whether a value is the response to the request before it."""
-    return (
-        bool(found)
-        and not loose
-        and found[-1].response is None
-        and not found[-1].numbers
-        and dialect.is_response(value)
-    )
+def _answer_to(found: Sequence[Exchange], value: Any, dialect: Dialect) -> Any:
+    """Return the response that a value is or holds, if the request before it has none yet."""
+    if not found or found[-1].response is not None or found[-1].numbers:
+        return None
+    return response_in(value, dialect) or body_in(value, dialect.is_response)
+
+
+def response_in(value: Any, dialect: Dialect) -> Any:
+    """Return the response under one of the names that logs give it; None where there is none."""
+    if not isinstance(value, dict):
+        return None
+    bodies = (body_in(value.get(key), dialect.is_response) for key in RESPONSE_KEYS)
+    return next((body for body in bodies if body is not None), None)
 
 
 def _gathered(values: Sequence[tuple[int, Any]], dialect: Dialect) -> Exchange:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatapp.formats.exchanges import Dialect, exchange_in, longest_of_each, time_of
+from chatapp.formats.exchanges import (
+    Dialect,
+    body_in,
+    exchange_in,
+    longest_of_each,
+    response_in,
+    time_of,
+)
 from chatapp.formats.openai_export import to_json, to_openai_chat_jsonl
 from chatapp.formats.openai_messages import CheckedMessage, check_message, is_foreign, is_message
 from chatapp.formats.own_parts import OWN_KEY, read_parts
@@ -360,9 +367,21 @@ def _sources_of_lines(document: Document, problems: list[Problem]) -> list[Sourc
         elif (logged := _logged(record.value)) is not None:
             sources += _gathered(loose)
             sources.append(Source(value=logged, line=record.line, numbers=None, is_logged=True))
+        elif sources and not loose and (answered := _completed(sources[-1], record.value)):
+            sources[-1] = answered
         else:
             problems.append(_holds_none(record.line, "The line"))
     return sources + _gathered(loose)
+
+
+def _completed(source: Source, value: Any) -> Source | None:
+    """The request with its response that a log has on the next line; None where it is none."""
+    if source.numbers or "response" in source.value:
+        return None
+    response = response_in(value, LOGGED) or body_in(value, LOGGED.is_response)
+    if response is None:
+        return None
+    return replace(source, value={**source.value, "response": response}, is_logged=True)
 
 
 def _gathered(loose: list[Record]) -> list[Source]:

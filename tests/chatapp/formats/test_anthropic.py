@@ -104,6 +104,12 @@ class TestShapes:
             json.dumps([{"method": "POST", "request": request(HI), "response": RESPONSE}]),
             lines({"request": request(HI), "response": RESPONSE}),
             lines(request(HI), RESPONSE),
+            lines(
+                {"type": "request", "body": request(HI)},
+                {"type": "response", "status": 200, "body": RESPONSE},
+            ),
+            lines({"kind": "out", "payload": request(HI)}, {"response": json.dumps(RESPONSE)}),
+            json.dumps([{"request": request(HI)}, {"response": {"body_raw": STREAM}}]),
             lines({"custom_id": "a", "params": request(HI), "result": {"message": RESPONSE}}),
             lines(
                 {

@@ -189,7 +189,8 @@ class TestLogs:
     def test_a_request_beside_its_response_is_read(self, packed: Any) -> None:
         log = {"request": packed({"messages": [SYSTEM, USER]}), "response": packed(self.ANSWERED)}
 
-        for content in (json.dumps(log), json.dumps([log]), lines(log)):
+        apart = lines({"request": log["request"]}, {"response": log["response"]})
+        for content in (json.dumps(log), json.dumps([log]), lines(log), apart):
             (conversation,) = parse(content).conversations
             assert conversation.system_prompt == "Be brief."
             assert wires(conversation) == [USER, ASSISTANT]
