@@ -106,6 +106,15 @@ class ServerSettings(SettingsGroup):
         shown="3 × time-out",
     )
     turn_rate: str = setting("", "Limit of turns a user, such as `60/min`.")
+    session_idle_seconds: int = setting(
+        43_200, "Who does nothing for so long in the admin has to log in again.", unit="seconds"
+    )
+    login_failures: int = setting(
+        5,
+        "After so many wrong passwords for a user from one address, no more are tried for a while; "
+        "`0`: no limit.",
+    )
+    login_pause_seconds: int = setting(900, "How long that while is.", unit="seconds")
 
 
 class ModelSettings(SettingsGroup):
@@ -154,6 +163,12 @@ class ChatappSettings(SettingsGroup):
     )
     token_counter: str = setting("auto", "`auto`, `estimate`, `chars4`, or `tiktoken:ENCODING`.")
     max_message_chars: int = setting(2_000_000, "Longest message.", unit="characters", minimum=1)
+    max_answer_chars: int = setting(
+        2_000_000,
+        "Longest answer that is read of a model; what is longer is cut.",
+        unit="characters",
+        minimum=1,
+    )
     max_messages_per_request: int = setting(
         500, "Most messages appended by one request.", unit="messages", minimum=1
     )

@@ -19,6 +19,7 @@ from typing import Any
 
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd, end_of
+from chatapp.llm.bounded import bound_response, shortened
 from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
@@ -66,6 +67,7 @@ class OpenAIModel:
             try:
                 answer = self._ask(client.with_options(timeout=timeout), request, on_event)
                 reply = replace(answer, usage=read_usage(answer.usage))
+                reply = shortened(reply, characters=chatapp_settings.max_answer_chars)
                 if (hidden := silent_overflow(reply, self.config.context_window)) is not None:
                     raise hidden
                 if (taken := _taken_away(reply)) is not None:
@@ -173,20 +175,30 @@ def _client(api_key: str, base_url: str, process: int, thread: int) -> tuple[Any
             api_key=api_key or ("none" if base_url else None),
             base_url=base_url or None,
             max_retries=0,
-            http_client=openai.DefaultHttpx2Client(event_hooks={"request": [line.follow]}),
+            http_client=openai.DefaultHttpx2Client(
+                event_hooks={"request": [line.follow], "response": [_bound]},
+                # A server that sends us elsewhere would be told the conversation and the key.
+                follow_redirects=False,
+            ),
         )
     except openai.OpenAIError as error:
         raise ModelError(ErrorKind.NOT_CONFIGURED, str(error)) from error
     return client, line
 
 
+def _bound(response: Any) -> None:
+    bound_response(response, characters=chatapp_settings.max_answer_chars)
+
+
 def as_model_error(error: Exception) -> ModelError:
-    """Return the ModelError for an exception of the SDK."""
+    """Return the ModelError for an exception of the SDK, which may hide one of ours."""
     import httpx2
     import openai
 
     if isinstance(error, ModelError):
         return error
+    if isinstance(error.__cause__, ModelError):
+        return error.__cause__
     if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
         return ModelError(ErrorKind.TIMEOUT, str(error))
     if isinstance(error, openai.APIStatusError):

@@ -1,0 +1,63 @@
+"""How much of a model server's answer is read: a server may be broken, or hostile.
+
+What is longer is cut with a word; nothing is kept of a body that is larger than any answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.requests import Reply
+
+BYTES_PER_CHARACTER = 8
+"""Of a body in one piece: JSON writes a character in at most six bytes, with what is around it."""
+BYTES_PER_STREAMED_CHARACTER = 64
+"""Of a stream, which frames every few characters."""
+SMALLEST_BODY_BYTES = 1_000_000
+
+
+def bounded(stream: Any, *, limit: int) -> Any:
+    """Return a response's stream that raises ModelError once more than `limit` bytes came."""
+    import httpx2
+
+    class Bounded(httpx2.SyncByteStream):
+        """The stream of the connection, counted."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            counted = 0
+            for chunk in stream:
+                counted += len(chunk)
+                if counted > limit:
+                    raise ModelError(
+                        ErrorKind.BAD_ANSWER,
+                        f"The answer has more than {limit:,} bytes; the rest was not read.",
+                    )
+                yield chunk
+
+        def close(self) -> None:
+            stream.close()
+
+    return Bounded()
+
+
+def bound_response(response: Any, *, characters: int) -> None:
+    """Bound a response before it is read: an event hook of an httpx2 client."""
+    is_stream = "event-stream" in response.headers.get("content-type", "")
+    each = BYTES_PER_STREAMED_CHARACTER if is_stream else BYTES_PER_CHARACTER
+    response.stream = bounded(response.stream, limit=each * characters + SMALLEST_BODY_BYTES)
+
+
+def shortened(reply: Reply, *, characters: int) -> Reply:
+    """Return a reply whose text and thoughts have at most so many characters; a cut one says so."""
+    text, thoughts = reply.text or "", reply.reasoning
+    if len(text) <= characters and len(thoughts) <= characters:
+        return reply
+    return replace(
+        reply,
+        text=text[:characters] or None,
+        reasoning=thoughts[:characters],
+        finish_reason="length" if len(text) > characters else reply.finish_reason,
+    )

@@ -1,0 +1,139 @@
+"""A server that answers without end, or sends us elsewhere, gets nowhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest
+from tests.factories import user
+
+CHARACTERS = 1000
+HELLO = {"messages": [user("hello")]}
+
+
+class Server:
+    """Answers every request with `answer(handler)`; `asked` counts them."""
+
+    def __init__(self, answer) -> None:
+        outer = self
+        self.asked = 0
+        self.sent = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format, *args):
+                pass
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                outer.asked += 1
+                answer(outer, self)
+
+        self._httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._httpd.daemon_threads = True
+        threading.Thread(target=self._httpd.serve_forever, args=(0.01,), daemon=True).start()
+        self.model = ModelConfig(
+            alias="m",
+            backend="chatapp.llm.openai_client.OpenAIModel",
+            name="m",
+            context_window=8000,
+            api_key="k",
+            base_url=f"http://127.0.0.1:{self._httpd.server_address[1]}/v1",
+        )
+
+    def close(self) -> None:
+        self._httpd.shutdown()
+        self._httpd.server_close()
+
+
+@pytest.fixture
+def serve(settings):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_ANSWER_CHARS": CHARACTERS}
+    running = []
+
+    def start(answer) -> Server:
+        running.append(Server(answer))
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.close()
+
+
+def headers(handler, status: int, kind: str, **more: str) -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Type", kind)
+    for name, value in more.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+
+
+def pour(server, handler, chunk: bytes) -> None:
+    """Write until the client goes away."""
+    try:
+        for _ in range(100_000):
+            handler.wfile.write(chunk)
+            server.sent += len(chunk)
+    except OSError:
+        pass
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_a_body_without_end_is_not_read_to_its_end(serve, status):
+    def answer(server, handler):
+        headers(handler, status, "application/json")
+        handler.wfile.write(b'{"error": {"message": "')
+        pour(server, handler, b"x" * 10_000)
+
+    server = serve(answer)
+    with pytest.raises(ModelError) as failure:
+        server.model.connect().complete(ModelRequest(**HELLO))
+    assert failure.value.kind is ErrorKind.BAD_ANSWER
+    assert "1,008,000 bytes" in failure.value.detail
+    assert server.sent < 100_000_000
+    assert server.asked == 1
+
+
+def test_a_stream_without_end_is_read_so_far_and_what_came_is_kept(serve):
+    piece = {"choices": [{"index": 0, "delta": {"content": "word "}}]}
+
+    def answer(server, handler):
+        headers(handler, 200, "text/event-stream")
+        pour(server, handler, b"data: " + json.dumps(piece).encode() + b"\n\n")
+
+    server = serve(answer)
+    with pytest.raises(ModelError) as failure:
+        server.model.connect().complete(ModelRequest(**HELLO, stream=True))
+    assert failure.value.kind is ErrorKind.BAD_ANSWER
+    assert failure.value.partial.text.startswith("word word")
+
+
+def test_an_answer_that_is_too_long_is_cut_and_says_so(serve):
+    def answer(server, handler):
+        headers(handler, 200, "application/json")
+        message = {"role": "assistant", "content": "y" * (CHARACTERS + 1)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        handler.wfile.write(json.dumps({"id": "c", "choices": [choice]}).encode())
+
+    reply = serve(answer).model.connect().complete(ModelRequest(**HELLO))
+    assert reply.text == "y" * CHARACTERS
+    assert reply.finish_reason == "length"
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_server_that_sends_us_elsewhere_is_not_followed(serve, status):
+    elsewhere = serve(lambda server, handler: headers(handler, 200, "application/json"))
+
+    def answer(server, handler):
+        where = f"{elsewhere.model.base_url}/chat/completions"
+        headers(handler, status, "text/plain", Location=where)
+
+    server = serve(answer)
+    with pytest.raises(ModelError):
+        server.model.connect().complete(ModelRequest(**HELLO))
+    assert (server.asked, elsewhere.asked) == (1, 0)
