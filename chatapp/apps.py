@@ -11,5 +11,5 @@ class ChatappConfig(AppConfig):
     verbose_name = "Conversations"
 
     def ready(self) -> None:
-        """Register the system checks."""
-        from chatapp import checks  # noqa: F401
+        """Register the system checks, and note when somebody logs in."""
+        from chatapp import checks, login  # noqa: F401

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from csp.constants import NONE, SELF
@@ -48,6 +49,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "csp",
+    "axes",
     "django_q",
     "chatapp",
     "compaction",
@@ -60,11 +62,13 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "chatapp.api.exceptions.LengthRequiredMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "chatapp.login.IdleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "chatapp.urls"
@@ -184,6 +188,26 @@ SECURE_HSTS_PRELOAD = HTTPS
 if server.behind_proxy:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 X_FRAME_OPTIONS = "DENY"
+
+# chatapp/login.py moves its end on with what a user does.
+SESSION_COOKIE_AGE = server.session_idle_seconds
+
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+# Failed log-ins are counted in the database, for each user and address: whoever tries passwords
+# from elsewhere locks nobody out.
+AXES_ENABLED = server.login_failures > 0
+AXES_FAILURE_LIMIT = server.login_failures
+AXES_COOLOFF_TIME = timedelta(seconds=server.login_pause_seconds)
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_LOCKOUT_CALLABLE = "chatapp.login.locked_out"
+AXES_RESET_ON_SUCCESS = True
+AXES_DISABLE_ACCESS_LOG = True
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
