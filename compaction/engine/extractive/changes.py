@@ -117,7 +117,7 @@ _ENGLISH = {
 _NOTE = re.compile(
     rf" \(({'|'.join(map(re.escape, sorted(_ENGLISH, key=len, reverse=True)))}) ([^()]{{1,140}})\)$"
 )
-_END = re.compile(r"[.!。！]+$")
+_END = ".!。！"
 _NOW = re.compile(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
 _BRACKETS = re.compile(r"[()\n]")
 _COPULA = re.compile(
@@ -151,7 +151,7 @@ def with_note(unit: Unit, language: str = "") -> str:
         if note.startswith(f"{english} "):
             note = word + note[len(english) :]
             break
-    return f"{_END.sub('', unit.text)} ({note})"
+    return f"{unit.text.rstrip(_END)} ({note})"
 
 
 def without_note(text: str) -> tuple[str, str]:

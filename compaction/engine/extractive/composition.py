@@ -49,7 +49,8 @@ POOL_TARGETS = 8
 """Units are kept for later passes up to so many times the size of a summary: what ranks below that
 is not chosen by any of them."""
 
-_WORDS_BEFORE = re.compile(rf"(?:\S+\s+){{0,{CONTEXT_WORDS}}}$")
+_RUN = f"{{1,{MAX_CONTEXT_CHARACTERS}}}"
+_WORDS_BEFORE = re.compile(rf"(?:\S{_RUN}\s{_RUN}){{0,{CONTEXT_WORDS}}}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ _ERROR_PARTS = (
     "错误", "失败", "异常", "超时", "拒绝", "エラー", "失敗", "오류", "실패", "ошибка",
 )  # fmt: skip
 _NO_ERROR = re.compile(
-    r"\"?(?:\w*error\w*|fail\w*|warnings?)\"?: ?(?:null|false|none|0\b|\"\"|\[\])"
+    r"\"?(?:(?<!\w)\w*error\w*|fail\w*|warnings?)\"?: ?(?:null|false|none|0\b|\"\"|\[\])"
     r"|\b0 (?:fail|error)",
     re.I,
 )

@@ -38,7 +38,7 @@ _CLAUSE_END = re.compile(r"[;；，、：]|[,:](?=\s)|\s?[—–]|\s-\s")
 _MONTH_AFTER = re.compile(
     r"\s(?:jan|feb|märz|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec|\d)", re.IGNORECASE
 )
-_LAST_WORD = re.compile(r"(\w[\w.]*)\.$")
+_LAST_WORD = re.compile(r"(\w[\w.]{0,20})\.$")
 _ABBREVIATIONS = word_set(
     "mr mrs ms dr prof st no vs etc e.g i.e eg ie fig al inc ltd co corp approx jr sr u.s a.m p.m "
     "dept est jan feb mar apr jun jul aug sep sept oct nov dec"

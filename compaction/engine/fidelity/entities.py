@@ -55,7 +55,9 @@ _PURE_NUMBER = re.compile(
 _LONG_DIGITS = re.compile(r"\d{7,}|\d{2,}(?:-\d{2,}){2,}")
 _DIGIT = re.compile(r"\d")
 _CAMEL = re.compile(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
-_SENTENCE_BREAK = re.compile(r"(?:^|[.!?:;。！？\n•*#>\"“(\[|-])\s*[\"'“‘(\[*_#>-]*\s*$")
+_SENTENCE_BREAK = re.compile(
+    r"(?:^|[.!?:;。！？\n•*#>\"“(\[|-])\s{0,8}[\"'“‘(\[*_#>-]{0,8}\s{0,8}$"
+)
 _BETWEEN_NAMES = re.compile(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
 _TRAILING = ".,:;!?'’-&+#"
 MAX_NAME_WORDS = 4
