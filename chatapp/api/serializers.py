@@ -150,8 +150,7 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
         choices=[end.value for end in AnswerEnd],
         read_only=True,
         allow_null=True,
-        help_text="How an answer ended, whatever its server's word for it: `cut` at a limit, "
-        "`broken` where nothing says that it is whole. Null for what is no answer.",
+        help_text="How an answer ended, whatever its server's word. Null for what is no answer.",
     )
 
     class Meta:
@@ -321,9 +320,8 @@ class TurnSerializer(AppendSerializer):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a message beside the wish to continue an answer: it would ask something else."""
         if attrs[CONTINUE] and attrs["messages"]:
-            raise serializers.ValidationError(
-                {CONTINUE: ["Send a message or continue the last answer, not both."]}
-            )
+            problem = "Send a message or continue the last answer, not both."
+            raise serializers.ValidationError({CONTINUE: [problem]})
         return attrs
 
     def to_internal_value(self, data: Any) -> Any:
