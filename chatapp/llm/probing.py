@@ -40,7 +40,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ProbeResult:
     """What came of one question. `sentence` is empty where the server answered.
 
     `changes` are what had to be changed first; `tokens` are those that the server reports, of
@@ -107,13 +107,13 @@ QUESTIONS = (
 )
 
 
-def probe(model: ModelConfig) -> Iterator[Finding]:
+def probe(model: ModelConfig) -> Iterator[ProbeResult]:
     """Yield what comes of each question, one after the other; each costs a few hundred tokens."""
     for question in QUESTIONS:
         yield _asked(with_learned_limits(model), question)
 
 
-def _asked(model: ModelConfig, question: Question) -> Finding:
+def _asked(model: ModelConfig, question: Question) -> ProbeResult:
     changes: list[Adaptation] = []
     started = time.monotonic()
     request = ModelRequest(
@@ -130,7 +130,7 @@ def _asked(model: ModelConfig, question: Question) -> Finding:
     else:
         sentence, usage, calls = "", reply.usage, bool(reply.tool_calls)
     reported = usage or {}
-    return Finding(
+    return ProbeResult(
         title=question.title,
         sentence=sentence,
         changes=tuple(changes),

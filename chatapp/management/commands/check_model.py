@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.llm.adaptations import in_words
 from chatapp.llm.learned_limits import with_learned_limits
-from chatapp.llm.probing import QUESTIONS, Finding, probe
+from chatapp.llm.probing import QUESTIONS, ProbeResult, probe
 from chatapp.llm.registry import UnknownModelError, all_models, get_model
 from chatapp.management.console import printable, quiet_logs, stop_signals_interrupt, wrapped
 
@@ -46,12 +46,12 @@ class Command(BaseCommand):
         known = sorted(with_learned_limits(model).adaptations)
         for code in known:
             self.stdout.write(f"  known before: {in_words(code)}")
-        findings = []
-        for finding in probe(model):
-            findings.append(finding)
-            self._tell(finding)
-        tokens, cost = sum(one.tokens for one in findings), sum(one.cost for one in findings)
-        answered = sum(not one.sentence for one in findings)
+        results = []
+        for result in probe(model):
+            results.append(result)
+            self._tell(result)
+        tokens, cost = sum(one.tokens for one in results), sum(one.cost for one in results)
+        answered = sum(not one.sentence for one in results)
         price = f", {cost:.6f} by the prices that are set" if cost else ""
         self.stdout.write(
             f"  {answered} of {len(QUESTIONS)} questions answered; {tokens:,} tokens{price}."
@@ -61,14 +61,14 @@ class Command(BaseCommand):
             self.stdout.write(f"  learnt: {in_words(code)}")
         return answered > 0
 
-    def _tell(self, finding: Finding) -> None:
-        verdict = "no" if finding.sentence else "yes"
-        called = ", and it called the tool" if finding.calls_tool else ""
-        line = f"  {finding.title}: {verdict}{called} ({finding.seconds:.1f} s)"
-        self.stdout.write(line, self.style.ERROR if finding.sentence else self.style.SUCCESS)
-        for change in finding.changes:
+    def _tell(self, result: ProbeResult) -> None:
+        verdict = "no" if result.sentence else "yes"
+        called = ", and it called the tool" if result.calls_tool else ""
+        line = f"  {result.title}: {verdict}{called} ({result.seconds:.1f} s)"
+        self.stdout.write(line, self.style.ERROR if result.sentence else self.style.SUCCESS)
+        for change in result.changes:
             self.stdout.write(f"    first refused. {printable(change.text)}")
-        for piece in wrapped(printable(finding.sentence), WIDTH) if finding.sentence else ():
+        for piece in wrapped(printable(result.sentence), WIDTH) if result.sentence else ():
             self.stdout.write(f"    {piece}")
 
 
