@@ -20,10 +20,10 @@ SHORT_REPLY = 400
 """A text that begins as an answer and is longer may be a summary with a polite beginning."""
 LAST_TURN = 2
 """Of the newest messages, so many are what an answer would be about."""
-# Measured on shared/data: the real answers of models at 192 places where so many things had been
-# named before the last turn, beside sentences chosen from the same messages. Refused are 84 % of
-# the answers, and of chosen sentences none of 300 tokens, 1.6 % of 120 and 16 % of 60, where they
-# are what users said. With 4 it is the same, and 111 more places are judged.
+# Measured on public conversations: the real answers of models at 192 places where so many things
+# had been named before the last turn, beside sentences chosen from the same messages. Refused are
+# 84 % of the answers, and of chosen sentences none of 300 tokens, 1.6 % of 120 and 16 % of 60,
+# where they are what users said. With 4 it is the same, and 111 more places are judged.
 FEWEST_NAMED = 8
 FEWEST_WORDS = 5
 """What has fewer is a title, and says too little to be told from one."""

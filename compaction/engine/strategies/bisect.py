@@ -17,16 +17,9 @@ from compaction.engine.policy.groups import split_point
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
-from compaction.engine.strategies.acceptance import (
-    end_note,
-    implausible,
-    is_cut_off,
-    problem_of,
-    ran_out_of_room,
-    reply_of,
-)
 from compaction.engine.strategies.base import files_of, plan_by_cut
-from compaction.engine.strategies.finishing import chooses_sentences, finished, prose_size
+from compaction.engine.strategies.calls import NoTextError, SummarizerCalls
+from compaction.engine.strategies.finishing import finished, prose_size
 from compaction.engine.strategies.halving import (
     Part,
     estimate_calls,
@@ -49,8 +42,6 @@ from compaction.engine.types import (
     Plan,
     Step,
     Summarizer,
-    SummarizerError,
-    SummarizerOverflow,
     SummaryAnswer,
     SummaryFailed,
     SummaryJob,
@@ -61,12 +52,6 @@ from compaction.engine.types import (
 ALGORITHM = "bisect_v1"
 # The kind of a step that refuses a text.
 GATE = "gate"
-MOST_WITHOUT_TEXT = 3
-"""So many answers of one run may be cut off without a text; smaller inputs help no more then."""
-
-
-class _NoTextError(Exception):
-    """The summariser never comes to its text, however much room it has."""
 
 
 def on_step_nothing(step: Step) -> None:
@@ -93,10 +78,16 @@ class BisectSummary:
     # Messages behind those to summarise, which the last call of all may read.
     kept: tuple[Item, ...] = ()
     _last: SummaryRequest | None = None
-    _steps: list[Step] = field(default_factory=list)
-    _calls: int = 0
-    _needs_room: bool = False
-    _without_text: int = 0
+    _calls: SummarizerCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._calls = SummarizerCalls(
+            profile=self.profile,
+            summarizer=self.summarizer,
+            counter=self.counter,
+            on_step=self.on_step,
+            clock=self.clock,
+        )
 
     def run(
         self,
@@ -126,7 +117,7 @@ class BisectSummary:
         )
         try:
             part = self._chunk(request, depth=0, parent=None)
-        except _NoTextError:
+        except NoTextError:
             part = self._forced(request, depth=0, parent=None)
         return Outcome(
             text=part.text,
@@ -136,11 +127,11 @@ class BisectSummary:
             truncated=part.truncated,
             leaf_count=part.leaf_count,
             split_depth=part.split_depth,
-            input_tokens=self._size(request),
+            input_tokens=self._calls.size_of(request),
             output_tokens=self.counter.count(part.text),
-            model_calls=self._calls,
-            cost=sum(step.cost for step in self._steps),
-            steps=tuple(self._steps),
+            model_calls=self._calls.made,
+            cost=sum(step.cost for step in self._calls.steps),
+            steps=tuple(self._calls.steps),
             units=part.units,
         )
 
@@ -152,15 +143,15 @@ class BisectSummary:
         if self._last is None:
             return ""
         request = replace(self._last, reinforced=True, missing=missing)
-        request = replace(request, whole_room=self._needs_room)
-        answer, step = self._call(request, depth=0, parent=None)
+        request = replace(request, whole_room=self._calls.needs_room)
+        answer, step = self._calls.call(request, depth=0, parent=None)
         return answer.text if answer is not None and step.outcome == "ok" else ""
 
     def reject(self, code: str, sentence: str, text: str) -> None:
         """Record that a text was refused, and why."""
         if self._last is not None:
             answer = SummaryAnswer(text=text, output_tokens=self.counter.count(text))
-            self._record(
+            self._calls.record(
                 replace(self._last, kind=GATE),
                 answer,
                 depth=0,
@@ -174,11 +165,11 @@ class BisectSummary:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps so far."""
-        return tuple(self._steps)
+        return tuple(self._calls.steps)
 
     def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
         if not self._is_hopeless(request):
-            answer, step = self._ask(request, depth=depth, parent=parent)
+            answer, step = self._calls.ask(request, depth=depth, parent=parent)
             if answer is not None:
                 self._last = request
                 return leaf(answer, depth)
@@ -211,7 +202,7 @@ class BisectSummary:
         if not self.profile.planned_split or not self.profile.bisect_enabled:
             return False
         limit = self.summarizer.input_limit(request.target_tokens)
-        return limit is not None and is_clearly_too_large(self._size(request), limit)
+        return limit is not None and is_clearly_too_large(self._calls.size_of(request), limit)
 
     def _merge(
         self, source: SummaryRequest, left: Part, right: Part, *, depth: int, parent: int | None
@@ -248,147 +239,14 @@ class BisectSummary:
         joined = joined_prose(request.texts) if request.cites else ""
         if joined and self.counter.count(joined) <= request.target_tokens:
             whole = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
-            self._record(request, whole, depth=depth, parent=parent, outcome="ok", is_call=False)
+            self._calls.record(
+                request, whole, depth=depth, parent=parent, outcome="ok", is_call=False
+            )
             self._last = request
             return whole, False
-        answer, step = self._ask(request, depth=depth, parent=parent)
+        answer, step = self._calls.ask(request, depth=depth, parent=parent)
         self._last = None if answer is None else request
         return answer or self._shortened(request, depth, step.key), answer is None
-
-    def _ask(
-        self, request: SummaryRequest, *, depth: int, parent: int | None
-    ) -> tuple[SummaryAnswer | None, Step]:
-        """Return an answer that counts and its step; None when the request was too large.
-
-        An answer that does not count is asked for once more; then the run fails
-        (docs/architecture.md#only-a-real-summary-counts). A model that goes on with the
-        conversation will do so again whenever it is asked: None, and the step's code says so.
-        """
-        problem = ""
-        for reinforced in (False, True):
-            answer, step = self._call_with_room(
-                replace(request, reinforced=reinforced), depth=depth, parent=parent
-            )
-            if answer is not None and step.outcome == "ok":
-                return answer, step
-            if step.outcome != "error":
-                return None, step
-            problem = step.error
-        if step.code == NOT_A_SUMMARY:
-            return None, step
-        raise SummaryFailed(RunCode.BAD_ANSWER, problem)
-
-    def _call_with_room(
-        self, request: SummaryRequest, *, depth: int, parent: int | None
-    ) -> tuple[SummaryAnswer | None, Step]:
-        """Make a call, and once more with all the room there is where thoughts took it."""
-        request = replace(request, whole_room=self._needs_room)
-        answer, step = self._call(request, depth=depth, parent=parent)
-        if answer is not None and not self._needs_room and ran_out_of_room(answer):
-            self._needs_room = True
-            again = replace(request, whole_room=True)
-            answer, step = self._call(again, depth=depth, parent=parent)
-        if answer is not None and step.outcome == "truncated" and not answer.text.strip():
-            self._without_text += 1
-            if self._without_text >= MOST_WITHOUT_TEXT:
-                raise _NoTextError
-        return answer, step
-
-    def _call(
-        self, request: SummaryRequest, *, depth: int, parent: int | None
-    ) -> tuple[SummaryAnswer | None, Step]:
-        if self._calls >= self.profile.max_model_calls:
-            raise SummaryFailed(
-                RunCode.TOO_MANY_CALLS,
-                f"The run reached its cap of {self.profile.max_model_calls} model calls "
-                "(max_model_calls). Raise it, or use a summariser with a larger window.",
-            )
-        self._calls += 1
-        started = self.clock()
-        answer, outcome, error, code, fatal = None, "ok", "", "", False
-        try:
-            answer = self.summarizer.summarize(request)
-            if is_cut_off(answer):
-                outcome, error = "truncated", "The answer was cut off at the output limit."
-            elif problem := problem_of(answer) or implausible(answer.text, request):
-                outcome, error = "error", problem
-            elif problem := self._reply_of(answer, request, depth):
-                outcome, error, code = "error", problem, NOT_A_SUMMARY
-            else:
-                error = end_note(answer)
-        except SummarizerOverflow as overflow:
-            outcome, error = "overflow", str(overflow)
-        except SummarizerError as failure:
-            outcome, error, fatal = "error", str(failure), True
-        step = self._record(
-            request,
-            answer,
-            depth=depth,
-            parent=parent,
-            outcome=outcome,
-            error=error,
-            code=code,
-            duration_ms=round((self.clock() - started) * 1000),
-        )
-        if fatal:
-            raise SummaryFailed(RunCode.SUMMARISER_ERROR, error)
-        return answer, step
-
-    def _reply_of(self, answer: SummaryAnswer, request: SummaryRequest, depth: int) -> str:
-        """Return why an answer goes on with the conversation; nothing where others look at that.
-
-        The gate looks at what stands for everything, and asks again with what is missing. What was
-        chosen from the messages may be a reply that somebody wrote.
-        """
-        has_gate = self.profile.quality_gate and depth == 0
-        if has_gate or chooses_sentences(self.summarizer):
-            return ""
-        return reply_of(answer, request)
-
-    def _record(
-        self,
-        request: SummaryRequest,
-        answer: SummaryAnswer | None,
-        *,
-        depth: int,
-        parent: int | None,
-        outcome: str,
-        is_call: bool = True,
-        error: str = "",
-        code: str = "",
-        duration_ms: int = 0,
-    ) -> Step:
-        items = request.items
-        step = Step(
-            key=len(self._steps) + 1,
-            parent=parent,
-            kind=request.kind,
-            depth=depth,
-            order=len(self._steps) + 1,
-            first=items[0].id if items else None,
-            last=items[-1].id if items else None,
-            message_count=len(items) or len(request.texts),
-            input_tokens=answer.input_tokens if answer else self._size(request),
-            output_tokens=answer.output_tokens if answer else 0,
-            outcome=outcome,
-            is_call=is_call,
-            duration_ms=duration_ms,
-            error=error,
-            output=answer.text if answer else "",
-            model=answer.model if answer else "",
-            cost=answer.cost if answer else 0.0,
-            code=code,
-            request=request,
-        )
-        self._steps.append(step)
-        self.on_step(step)
-        return step
-
-    def _size(self, request: SummaryRequest) -> int:
-        texts = (*request.texts, request.previous)
-        return sum(item.read_tokens for item in (*request.items, *request.kept)) + sum(
-            self.counter.count(text) for text in texts if text
-        )
 
     def _forced(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
         self._last = None
@@ -413,7 +271,9 @@ class BisectSummary:
                 return chosen
         text = forced_truncation(request, counter=self.counter, depth=depth)
         answer = SummaryAnswer(
-            text=text, input_tokens=self._size(request), output_tokens=self.counter.count(text)
+            text=text,
+            input_tokens=self._calls.size_of(request),
+            output_tokens=self.counter.count(text),
         )
         self._record_made(request, answer, depth=depth, parent=parent)
         return answer
@@ -422,7 +282,7 @@ class BisectSummary:
         self, request: SummaryRequest, answer: SummaryAnswer, *, depth: int, parent: int | None
     ) -> None:
         """Record a text that was made here, without a call."""
-        self._record(
+        self._calls.record(
             request, answer, depth=depth, parent=parent, outcome="truncated", is_call=False
         )
 

@@ -1,0 +1,199 @@
+"""Calls of a summariser: each one capped, judged, timed and recorded as a Step of a tree.
+
+An answer that does not count is asked for once more, and one whose thoughts took its room is asked
+for again with all the room there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from compaction.engine.fidelity.gate import NOT_A_SUMMARY
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.reasons import RunCode
+from compaction.engine.strategies.acceptance import (
+    end_note,
+    implausible,
+    is_cut_off,
+    problem_of,
+    ran_out_of_room,
+    reply_of,
+)
+from compaction.engine.strategies.finishing import chooses_sentences
+from compaction.engine.types import (
+    Clock,
+    Step,
+    Summarizer,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryFailed,
+    SummaryRequest,
+    TokenCounter,
+)
+
+MOST_WITHOUT_TEXT = 3
+"""So many answers of one run may be cut off without a text; smaller inputs help no more then."""
+
+
+class NoTextError(Exception):
+    """The summariser never comes to its text, however much room it has."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SummarizerCalls:
+    """The calls of one run, and the steps that tell of them."""
+
+    profile: Profile
+    summarizer: Summarizer
+    counter: TokenCounter
+    on_step: Callable[[Step], None]
+    clock: Clock
+    steps: list[Step] = field(default_factory=list)
+    made: int = 0
+    """How many calls were made."""
+    needs_room: bool = False
+    """Whether thoughts took the room of an answer before."""
+    _without_text: int = 0
+
+    def ask(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer | None, Step]:
+        """Return an answer that counts and its step; None when the request was too large.
+
+        An answer that does not count is asked for once more; then the run fails
+        (docs/architecture.md#only-a-real-summary-counts). A model that goes on with the
+        conversation will do so again whenever it is asked: None, and the step's code says so.
+        """
+        problem = ""
+        for reinforced in (False, True):
+            answer, step = self._with_room(
+                replace(request, reinforced=reinforced), depth=depth, parent=parent
+            )
+            if answer is not None and step.outcome == "ok":
+                return answer, step
+            if step.outcome != "error":
+                return None, step
+            problem = step.error
+        if step.code == NOT_A_SUMMARY:
+            return None, step
+        raise SummaryFailed(RunCode.BAD_ANSWER, problem)
+
+    def _with_room(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer | None, Step]:
+        """Make a call, and once more with all the room there is where thoughts took it."""
+        request = replace(request, whole_room=self.needs_room)
+        answer, step = self.call(request, depth=depth, parent=parent)
+        if answer is not None and not self.needs_room and ran_out_of_room(answer):
+            self.needs_room = True
+            again = replace(request, whole_room=True)
+            answer, step = self.call(again, depth=depth, parent=parent)
+        if answer is not None and step.outcome == "truncated" and not answer.text.strip():
+            self._without_text += 1
+            if self._without_text >= MOST_WITHOUT_TEXT:
+                raise NoTextError
+        return answer, step
+
+    def call(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer | None, Step]:
+        """Make one call, and return its answer, if one came, with its step.
+
+        Raises SummaryFailed when the profile's calls are used up, or the summariser fails.
+        """
+        if self.made >= self.profile.max_model_calls:
+            raise SummaryFailed(
+                RunCode.TOO_MANY_CALLS,
+                f"The run reached its cap of {self.profile.max_model_calls} model calls "
+                "(max_model_calls). Raise it, or use a summariser with a larger window.",
+            )
+        self.made += 1
+        started = self.clock()
+        answer, outcome, error, code, fatal = None, "ok", "", "", False
+        try:
+            answer = self.summarizer.summarize(request)
+            if is_cut_off(answer):
+                outcome, error = "truncated", "The answer was cut off at the output limit."
+            elif problem := problem_of(answer) or implausible(answer.text, request):
+                outcome, error = "error", problem
+            elif problem := self._reply_of(answer, request, depth):
+                outcome, error, code = "error", problem, NOT_A_SUMMARY
+            else:
+                error = end_note(answer)
+        except SummarizerOverflow as overflow:
+            outcome, error = "overflow", str(overflow)
+        except SummarizerError as failure:
+            outcome, error, fatal = "error", str(failure), True
+        step = self.record(
+            request,
+            answer,
+            depth=depth,
+            parent=parent,
+            outcome=outcome,
+            error=error,
+            code=code,
+            duration_ms=round((self.clock() - started) * 1000),
+        )
+        if fatal:
+            raise SummaryFailed(RunCode.SUMMARISER_ERROR, error)
+        return answer, step
+
+    def _reply_of(self, answer: SummaryAnswer, request: SummaryRequest, depth: int) -> str:
+        """Return why an answer goes on with the conversation; nothing where others look at that.
+
+        The gate looks at what stands for everything, and asks again with what is missing. What was
+        chosen from the messages may be a reply that somebody wrote.
+        """
+        has_gate = self.profile.quality_gate and depth == 0
+        if has_gate or chooses_sentences(self.summarizer):
+            return ""
+        return reply_of(answer, request)
+
+    def record(
+        self,
+        request: SummaryRequest,
+        answer: SummaryAnswer | None,
+        *,
+        depth: int,
+        parent: int | None,
+        outcome: str,
+        is_call: bool = True,
+        error: str = "",
+        code: str = "",
+        duration_ms: int = 0,
+    ) -> Step:
+        """Store what came of a request as the next step, and return it."""
+        items = request.items
+        step = Step(
+            key=len(self.steps) + 1,
+            parent=parent,
+            kind=request.kind,
+            depth=depth,
+            order=len(self.steps) + 1,
+            first=items[0].id if items else None,
+            last=items[-1].id if items else None,
+            message_count=len(items) or len(request.texts),
+            input_tokens=answer.input_tokens if answer else self.size_of(request),
+            output_tokens=answer.output_tokens if answer else 0,
+            outcome=outcome,
+            is_call=is_call,
+            duration_ms=duration_ms,
+            error=error,
+            output=answer.text if answer else "",
+            model=answer.model if answer else "",
+            cost=answer.cost if answer else 0.0,
+            code=code,
+            request=request,
+        )
+        self.steps.append(step)
+        self.on_step(step)
+        return step
+
+    def size_of(self, request: SummaryRequest) -> int:
+        """Return the tokens of a request's input."""
+        texts = (*request.texts, request.previous)
+        return sum(item.read_tokens for item in (*request.items, *request.kept)) + sum(
+            self.counter.count(text) for text in texts if text
+        )
