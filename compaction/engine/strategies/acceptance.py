@@ -143,7 +143,9 @@ def fault_of_outcome(outcome: Any, items: Sequence[Item], *, whole: bool) -> str
 
 
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
-_NUMBERED = re.compile(r"^\W*\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE)
+_NUMBERED = re.compile(
+    r"^\W*(?:[0-9a-f]{8} )?\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE
+)
 _SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
 # A fence of ours with its mark (prompts.fenced): quoting one without it is nobody's fault.
 _FENCE = re.compile(
