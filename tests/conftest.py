@@ -16,6 +16,7 @@ from django.test import TransactionTestCase
 from rest_framework.test import APIClient
 
 from chatapp.llm import encodings, tokens
+from chatapp.turns import lease
 from compaction import listeners
 from tests import facts
 from tests.factories import UserFactory
@@ -104,6 +105,17 @@ def quick_clean_up() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", _empty_tables)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def turns_without_beats() -> Iterator[None]:
+    """Renew no lease in the background: no test takes as long as a lease lasts.
+
+    The thread would ask the database in whatever test comes next, where one kept its lease.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease._beats, "add", lambda owner: None)
         yield
 
 

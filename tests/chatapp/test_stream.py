@@ -248,7 +248,8 @@ def test_a_model_that_is_gone_is_422_before_any_event(chat):
     assert refused(chat).status_code == 422
 
 
-def test_twenty_streams_run_side_by_side(chat, model_server):
+def test_twenty_streams_run_side_by_side(chat, model_server, settings):
+    settings.CHATAPP = settings.CHATAPP | {"TURNS_PER_OWNER": 20}
     reply = {"chunks": ["x "] * 5, "chunk_delay_s": 0.2}
     model_server.script = [{"when": CHAT, "reply": reply}]
     sessions = [SessionFactory(owner=chat.owner) for _ in range(20)]
