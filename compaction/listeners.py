@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import F
 from django.dispatch import receiver
 
+from chatapp.erasure import user_erased
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript import (
     Replay,
@@ -15,7 +16,14 @@ from chatapp.transcript import (
     positions_changed,
     set_pinned,
 )
-from compaction.models import CompactionState, SessionSummary
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    CompactionStep,
+    ModelBreaker,
+    SessionSummary,
+    SummaryQuality,
+)
 from compaction.profiles import install_presets
 from compaction.runs import queue
 from compaction.summaries.replays import follow_replay
@@ -63,3 +71,19 @@ def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) ->
 def on_branch_replayed(*, replay: Replay, **kwargs: Any) -> None:
     """Let the state and the summaries follow a branch that was replayed."""
     follow_replay(replay)
+
+
+@receiver(user_erased, dispatch_uid="compaction.listeners")
+def forget_words_of(*, user: Any, **kwargs: Any) -> None:
+    """Take away the user's words that stand in no row of theirs.
+
+    Those are what they told about other people's summaries and runs, and errors of a server, which
+    may quote what it was sent: a breaker keeps the last one.
+    """
+    SummaryQuality.objects.filter(verdict_by=user).update(verdict_note="")
+    asked = CompactionRun.objects.filter(requested_by=user).exclude(instructions="")
+    SessionSummary.objects.filter(run__in=asked).update(instructions="")
+    asked.update(instructions="")
+    if CompactionStep.objects.filter(run__session__owner=user).exclude(error="").exists():
+        # Nobody can tell whose call it was; the next failed one says what is wrong again.
+        ModelBreaker.objects.exclude(last_error="").update(last_error="")

@@ -5,10 +5,12 @@ from chatapp.admin.keys import ApiKeyAdmin
 from chatapp.admin.limits import LearnedLimitsAdmin
 from chatapp.admin.messages import MessageAdmin
 from chatapp.admin.sessions import BranchAdmin, SessionAdmin
+from chatapp.admin.users import ErasingPeople
 
 __all__ = [
     "ApiKeyAdmin",
     "BranchAdmin",
+    "ErasingPeople",
     "IncidentAdmin",
     "LearnedLimitsAdmin",
     "MessageAdmin",
