@@ -176,6 +176,13 @@ class ChatappSettings(SettingsGroup):
     max_import_bytes: int = setting(
         50_000_000, "Largest transcript file by API.", unit="bytes", minimum=1
     )
+    max_page_bytes: int = setting(
+        8_000_000,
+        "Texts and JSON that a page of messages holds; it ends before what would be more, and has "
+        "one message at least.",
+        unit="bytes",
+        minimum=1,
+    )
     turn_seconds: int = setting(
         300, "Time budget of a turn, retries included.", unit="seconds", minimum=1
     )

@@ -5,10 +5,15 @@ Why: docs/architecture.md#a-model-call-holds-nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Collection
+from functools import reduce
+from operator import add
+from typing import Any, TypeVar
 
 from django.db import InterfaceError, OperationalError, connection
+from django.db.models import F, IntegerField, JSONField, Model, TextField, Value
+from django.db.models.expressions import Combinable, Func
+from django.db.models.functions import Coalesce
 
 Result = TypeVar("Result")
 
@@ -35,3 +40,26 @@ def again_if_cut(work: Callable[[], Result]) -> Result:
             raise
         connection.close()
         return work()
+
+
+def long_columns(model: type[Model]) -> list[str]:
+    """Return the names of a table's columns that have no longest value."""
+    fields = model._meta.concrete_fields
+    return [field.attname for field in fields if isinstance(field, TextField | JSONField)]
+
+
+def stored_bytes(columns: Collection[str]) -> Combinable:
+    """Return an expression for the bytes that texts and JSON of a row take, together."""
+    return reduce(add, (Coalesce(_Bytes(F(name)), Value(0)) for name in columns))
+
+
+class _Bytes(Func):
+    """The bytes of one text or JSON column."""
+
+    output_field = IntegerField()
+    template = "OCTET_LENGTH((%(expressions)s)::text)"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """Count a BLOB: the length of a text is its characters."""
+        template = "LENGTH(CAST(%(expressions)s AS BLOB))"
+        return self.as_sql(compiler, connection, template=template, **context)

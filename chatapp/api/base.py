@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -19,6 +20,8 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from chatapp.conf import chatapp_settings
+from chatapp.database import long_columns, stored_bytes
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import has_ancestors, path_q, rows_before, rows_from
 
@@ -144,9 +147,35 @@ class NewestFirstPagination(CursorPagination):
 
 
 class TranscriptPagination(NewestFirstPagination):
-    """A branch's messages by position; `order=newest` starts at the end."""
+    """A branch's messages by position; `order=newest` starts at the end.
+
+    A page ends early where more rows would bring more than MAX_PAGE_BYTES; it has one at least.
+    """
 
     ordering = ("position", "id")
+    _most_rows: int | None = None
+
+    def paginate_queryset(
+        self, queryset: Any, request: Request, view: Any = None
+    ) -> list[Any] | None:
+        """Return the rows of a page, which are read after their sizes."""
+        self._most_rows = None
+        columns = long_columns(queryset.model)
+        if chosen := queryset.query.values_select:
+            columns = [name for name in columns if name in chosen]
+        if columns:
+            sized = queryset.values("position", "id").annotate(size=stored_bytes(columns))
+            sizes = [row["size"] for row in super().paginate_queryset(sized, request, view) or ()]
+            if self.cursor is not None and self.cursor.reverse:
+                sizes.reverse()  # it is read from its end
+            sums = itertools.accumulate(sizes)
+            self._most_rows = sum(total <= chatapp_settings.max_page_bytes for total in sums) or 1
+        return super().paginate_queryset(queryset, request, view)
+
+    def get_page_size(self, request: Request) -> int | None:
+        """Return how many rows the page may have, at most."""
+        asked = super().get_page_size(request)
+        return min(asked, self._most_rows) if asked and self._most_rows else asked
 
     def path_q(self, branch: Branch, request: Request) -> Q:
         """Return the filter for that part of the branch's path that holds the page asked for.

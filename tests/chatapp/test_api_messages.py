@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -182,11 +183,58 @@ def test_a_page_of_messages_costs_the_same_however_long_the_session_is(
     api, session, django_assert_num_queries
 ):
     store(session, talk(3))
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):  # the session, the rows' sizes, the rows
         api.get(url(session, "messages/"))
     store(session, talk(60))
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         api.get(url(session, "messages/"))
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_a_page_ends_before_it_holds_too_much(api, session, settings, order):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_PAGE_BYTES": 10_000}
+    sizes = [100, 9_000, 2_000, 30_000, 50, 4_000, 4_000, 4_000, 9_900, 9, 1]
+    rows = store(session, [{"role": "user", "content": "é" * (size // 2)} for size in sizes])
+    ids = [str(row.pk) for row in rows]
+    if order == "newest":
+        ids.reverse()
+    pages, link = [], url(session, "messages/") + f"?order={order}"
+    while link:
+        page = api.get(link).json()
+        pages.append([row["id"] for row in page["results"]])
+        last, link = page, page["next"]
+    assert [one for page in pages for one in page] == ids
+    held = [[len(row["content"].encode()) for row in _rows(page, rows)] for page in pages]
+    assert all(sum(page) <= 10_000 or len(page) == 1 for page in held)
+    # No page is shorter than it need be.
+    assert all(sum(this) + following[0] > 10_000 for this, following in pairwise(held))
+    back, link = pages[-1], last["previous"]
+    while link:
+        page = api.get(link).json()
+        back = [row["id"] for row in page["results"]] + back
+        link = page["previous"]
+    assert back == ids
+
+
+def _rows(page, rows):
+    known = {str(row.pk): {"content": row.content} for row in rows}
+    return [known[one] for one in page]
+
+
+def test_what_a_page_holds_counts_what_is_beside_the_text(api, session, settings):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_PAGE_BYTES": 5_000}
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "x" * 4_000}}]
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "y" * 4_000}, {"type": "odd"}]},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "assistant", "content": "z", "reasoning_content": "r" * 4_000},
+        {"role": "user", "content": "short"},
+    ]
+    store(session, messages)
+    page = api.get(url(session, "messages/")).json()
+    assert len(page["results"]) == 1
+    quiet = api.get(url(session, "messages/"), {"verbosity": "quiet"}).json()
+    assert len(quiet["results"]) == 4
 
 
 def test_placeholders_are_shown_where_they_stand(api, session):
