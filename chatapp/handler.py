@@ -1,4 +1,4 @@
-"""The ASGI handler: one request, one thread, from a pool whose threads come back.
+"""The ASGI handler: one request, one thread, from pools whose threads come back.
 
 Django's own handler passes a request from the event loop to a new thread and back again at every
 seam between what is synchronous and what is not: middleware, signals, the view, closing. All of
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import IO, Any
 
@@ -25,6 +24,7 @@ from django.urls import set_script_prefix
 
 from chatapp.api.exceptions import plain_problem
 from chatapp.conf import chatapp_settings
+from chatapp.pools import ThreadPools, pool_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -51,6 +51,11 @@ def _largest_body(path: str) -> int:
     return chatapp_settings.max_body_bytes
 
 
+def _path_info(scope: Scope) -> str:
+    """Return the address below the prefix under which the product is mounted."""
+    return str(scope["path"]).removeprefix(scope.get("root_path") or "")
+
+
 def _told_length(scope: Scope) -> int:
     """Return what the client says of the body's length; 0 where it says nothing readable."""
     told = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
@@ -62,13 +67,12 @@ def _too_large(limit: int) -> str:
 
 
 class ThreadPoolHandler(ASGIHandler):
-    """Answers each request in one thread of a bounded pool, and streams from the event loop."""
+    """Answers each request in one thread of its pool, and streams from the event loop."""
 
     @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(
-            max_workers=chatapp_settings.request_threads, thread_name_prefix="request"
-        )
+    def pools(self) -> ThreadPools:
+        """The threads of this process."""
+        return ThreadPools()
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Build the chain of middleware for threads, without a way back to the event loop."""
@@ -84,7 +88,8 @@ class ThreadPoolHandler(ASGIHandler):
             await self.send_response(refusal.response, send)
             return
         loop = asyncio.get_running_loop()
-        response = await loop.run_in_executor(self._pool, self._answer, scope, body)
+        threads = self.pools.of(pool_of(_path_info(scope)))
+        response = await loop.run_in_executor(threads, self._answer, scope, body)
         if not response.streaming:
             await self.send_response(response, send)
             return

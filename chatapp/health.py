@@ -14,17 +14,20 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
 from chatapp.extensions import ReadinessCheck, ReadinessPart, registered
+from chatapp.pools import Pool, answered_in
 
 logger = logging.getLogger(__name__)
 NOT_STORED = {"Cache-Control": "no-store"}
 
 
+@answered_in(Pool.HEALTH)
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
     """Answer that this process lives. Nothing else is asked, so a slow database restarts nobody."""
     return HttpResponse("ok\n", content_type="text/plain", headers=NOT_STORED)
 
 
+@answered_in(Pool.HEALTH)
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer whether requests can be served here: 200, or 503 and which part says what."""

@@ -25,6 +25,7 @@ from rest_framework.views import exception_handler
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
+from chatapp.pools import TooMuchAtOnceError
 from chatapp.transcript.writing import KeyReusedError, TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.lease import TooManyTurnsError, TurnInProgressError
@@ -75,6 +76,13 @@ class TooManyTurns(Later):
     default_code = "too_many_turns"
 
 
+class TooMuchAtOnce(Later):
+    """The user has as much slow work under way as one user may."""
+
+    status_code = status.HTTP_429_TOO_MANY_REQUESTS
+    default_code = "too_much_at_once"
+
+
 class BadGateway(exceptions.APIException):
     """The model server did not give an answer."""
 
@@ -87,6 +95,8 @@ def _translate(error: Exception) -> Exception:
         return exceptions.ValidationError({"messages": [str(error)]})
     if isinstance(error, TurnInProgressError):
         return _later(Conflict(str(error), code="turn_in_progress"), error.retry_after)
+    if isinstance(error, TooMuchAtOnceError):
+        return _later(TooMuchAtOnce(str(error)), error.retry_after)
     if isinstance(error, TooManyTurnsError):
         return _later(TooManyTurns(str(error)), error.retry_after)
     if isinstance(error, KeyReusedError):

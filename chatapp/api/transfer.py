@@ -21,6 +21,7 @@ from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.formats import UnknownFormatError, all_exports
+from chatapp.pools import Pool, answered_in
 from chatapp.transfer import export_sessions, import_file
 
 
@@ -34,6 +35,7 @@ class RawParser(parsers.BaseParser):
         return stream.read()
 
 
+@answered_in(Pool.SLOW)
 class ImportView(KnownQueryView):
     """POST a transcript file (the body, or a form's `file`) of any format that is registered."""
 

@@ -30,6 +30,7 @@ from chatapp.api.serializers import (
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
 from chatapp.models import Message, Session
+from chatapp.pools import Pool, answered_in
 from chatapp.turns.request import sent_whole
 from chatapp.turns.service import StartedTurn, Turn, TurnResult, begin_turn, finish_turn
 from chatapp.turns.streaming import Event, EventQueue, start_turn
@@ -77,6 +78,7 @@ def turn_json(result: TurnResult) -> dict[str, Any]:
     }
 
 
+@answered_in(Pool.SLOW)
 class TurnView(SessionView):
     """Store what came in, answer it. `stream: true` answers with server-sent events."""
 

@@ -21,6 +21,7 @@ from chatapp.api.base import (
 from chatapp.api.exceptions import Conflict
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
+from chatapp.pools import Pool, answered_in, slow_work
 from compaction.api import serializers as shapes
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.errors import CompactionError
@@ -65,6 +66,7 @@ def _own_summaries(request: Request) -> QuerySet[SessionSummary]:
     )
 
 
+@answered_in(Pool.SLOW)
 class CompactView(SessionView):
     """Compact a session now."""
 
@@ -91,7 +93,8 @@ class CompactView(SessionView):
             "requested_by": request.user,
         }
         if asked["wait"]:
-            run = compact_branch(profile=profile, **arguments)
+            with slow_work.of(request.user):
+                run = compact_branch(profile=profile, **arguments)
             return Response(self._json(request, run))
         snapshot = snapshot_of(session, profile=profile)
         run = lifecycle.request_run(

@@ -13,6 +13,7 @@ from django.test import override_settings
 from django.urls import path
 
 from chatapp.handler import ThreadPoolHandler
+from chatapp.pools import Pool
 
 seen: list[tuple[str, int]] = []
 closed: list[str] = []
@@ -84,8 +85,8 @@ def handler(transactional_db, settings):
         made = ThreadPoolHandler()
         yield made
         # A thread's connection would keep the test database in use.
-        made._pool.submit(connections.close_all).result()
-        made._pool.shutdown()
+        made.pools.of(Pool.QUICK).submit(connections.close_all).result()
+        made.pools.shutdown()
 
 
 async def ask(handler, where, *, body=b"", leaves_after=None):
@@ -173,7 +174,7 @@ def test_a_stream_holds_no_connection_where_none_are_kept(handler):
     connection.settings_dict["CONN_MAX_AGE"], kept = 0, connection.settings_dict["CONN_MAX_AGE"]
     try:
         asyncio.run(ask(handler, "/stream/", leaves_after=2))
-        handler._pool.submit(look).result()
+        handler.pools.of(Pool.QUICK).submit(look).result()
     finally:
         connection.settings_dict["CONN_MAX_AGE"] = kept
     assert held == [False]
