@@ -80,7 +80,7 @@ class ServerSettings(SettingsGroup):
     conn_max_age: int = setting(
         lambda given: 60 if on_sqlite(given["database"]) else 0,
         "How long a thread of the web process keeps its database connection; with PostgreSQL up to "
-        "`REQUEST_THREADS` connections a process.",
+        "`REQUEST_THREADS` and `SLOW_THREADS` connections a process.",
         unit="seconds",
         shown="`60` on SQLite, else `0`",
     )
@@ -162,7 +162,18 @@ class ChatappSettings(SettingsGroup):
         Path("var/encodings"), "Folder of tiktoken's files.", variable=None
     )
     token_counter: str = setting("auto", "`auto`, `estimate`, `chars4`, or `tiktoken:ENCODING`.")
-    max_message_chars: int = setting(2_000_000, "Longest message.", unit="characters", minimum=1)
+    max_message_chars: int = setting(
+        2_000_000,
+        "Longest message: its text, calls, names and own fields.",
+        unit="characters",
+        minimum=1,
+    )
+    max_part_chars: int = setting(
+        15_000_000,
+        "Longest JSON of a message's parts beside their text: images, files, recordings.",
+        unit="characters",
+        minimum=1,
+    )
     max_answer_chars: int = setting(
         2_000_000,
         "Longest answer that is read of a model; what is longer is cut.",
@@ -190,10 +201,19 @@ class ChatappSettings(SettingsGroup):
         120, "Longest wait for one model call.", unit="seconds", minimum=1
     )
     turns_per_owner: int = setting(
-        8, "Turns of one owner under way at once; further ones get 429.", minimum=1
+        8,
+        "Turns of one owner under way at once, and as many compactions and imports that are "
+        "waited for; further ones get 429.",
+        minimum=1,
     )
     request_threads: int = setting(
         64, "Requests answered at once in one process; further ones wait.", minimum=1
+    )
+    slow_threads: int = setting(
+        64,
+        "Requests at once in one process that wait for a model or read a file: turns that are not "
+        "streamed, compactions that are waited for, imports.",
+        minimum=1,
     )
     stream_threads: int = setting(32, "Streamed turns at once in one process.", minimum=1)
     heartbeat_seconds: int = setting(

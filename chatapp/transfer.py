@@ -23,8 +23,8 @@ from chatapp.messages.wire import (
     Cleaner,
     InvalidMessageError,
     WireMessage,
+    check_size,
     fields_of,
-    text_size,
 )
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of, path_messages, whole_content
@@ -185,8 +185,11 @@ def _storable(conversation: Conversation, problems: list[Problem]) -> list[Impor
             parent = replaced[parent]
         try:
             fields = fields_of(message.wire)
-            if text_size(fields) > chatapp_settings.max_message_chars:
-                raise InvalidMessageError("its text is longer than MAX_MESSAGE_CHARS.")
+            check_size(
+                fields,
+                most_chars=chatapp_settings.max_message_chars,
+                most_part_chars=chatapp_settings.max_part_chars,
+            )
         except InvalidMessageError as error:
             problems.append(Problem(line=number, text=f"Message {number} was left out: {error}"))
             replaced[message.key] = parent

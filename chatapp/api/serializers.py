@@ -20,10 +20,10 @@ from chatapp.llm.registry import all_models
 from chatapp.messages.wire import (
     Cleaner,
     InvalidMessageError,
+    check_size,
     content_of,
     fields_of,
     has_parts_besides_text,
-    text_size,
 )
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript.writing import NewMessage
@@ -246,10 +246,13 @@ class WireMessageField(serializers.Field[Any, Any, Any, Any]):
             raise serializers.ValidationError("A message must be an object.")
         try:
             fields = fields_of(data)
+            check_size(
+                fields,
+                most_chars=chatapp_settings.max_message_chars,
+                most_part_chars=chatapp_settings.max_part_chars,
+            )
         except InvalidMessageError as error:
             raise serializers.ValidationError(str(error)) from error
-        if (size := text_size(fields)) > chatapp_settings.max_message_chars:
-            raise serializers.ValidationError(_too_long(size))
         if fields["role"] == "user":
             _check_user_message(data, fields)
         if fields["role"] == "tool" and not fields["tool_call_id"]:

@@ -206,11 +206,27 @@ def _call(call: Any, number: int, cleaner: Cleaner) -> dict[str, Any]:
     }
 
 
-def text_size(fields: Mapping[str, Any]) -> int:
-    """Return the characters of text in a message's columns; MAX_MESSAGE_CHARS limits them."""
-    functions = [call["function"] for call in fields["tool_calls"] or ()]
-    called = sum(len(function["name"]) + len(function["arguments"]) for function in functions)
-    return len(fields["content"] or "") + len(fields["reasoning"]) + called
+def check_size(fields: Mapping[str, Any], *, most_chars: int, most_part_chars: int) -> None:
+    """Raise InvalidMessageError where a message's columns hold more characters than they may.
+
+    Names, ids and fields that nobody knows count like text; the parts' JSON is counted apart.
+    """
+    texts = (fields[name] for name in ("content", "reasoning", "tool_call_id", "tool_name"))
+    structured = (fields["tool_calls"], fields["metadata"])
+    chars = sum(len(text) for text in texts if text) + sum(map(_json_size, structured))
+    if chars > most_chars:
+        raise InvalidMessageError(
+            f"Has {chars:,} characters; {most_chars:,} are allowed (MAX_MESSAGE_CHARS)."
+        )
+    if (chars := _json_size(fields["parts"])) > most_part_chars:
+        raise InvalidMessageError(
+            f"content: its parts have {chars:,} characters beside their text; {most_part_chars:,} "
+            "are allowed (MAX_PART_CHARS)."
+        )
+
+
+def _json_size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False)) if value else 0
 
 
 def has_parts_besides_text(fields: Mapping[str, Any]) -> bool:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from chatapp.messages.wire import (
     Cleaner,
     InvalidMessageError,
+    check_size,
     content_of,
     fields_of,
     text_of,
-    text_size,
     to_wire,
 )
 from chatapp.models import Message
@@ -196,9 +196,35 @@ def test_the_text_of_any_content_can_be_read(content, text):
     assert text_of(content) == text
 
 
-def test_the_size_of_a_message_is_its_text_its_reasoning_and_its_calls():
-    call = {"id": "c", "function": {"name": "find", "arguments": "12345"}}
-    fields = fields_of(
-        {"role": "assistant", "content": "abc", "tool_calls": [call], "reasoning_content": "hm"}
-    )
-    assert text_size(fields) == 3 + 2 + 4 + 5
+LONG = "x" * 500
+CALL = {"id": "c", "function": {"name": "find", "arguments": "12345"}}
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {"role": "user", "content": LONG},
+        {"role": "assistant", "content": None, "reasoning_content": LONG},
+        {"role": "assistant", "content": None, "tool_calls": [CALL | {"own": LONG}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL | {"id": LONG}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL] * 20},
+        {"role": "tool", "content": "ok", "tool_call_id": LONG},
+        {"role": "user", "content": "a", "name": LONG},
+        {"role": "user", "content": "a", "extra_key": {"deep": [LONG]}},
+        {"role": "user", "content": "a", LONG: 1},
+        {"role": "user", "content": "a", "number": 10**400 + 1, "other": 10**100},
+        {"role": "user", "content": [{"type": "text", "text": LONG}]},
+    ],
+    ids=lambda wire: "-".join(key[:12] for key in wire),
+)
+def test_whatever_makes_a_message_long_counts(wire):
+    with pytest.raises(InvalidMessageError, match=r"characters; 499 .*MAX_MESSAGE_CHARS"):
+        check_size(fields_of(wire), most_chars=499, most_part_chars=10_000)
+
+
+def test_parts_besides_text_have_a_limit_of_their_own():
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{LONG}"}}
+    fields = fields_of({"role": "user", "content": [image, {"type": "text", "text": "see"}]})
+    check_size(fields, most_chars=100, most_part_chars=1_000)
+    with pytest.raises(InvalidMessageError, match="MAX_PART_CHARS"):
+        check_size(fields, most_chars=100, most_part_chars=499)
