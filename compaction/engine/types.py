@@ -134,6 +134,7 @@ class SummaryAnswer:
     `finish_reason` is the server's word. `end` is how that is read: whole, cut, filtered, refused,
     tool_calls, broken or unknown; empty where nobody read it, then a few plain words are known.
     `has_thoughts`: a part of its room went into reasoning; `had_whole_room`: there is no more.
+    `was_capped`: the text went on far beyond what is read (strategies.acceptance.capped).
     """
 
     text: str
@@ -142,6 +143,7 @@ class SummaryAnswer:
     has_tool_calls: bool = False
     has_thoughts: bool = False
     had_whole_room: bool = False
+    was_capped: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
     model: str = ""

@@ -26,6 +26,7 @@ from chatapp.models import Session
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.strategies.acceptance import capped
 from compaction.engine.strategies.prompts import instruction_of, messages_for
 from compaction.engine.types import (
     Summarizer,
@@ -42,9 +43,6 @@ from compaction.models import CompactionRun
 
 WHOLE_ROOM = "room:whole"
 """What is remembered of a model whose thoughts take room that a text alone would not need."""
-LONGEST_TEXT_CHARS = 20_000
-CHARS_PER_TARGET_TOKEN = 16
-"""Of a model's text no more is read, or four times the size asked for at four to a token."""
 # Room for the answer: twice the size asked for, so that a complete one is not cut off.
 ROOM_FACTOR = 2
 SMALLEST_ROOM_TOKENS = 512
@@ -55,11 +53,6 @@ PROMPT_OVERHEAD_TOKENS = 500
 def storable(text: str) -> str:
     """Return a server's text without what no database takes: NUL and lone surrogates."""
     return Cleaner().text(text)
-
-
-def capped(text: str, target_tokens: int) -> str:
-    """Return as much of a model's text as is looked at: four times the size asked for."""
-    return text[: max(LONGEST_TEXT_CHARS, CHARS_PER_TARGET_TOKEN * target_tokens)]
 
 
 class ModelSummarizer:
@@ -111,7 +104,8 @@ class ModelSummarizer:
                 raise SummarizerOverflow(storable(str(error))) from error
             raise SummarizerError(storable(str(error))) from error
         usage = reply.usage or {}
-        text = storable(capped(reply.text or "", request.target_tokens))
+        said = capped(SummaryAnswer(text=reply.text or ""), request.target_tokens)
+        text = storable(said.text)
         count = self._model.counter.count
         if request.whole_room and text.strip():
             learn_adaptations(self._model, [WHOLE_ROOM])
@@ -122,6 +116,7 @@ class ModelSummarizer:
             has_tool_calls=bool(reply.tool_calls),
             has_thoughts=bool(reply.reasoning),
             had_whole_room=room >= most,
+            was_capped=said.was_capped,
             input_tokens=usage.get("prompt_tokens")
             or sum(count(message["content"]) for message in messages),
             output_tokens=usage.get("completion_tokens") or count(text),

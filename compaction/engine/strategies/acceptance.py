@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from compaction.engine.fidelity.replies import reply_instead
@@ -33,6 +33,28 @@ _ASKS_FOR_INPUT = re.compile(
 )
 _SHORT = 400
 
+# Of a text no more is read, or four times the size asked for at four characters to a token.
+LONGEST_TEXT_CHARS = 20_000
+CHARS_PER_TARGET_TOKEN = 16
+MOST_TEXT_CHARS = 1_000_000
+"""However large a summary is asked for."""
+
+
+def most_chars(target_tokens: int) -> int:
+    """Return how many characters of an answer are read where a text of that size is asked for."""
+    return min(max(LONGEST_TEXT_CHARS, CHARS_PER_TARGET_TOKEN * target_tokens), MOST_TEXT_CHARS)
+
+
+def capped(answer: SummaryAnswer, target_tokens: int) -> SummaryAnswer:
+    """Return an answer of which everything else may be read; one that was cut never counts.
+
+    Before anything looks at a text: whoever writes it may write without end.
+    """
+    most = most_chars(target_tokens)
+    if len(answer.text) <= most:
+        return answer
+    return replace(answer, text=answer.text[:most], was_capped=True)
+
 
 def problem_of(answer: SummaryAnswer) -> str:
     """Return why an answer is no summary, as a sentence; empty when it counts.
@@ -45,6 +67,11 @@ def problem_of(answer: SummaryAnswer) -> str:
         return "The summariser answered with an empty text."
     if (end := _end_of(answer)) in _NEVER_COUNT:
         return f"The summariser stopped with {answer.finish_reason or end}."
+    if answer.was_capped:
+        return (
+            f"The summariser's answer was many times longer than asked for; of it, "
+            f"{len(answer.text):,} characters were read."
+        )
     if _is_hardly_text(answer.text):
         return "The summariser answered with hardly a letter or a digit."
     if len(answer.text) < _SHORT and _ERROR_TEXT.search(answer.text):
@@ -91,10 +118,30 @@ def _ends_whole(text: str) -> bool:
 
 
 def _is_hardly_text(text: str) -> bool:
-    """Whether a text of some length consists of signs: dots, dashes, boxes."""
+    """Whether a text consists of signs: dots, dashes, boxes, what nobody sees."""
     signs = [character for character in text if not character.isspace()]
     spoken = sum(map(str.isalnum, signs))
     return spoken == 0 or (len(signs) >= _SHORT and spoken < SHARE_SPOKEN * len(signs))
+
+
+def says_nothing(text: str, request: SummaryRequest) -> str:
+    """Return why a text says nothing, as a sentence; empty where its letters and digits say much.
+
+    They are judged and nothing else: such a text has no sentences to look at. One that is longer
+    than what it was made of is refused for its size.
+    """
+    if not text.strip():
+        return ""
+    if _is_hardly_text(text):
+        return "The summariser answered with hardly a letter or a digit."
+    read = sum(len(item.text) for item in request.items) + sum(map(len, request.texts))
+    if len(text) < _SHORT or read <= len(text) < FAR_TOO_LONG_CHARS:
+        return ""
+    if _goes_round("".join(filter(str.isalnum, text)).lower()):
+        return "The summariser repeated itself: the same few words stand there all along."
+    if _is_unbroken(text):
+        return "The summariser answered with letters and digits in a row that are no words."
+    return ""
 
 
 def refusal_of(answer: SummaryAnswer, request: SummaryRequest) -> str:
@@ -102,6 +149,7 @@ def refusal_of(answer: SummaryAnswer, request: SummaryRequest) -> str:
 
     For strategies: everything is judged here but the size, which the run looks at.
     """
+    answer = capped(answer, request.target_tokens)
     if is_cut_off(answer):
         return "The answer was cut off at the output limit."
     return problem_of(answer) or implausible(answer.text, request) or reply_of(answer, request)
@@ -165,10 +213,13 @@ SHORTEST_SENTENCE = 16
 FEWEST_SENTENCES = 4
 FEWEST_IDENTIFIERS = 3
 SHARE_INVENTED = 0.5
-# Prose shrinks to a third when it is packed, lists and tables to a tenth; a few words said over and
-# over, without a full stop, to a hundredth.
-SHARE_PACKED = 0.04
-# Looked at where no limit of the answer seems to have held: no summary is that long.
+# Lists and tables repeat their words, but not what stands between: a number, a name.
+SHARE_NEW = 0.15
+PIECE_CHARS = 32
+# Addresses are shorter, and most of a text are none; Chinese has no spaces.
+LONGEST_WORD = 80
+SHARE_UNBROKEN = 0.5
+# No limit of the answer seems to have held: no summary is that long.
 FAR_TOO_LONG_CHARS = 20_000
 
 
@@ -176,8 +227,10 @@ def implausible(text: str, request: SummaryRequest) -> str:
     """Return why a text is hardly a summary of the request, as a sentence; empty when it may be."""
     if _is_echo(text):
         return "The summariser went on with the dialogue instead of summarising it."
-    if repeated_share(text) > SHARE_REPEATED or _goes_round(text):
+    if repeated_share(text) > SHARE_REPEATED:
         return "The summariser repeated itself: a fifth of its text and more stands there twice."
+    if problem := says_nothing(text, request):
+        return problem
     invented = _invented(text, request)
     if invented:
         return (
@@ -209,12 +262,18 @@ def repeated_share(text: str) -> float:
     return repeated / sum(len(one) for one in sentences)
 
 
-def _goes_round(text: str) -> bool:
-    """Whether a text is far too long and says the same few words all along."""
-    if len(text) < FAR_TOO_LONG_CHARS:
-        return False
-    data = text.encode("utf-8", "replace")
-    return len(zlib.compress(data)) < SHARE_PACKED * len(data)
+def _is_unbroken(text: str) -> bool:
+    """Whether most of a text stands in words longer than there are: an encoded file, a key."""
+    words = text.split()
+    longest = sum(len(one) for one in words if len(one) >= LONGEST_WORD and one.isascii())
+    return longest > SHARE_UNBROKEN * sum(map(len, words))
+
+
+def _goes_round(spoken: str) -> bool:
+    """Whether letters and digits come in the same order again and again."""
+    places = range(max(0, min(len(spoken), LONGEST_TEXT_CHARS) - PIECE_CHARS + 1))
+    pieces = {spoken[place : place + PIECE_CHARS] for place in places}
+    return len(spoken) >= _SHORT and len(pieces) < SHARE_NEW * len(places)
 
 
 def _invented(text: str, request: SummaryRequest) -> list[str]:

@@ -13,12 +13,14 @@ from compaction.engine.fidelity.gate import NOT_A_SUMMARY
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.acceptance import (
+    capped,
     end_note,
     implausible,
     is_cut_off,
     problem_of,
     ran_out_of_room,
     reply_of,
+    says_nothing,
 )
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.types import (
@@ -113,15 +115,8 @@ class SummarizerCalls:
         started = self.clock()
         answer, outcome, error, code, fatal = None, "ok", "", "", False
         try:
-            answer = self.summarizer.summarize(request)
-            if is_cut_off(answer):
-                outcome, error = "truncated", "The answer was cut off at the output limit."
-            elif problem := problem_of(answer) or implausible(answer.text, request):
-                outcome, error = "error", problem
-            elif problem := self._reply_of(answer, request, depth):
-                outcome, error, code = "error", problem, NOT_A_SUMMARY
-            else:
-                error = end_note(answer)
+            answer = capped(self.summarizer.summarize(request), request.target_tokens)
+            outcome, error, code = self._judged(answer, request, depth)
         except SummarizerOverflow as overflow:
             outcome, error = "overflow", str(overflow)
         except SummarizerError as failure:
@@ -139,6 +134,21 @@ class SummarizerCalls:
         if fatal:
             raise SummaryFailed(RunCode.SUMMARISER_ERROR, error)
         return answer, step
+
+    def _judged(
+        self, answer: SummaryAnswer, request: SummaryRequest, depth: int
+    ) -> tuple[str, str, str]:
+        """Return the outcome of an answer, with a sentence and a code where it does not count."""
+        if is_cut_off(answer):
+            if problem := says_nothing(answer.text, request):
+                # Half of the input would be answered in the same way.
+                return "error", problem, ""
+            return "truncated", "The answer was cut off at the output limit.", ""
+        if problem := problem_of(answer) or implausible(answer.text, request):
+            return "error", problem, ""
+        if problem := self._reply_of(answer, request, depth):
+            return "error", problem, NOT_A_SUMMARY
+        return "ok", end_note(answer), ""
 
     def _reply_of(self, answer: SummaryAnswer, request: SummaryRequest, depth: int) -> str:
         """Return why an answer goes on with the conversation; nothing where others look at that.
