@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from string import ascii_lowercase
 
 import pytest
 from django.contrib import admin
@@ -98,7 +99,8 @@ def test_b12_room_from_a_dropped_old_summary_does_not_excuse_a_longer_one(cases,
     server = play(case.script)
     profile(message_limit=0, max_context_tokens=0, keep_last_n=0, summary_limit=2)
     session = stored(owner, talk(20))
-    summarised_as(server, session, ("wordy " * 400).strip())
+    wordy = [f"wordy{one}{another}" for one in ascii_lowercase for another in ascii_lowercase]
+    summarised_as(server, session, " ".join(wordy[:400]))
     add(session, talk(4))
     summarised_as(server, session, "SUMMARY tiny")
     add(session, case.transcript[:2])
