@@ -6,14 +6,14 @@ the product's.
 
 from __future__ import annotations
 
+from chatapp.asgi import application  # isort: skip  # it loads the settings and the apps
+
 from django.urls import path
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chatapp.asgi import application
-
-from chatapp import urls  # isort: skip  # needs the settings, which the line above loads
+from chatapp import urls
 
 __all__ = ["application"]
 

@@ -27,6 +27,9 @@ class Sizes:
     ages: tuple[int, ...] = (100, 1_000, 10_000)
     windows: int = 5
     fork_depths: tuple[int, ...] = (1, 60, 5_000)
+    hostile_turns: int = 70
+    hostile_messages: int = 200
+    hostile_bytes: int = 15_000_000
 
 
 TINY = Sizes(
@@ -48,4 +51,7 @@ TINY = Sizes(
     ages=(100,),
     windows=1,
     fork_depths=(3,),
+    hostile_turns=9,
+    hostile_messages=3,
+    hostile_bytes=10_000,
 )
