@@ -21,6 +21,7 @@ from chatapp.messages.outgoing import (
 
 MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 APIS = ("chat", "responses")
+EFFORTS = ("none", "minimal", "low", "medium")
 
 
 class InvalidCapabilityError(ValueError):
@@ -33,6 +34,7 @@ class Capabilities:
 
     `max_tokens` is the name of the parameter that limits an answer; `api` the only wire on which
     the model is offered. `call_ids` is False where ids of calls must be nine letters and digits.
+    `reasoning_effort` is the lowest effort of reasoning that the model takes.
     """
 
     temperature: bool | None = None
@@ -44,6 +46,7 @@ class Capabilities:
     call_ids: bool | None = None
     parts: bool | None = None
     api: str | None = None
+    reasoning_effort: str | None = None
 
     def codes(self) -> Iterator[str]:
         """Yield the codes of the adaptations that a request to this model needs."""
@@ -72,8 +75,16 @@ class Capabilities:
 # By the last part of a model's name. Only what the makers' own documents say of all of a family.
 _FAMILIES: tuple[tuple[re.Pattern[str], dict[str, Any]], ...] = (
     (
-        re.compile(r"(?:o[134](?:-|$)|gpt-5)"),
+        re.compile(r"(?:o1-(?:mini|preview)|gpt-5(?:\.\d{1,2})?-chat)"),
         {"temperature": False, "max_tokens": "max_completion_tokens"},
+    ),
+    (
+        re.compile(r"(?:o[134](?:-|$)|gpt-5)"),
+        {
+            "temperature": False,
+            "max_tokens": "max_completion_tokens",
+            "reasoning_effort": "low",
+        },
     ),
     (
         re.compile(r"(?:mi(?:s|x|nis)tral|magistral|devstral|codestral|pixtral)"),
@@ -97,7 +108,7 @@ def capabilities_of(name: str, said: Mapping[str, Any] | None = None) -> Capabil
 
 def _check(given: Mapping[str, Any]) -> None:
     names = [field.name for field in fields(Capabilities)]
-    texts = {"max_tokens": MAX_TOKENS_NAMES, "api": APIS}
+    texts = {"max_tokens": MAX_TOKENS_NAMES, "api": APIS, "reasoning_effort": EFFORTS}
     for key, value in given.items():
         if key not in names:
             raise InvalidCapabilityError(

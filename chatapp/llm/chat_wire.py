@@ -42,6 +42,8 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
         arguments[name] = request.max_output
     if request.temperature is not None:
         arguments["temperature"] = request.temperature
+    if request.effort:
+        arguments["reasoning_effort"] = request.effort
     if request.stream:
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
     return with_parameters(arguments, config.adaptations | request.adaptations)

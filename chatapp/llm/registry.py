@@ -44,7 +44,7 @@ class ModelConfig:
     over the Responses API may go on from the last one instead of sending everything again.
     `tokens_per_count`: how many of its tokens one of ours is, and `adaptations`: the codes of what
     its requests need (adaptations.py), as far as its entry, its family, and its refusals say (see
-    learned_limits.py).
+    learned_limits.py). `reasoning_effort`: the lowest that it takes, empty where it has none.
     """
 
     alias: str
@@ -60,6 +60,7 @@ class ModelConfig:
     keeps_responses: bool = False
     tokens_per_count: float = 1.0
     adaptations: frozenset[str] = frozenset()
+    reasoning_effort: str = ""
 
     @property
     def scale(self) -> float:
@@ -110,6 +111,7 @@ def _read(alias: str, entry: Mapping[str, Any]) -> ModelConfig:
         arguments["backend"] = backend_path(arguments["backend"])
     capabilities = capabilities_of(arguments.get("name", ""), arguments.pop("capabilities", None))
     arguments["adaptations"] = frozenset(capabilities.codes())
+    arguments["reasoning_effort"] = capabilities.reasoning_effort or ""
     return ModelConfig(alias=alias, prices=Prices(**prices), **arguments)
 
 

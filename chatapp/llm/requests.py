@@ -23,7 +23,8 @@ class ModelRequest:
     contents as texts for servers that refuse typed parts.
 
     `adaptations` are codes of what is changed for this model and conversation
-    (messages.outgoing, llm.adaptations).
+    (messages.outgoing, llm.adaptations). `effort` is how much a model is asked to reason; empty
+    leaves it to the model.
     """
 
     messages: Sequence[WireMessage]
@@ -40,6 +41,7 @@ class ModelRequest:
     stores: bool = False
     plain_text: bool = False
     adaptations: frozenset[str] = frozenset()
+    effort: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

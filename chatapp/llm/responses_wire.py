@@ -53,6 +53,8 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
         arguments["max_output_tokens"] = max(MIN_OUTPUT_TOKENS, request.max_output)
     if request.temperature is not None:
         arguments["temperature"] = request.temperature
+    if request.effort:
+        arguments["reasoning"] = {"effort": request.effort}
     if request.stream:
         arguments["stream"] = True
     return with_parameters(arguments, config.adaptations | request.adaptations)

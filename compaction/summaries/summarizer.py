@@ -85,6 +85,8 @@ class ModelSummarizer:
         most = min(left, self._room(request.target_tokens, whole=True))
         takes_most = request.whole_room or WHOLE_ROOM in self._model.adaptations
         room = most if takes_most else min(left, self._room(request.target_tokens))
+        # What thoughts took the room of once is asked for with fewer thoughts, too.
+        effort = self._model.reasoning_effort if takes_most else ""
         release_connection()
         try:
             reply = ask(
@@ -93,6 +95,7 @@ class ModelSummarizer:
                     messages=messages,
                     max_output=int(room),
                     temperature=self._temperature,
+                    effort=effort,
                     deadline=self._deadline,
                     cancelled=self._asked_to_stop,
                     api=self._api,
@@ -115,7 +118,7 @@ class ModelSummarizer:
             end=end_of(reply.finish_reason).value,
             has_tool_calls=bool(reply.tool_calls),
             has_thoughts=bool(reply.reasoning),
-            had_whole_room=room >= most,
+            had_whole_room=room >= most and effort == self._model.reasoning_effort,
             was_capped=said.was_capped,
             input_tokens=usage.get("prompt_tokens")
             or sum(count(message["content"]) for message in messages),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from chatapp.llm import responses_wire
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.requests import ModelRequest
 from chatapp.models import LearnedLimits
 from compaction.models import CompactionStep, SessionSummary
 from tests.compaction.support import NEVER, compact
@@ -18,10 +23,10 @@ def field(use_models, owner, queued):
     """Play a summariser's script; return its server and a session with it."""
     servers = []
 
-    def play(turns=20, **summary):
-        server = FieldServer(summary=summary)
+    def play(turns=20, *, refusals=(), entry=None, **summary):
+        server = FieldServer(summary=summary, refusals=refusals)
         servers.append(server.__enter__())
-        entry = {
+        model = {
             "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
             "NAME": "scripted",
             "CONTEXT_WINDOW": 128_000,
@@ -30,7 +35,7 @@ def field(use_models, owner, queued):
             "API_KEY": "test",
             "BASE_URL": server.url,
         }
-        use_models({"default": entry})
+        use_models({"default": model | (entry or {})})
         profile(**NEVER, keep_last_n=2)
         return server, SessionFactory(owner=owner, wires=talk(turns, marker=1))
 
@@ -49,6 +54,85 @@ def test_room_that_a_model_needed_is_asked_for_at_once_by_the_next_run(field):
     another = SessionFactory(owner=session.owner, wires=talk(20, marker=1))
     assert compact(another).model_calls == 1
     assert server.summarising()[-1]["max_tokens"] == 8192
+
+
+LOW = {"CAPABILITIES": {"reasoning_effort": "low"}}
+
+
+def asked(server):
+    """Return room and effort of every summarising call."""
+    calls = server.summarising()
+    return [
+        (call.get("max_tokens") or call["max_completion_tokens"], call.get("reasoning_effort"))
+        for call in calls
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "effort"),
+    [
+        (LOW, "low"),
+        ({"CAPABILITIES": {"reasoning_effort": "none"}}, "none"),
+        ({"NAME": "o4-mini"}, "low"),
+        ({"NAME": "openai/gpt-5.1"}, "low"),
+        ({"NAME": "gpt-5", "CAPABILITIES": {"reasoning_effort": "minimal"}}, "minimal"),
+        ({"NAME": "gpt-5", "CAPABILITIES": {"reasoning_effort": None}}, None),
+        ({"NAME": "o1-mini"}, None),
+        ({}, None),
+    ],
+)
+def test_the_second_try_asks_for_less_reasoning_where_the_model_has_that(field, entry, effort):
+    server, session = field(needs_output_tokens=3000, entry=entry)
+    assert compact(session).status == "succeeded"
+    assert asked(server) == [(1400, None), (8192, effort)]
+
+
+def test_less_reasoning_is_asked_for_at_once_by_the_next_run(field):
+    server, session = field(needs_output_tokens=3000, entry=LOW)
+    compact(session)
+    another = SessionFactory(owner=session.owner, wires=talk(20, marker=1))
+    assert compact(another).model_calls == 1
+    assert asked(server)[-1] == (8192, "low")
+
+
+def test_a_model_without_more_room_is_asked_once_more_with_less_reasoning(field):
+    server, session = field(needs_effort="low", entry=LOW | {"MAX_OUTPUT": 600})
+    run = compact(session)
+    assert (run.status, asked(server)) == ("succeeded", [(600, None), (600, "low")])
+
+
+def test_what_thinks_too_long_in_any_way_is_halved(field):
+    server, session = field(needs_effort="unknown", entry=LOW, turns=12)
+    run = compact(session)
+    assert run.status == "succeeded"
+    assert asked(server)[:3] == [(1400, None), (8192, "low"), (8192, "low")]
+    counts = list(run.steps.order_by("order").values_list("depth", "message_count")[:3])
+    assert counts[:2] == [(0, 22), (0, 22)]
+    assert counts[2][0] == 1 and counts[2][1] < 22
+
+
+def test_a_server_that_knows_no_effort_gets_none_from_then_on(field):
+    refusal = {
+        "check": "has_key",
+        "key": "reasoning_effort",
+        "message": "Unrecognized request argument supplied: reasoning_effort",
+        "param": "reasoning_effort",
+        "code": "unsupported_parameter",
+    }
+    server, session = field(needs_output_tokens=3000, entry=LOW, refusals=[refusal])
+    assert compact(session).status == "succeeded"
+    assert asked(server) == [(1400, None), (8192, "low"), (8192, None)]
+    another = SessionFactory(owner=session.owner, wires=talk(20, marker=1))
+    assert compact(another).model_calls == 1
+    assert len(asked(server)) == 4
+    assert asked(server)[-1] == (8192, None)
+
+
+def test_over_the_responses_api_the_effort_is_a_field_of_its_reasoning():
+    model = ModelConfig(alias="m", backend="b", name="m", context_window=1000)
+    request = ModelRequest(messages=[{"role": "user", "content": "hi"}], effort="low")
+    assert responses_wire.arguments_of(model, request)["reasoning"] == {"effort": "low"}
+    assert "reasoning" not in responses_wire.arguments_of(model, replace(request, effort=""))
 
 
 def test_a_model_whose_thoughts_never_end_is_asked_a_handful_of_times(field):

@@ -200,7 +200,9 @@ class FieldServer:
 
     def _reply_with_summary(self, handler: BaseHTTPRequestHandler, body: Body) -> None:
         room = body.get("max_tokens") or body.get("max_completion_tokens") or 10**9
-        if self.summary.get("needs_output_tokens", 0) > room:
+        needed = self.summary.get("needs_effort")
+        thinks_long = needed is not None and body.get("reasoning_effort") != needed
+        if thinks_long or self.summary.get("needs_output_tokens", 0) > room:
             thoughts = {"reasoning_content": "Let me think. " * 50}
             usage = {"prompt_tokens": 900, "completion_tokens": room, "total_tokens": 900 + room}
             answer = {"text": None, "finish": "length", "extra": thoughts, "usage": usage}
