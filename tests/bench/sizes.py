@@ -27,6 +27,8 @@ class Sizes:
     ages: tuple[int, ...] = (100, 1_000, 10_000)
     windows: int = 5
     fork_depths: tuple[int, ...] = (1, 60, 5_000)
+    hammering_threads: int = 20
+    hammering_seconds: float = 20.0
     hostile_turns: int = 70
     hostile_messages: int = 200
     hostile_bytes: int = 15_000_000
@@ -51,6 +53,8 @@ TINY = Sizes(
     ages=(100,),
     windows=1,
     fork_depths=(3,),
+    hammering_threads=4,
+    hammering_seconds=1.5,
     hostile_turns=9,
     hostile_messages=3,
     hostile_bytes=10_000,
