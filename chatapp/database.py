@@ -1,11 +1,13 @@
-"""Database connections and waiting: nobody holds one while a model is asked.
+"""Database connections, waiting and time: nobody holds a connection while a model is asked.
 
 Why: docs/architecture.md#a-model-call-holds-nothing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
 from typing import Any, TypeVar
@@ -14,8 +16,10 @@ from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, IntegerField, JSONField, Model, TextField, Value
 from django.db.models.expressions import Combinable, Func
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
 Result = TypeVar("Result")
+CLOCK_SECONDS = 300
 
 
 def release_connection() -> None:
@@ -40,6 +44,42 @@ def again_if_cut(work: Callable[[], Result]) -> Result:
             raise
         connection.close()
         return work()
+
+
+def database_now() -> datetime:
+    """Return the time by the database's clock, which is one for all machines whose own may differ.
+
+    How far this machine's clock is off is asked for now and then; with SQLite it is the same clock.
+    Conditions of queries use Now() instead.
+    """
+    return timezone.now() + _clock.ahead()
+
+
+class _Clock:
+    """How far the database's clock is ahead of this process's."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta(0)
+        self._asked: float | None = None
+
+    def ahead(self) -> timedelta:
+        """Return it as it was asked for not long ago."""
+        if connection.vendor == "sqlite":
+            return timedelta(0)
+        if self._asked is None or time.monotonic() - self._asked > CLOCK_SECONDS:
+            self._ahead, self._asked = _ask_clock(), time.monotonic()
+        return self._ahead
+
+
+def _ask_clock() -> timedelta:
+    before = timezone.now()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        told: datetime = cursor.fetchone()[0]
+    return told - before - (timezone.now() - before) / 2
+
+
+_clock = _Clock()
 
 
 def long_columns(model: type[Model]) -> list[str]:

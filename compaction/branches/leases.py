@@ -16,9 +16,8 @@ from django.db.models import Q
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 from django.dispatch import Signal
-from django.utils import timezone
 
-from chatapp.database import again_if_cut
+from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch
 from chatapp.transcript import lock_some_branches
 from compaction.conf import compaction_settings
@@ -168,7 +167,7 @@ def lock_state(branch_id: UUID) -> None:
 
 def after_lease() -> datetime:
     """Return when the sweep should look at a branch if the worker that has it now dies."""
-    return timezone.now() + timedelta(seconds=compaction_settings.lease_seconds)
+    return database_now() + timedelta(seconds=compaction_settings.lease_seconds)
 
 
 def _expiry() -> CombinedExpression:

@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from django.db.models import Sum
-from django.utils import timezone
 
 from chatapp.context.assembly import text_tokens, tools_tokens
+from chatapp.database import database_now
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
@@ -222,7 +222,7 @@ class BranchSnapshot:
     def backs_off(self) -> bool:
         """Whether automatic runs wait after failures."""
         until = self.state.backoff_until
-        return until is not None and until > timezone.now()
+        return until is not None and until > database_now()
 
 
 def snapshot_of(
@@ -353,7 +353,7 @@ def waiting_since(snapshot: BranchSnapshot) -> datetime | None:
 
 
 def _seconds_since(moment: datetime | None) -> float | None:
-    return (timezone.now() - moment).total_seconds() if moment else None
+    return (database_now() - moment).total_seconds() if moment else None
 
 
 def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:

@@ -16,9 +16,9 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.db.models import F, Q, QuerySet
-from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
+from chatapp.database import database_now
 from chatapp.messages.wire import Cleaner
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
@@ -91,7 +91,7 @@ def give_back(model: str, worker: UUID) -> None:
     row = _rows(model).filter(probe=worker).first()
     if row is None:
         return
-    now = timezone.now()
+    now = database_now()
     _probe_of(row, worker).update(probe=None, retry_at=now, changed_at=now - _wait_of(row))
 
 
@@ -108,7 +108,7 @@ def _end_waiting() -> None:
     waiting = CompactionRun.objects.filter(
         status=CompactionRun.Status.QUEUED, error_code=BREAKER_OPEN, waits_until__isnull=False
     )
-    waiting.update(waits_until=timezone.now())
+    waiting.update(waits_until=database_now())
 
 
 def _rows(model: str) -> QuerySet[ModelBreaker]:
@@ -128,7 +128,7 @@ def _may_call(row: ModelBreaker, worker: UUID) -> bool:
     """Whether the breaker is closed, or the worker's own probe is under way."""
     if row.opened_at is None or row.retry_at is None:
         return True
-    return row.probe == worker and row.retry_at > timezone.now()
+    return row.probe == worker and row.retry_at > database_now()
 
 
 def _claim_probe(row: ModelBreaker, worker: UUID) -> bool:
@@ -136,7 +136,7 @@ def _claim_probe(row: ModelBreaker, worker: UUID) -> bool:
 
     A probe whose worker died is over when its time is, and then another worker's.
     """
-    now = timezone.now()
+    now = database_now()
     if row.retry_at is None or row.retry_at > now:
         return False
     unchanged = _rows(row.model).filter(
@@ -152,7 +152,7 @@ def _reopen(model: str, worker: UUID, error: str) -> bool:
     row = _rows(model).filter(probe=worker, opened_at__isnull=False).first()
     if row is None:
         return False
-    now = timezone.now()
+    now = database_now()
     wait = min(2 * _wait_of(row), LONGEST_WAIT)
     reopened = _probe_of(row, worker).update(
         probe=None,
@@ -168,7 +168,7 @@ def _reopen(model: str, worker: UUID, error: str) -> bool:
 
 def _open(model: str) -> None:
     """Open the breaker, if enough calls have failed in a row and nobody has opened it yet."""
-    now, wait = timezone.now(), _first_wait()
+    now, wait = database_now(), _first_wait()
     enough = _rows(model).filter(
         opened_at__isnull=True, failures__gte=compaction_settings.breaker_failures
     )
@@ -188,7 +188,7 @@ def _closed() -> dict[str, object]:
         "opened_at": None,
         "retry_at": None,
         "probe": None,
-        "changed_at": timezone.now(),
+        "changed_at": database_now(),
     }
 
 
@@ -216,7 +216,7 @@ def _wait_of(row: ModelBreaker) -> timedelta:
 
 
 def _refusal(row: ModelBreaker) -> Refusal:
-    until = row.retry_at or timezone.now()
+    until = row.retry_at or database_now()
     moment = f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     calls = "its last call" if row.failures == 1 else f"its last {row.failures:,} calls"
     happened = f"The model {row.model} is left alone: {calls} of summarising failed."

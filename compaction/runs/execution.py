@@ -11,9 +11,8 @@ from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
-from django.utils import timezone
 
-from chatapp.database import again_if_cut
+from chatapp.database import again_if_cut, database_now
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, without_pinned_system
@@ -131,7 +130,7 @@ def _wait(run: CompactionRun, wait: MustWaitError) -> None:
     if wait.code == BREAKER_OPEN:
         # The breaker may be closed long before: to ask again costs one query.
         pause = timedelta(seconds=compaction_settings.breaker_seconds)
-        until = min(until, timezone.now() + pause)
+        until = min(until, database_now() + pause)
     with transaction.atomic():
         lock_state(run.branch_id)
         skipped = lifecycle.finish(run, Status.SKIPPED, code=wait.code, sentence=str(wait))

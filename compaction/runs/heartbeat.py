@@ -18,9 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from django.db import Error, connection
-from django.utils import timezone
 
-from chatapp.database import release_connection
+from chatapp.database import database_now, release_connection
 from compaction.branches.leases import Lease
 from compaction.conf import compaction_settings
 from compaction.errors import LostRaceError
@@ -36,7 +35,7 @@ FORGOTTEN_AFTER = timedelta(days=1)
 
 def beat(run: CompactionRun | None = None) -> None:
     """Say that this process lives, and what it works on."""
-    now, pid, host = timezone.now(), os.getpid(), socket.gethostname()[:HOST_CHARS]
+    now, pid, host = database_now(), os.getpid(), socket.gethostname()[:HOST_CHARS]
     kind = _kind()
     # A process that starts on the same machine with the same number goes on with the row.
     key = uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}:{host}:{pid}")
@@ -49,7 +48,7 @@ def beat(run: CompactionRun | None = None) -> None:
 
 def forget_silent() -> int:
     """Remove the rows of processes that fell silent long ago; return how many."""
-    silent = WorkerHeartbeat.objects.filter(beat_at__lt=timezone.now() - FORGOTTEN_AFTER)
+    silent = WorkerHeartbeat.objects.filter(beat_at__lt=database_now() - FORGOTTEN_AFTER)
     return silent.delete()[0]
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
-from django.utils import timezone
 
-from chatapp.database import again_if_cut
+from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch, Session
 from compaction.branches.leases import lock_state
 from compaction.conf import compaction_settings
@@ -159,7 +158,7 @@ def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
 
     None when it was claimed or cancelled before, or waits for something that has not come yet.
     """
-    now = timezone.now()
+    now = database_now()
     claimed = CompactionRun.objects.filter(ready_q(now), pk=run_id, status=Status.QUEUED).update(
         status=Status.RUNNING,
         worker=worker,
@@ -181,7 +180,7 @@ def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "
     """
     running = running_row(run)
     columns = {"status": status, "error_code": code[:40], "error": sentence}
-    was_ours = again_if_cut(lambda: running.update(**columns, finished_at=timezone.now()))
+    was_ours = again_if_cut(lambda: running.update(**columns, finished_at=database_now()))
     reload(run)
     if not was_ours:
         return False
@@ -244,7 +243,7 @@ def interrupt_runs(runs: QuerySet[CompactionRun]) -> bool:
             error_code=RunCode.INTERRUPTED,
             error="The worker stopped in the middle of the run; nothing of it was stored. "
             "A later run takes the same messages.",
-            finished_at=timezone.now(),
+            finished_at=database_now(),
         ):
             found = True
             # A session may be deleted at this very moment: then there is nothing to tell.
@@ -267,7 +266,7 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
             status=Status.CANCELLED,
             error_code=RunCode.CANCELLED,
             error="Somebody cancelled the run; nothing of it was stored.",
-            finished_at=timezone.now(),
+            finished_at=database_now(),
             waits_until=None,
         )
         reload(run)
@@ -277,7 +276,7 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
         if run.trigger == CompactionRun.Trigger.PROACTIVE:
             # The next message would start it again at once.
             apply_backoff(
-                run, timezone.now() + timedelta(seconds=compaction_settings.backoff_seconds)
+                run, database_now() + timedelta(seconds=compaction_settings.backoff_seconds)
             )
         ended(run)
     return run
@@ -322,7 +321,7 @@ def succeed(
     """
     finished = running_row(run).update(
         status=Status.SUCCEEDED,
-        finished_at=timezone.now(),
+        finished_at=database_now(),
         tokens_before=sizes.before,
         tokens_after=sizes.after,
         input_tokens=outcome.input_tokens,
@@ -351,7 +350,7 @@ def note_failure(run: CompactionRun) -> None:
     seconds = min(
         LONGEST_BACKOFF_SECONDS, compaction_settings.backoff_seconds * 2 ** min(failures - 1, 12)
     )
-    apply_backoff(run, timezone.now() + timedelta(seconds=seconds), failures=failures)
+    apply_backoff(run, database_now() + timedelta(seconds=seconds), failures=failures)
 
 
 def apply_backoff(run: CompactionRun, until: datetime, *, failures: int | None = None) -> None:
@@ -370,6 +369,6 @@ def apply_backoff(run: CompactionRun, until: datetime, *, failures: int | None =
             run=run,
             reason=run.reason,
             code=run.error_code,
-            seconds=(until - timezone.now()).total_seconds(),
+            seconds=(until - database_now()).total_seconds(),
             failures=failures,
         )

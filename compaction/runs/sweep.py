@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from django.db import Error
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
+from chatapp.database import database_now
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.conf import compaction_settings
@@ -54,7 +54,7 @@ def sweep_runs() -> Swept:
     until now is delivered, and idle branches are looked at whose time has come.
     """
     beat()
-    now = timezone.now()
+    now = database_now()
     dead = list(dead_runs(now))
     expired = free_expired(CompactionState.objects.all())
     swept = Swept(

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from django.db import transaction
 from django.dispatch import receiver
-from django.utils import timezone
 
+from chatapp.database import database_now
 from compaction.branches.leases import Lease, lease_stolen, lock_state
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
@@ -56,7 +56,7 @@ def restart_run(run: CompactionRun) -> bool:
         run.refresh_from_db()
         if run.mode == "inline" and run.trigger == CompactionRun.Trigger.OVERFLOW_RETRY:
             # The request that it was to make smaller died with it.
-            CompactionState.objects.filter(pk=run.branch_id).update(next_check_at=timezone.now())
+            CompactionState.objects.filter(pk=run.branch_id).update(next_check_at=database_now())
             return False
         return _go_on(run)
 

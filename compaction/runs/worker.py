@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from django.db import Error, IntegrityError
-from django.utils import timezone
 
+from chatapp.database import database_now
 from chatapp.models import Branch, Session
 from compaction.branches.leases import Lease, after_lease, ensure_state
 from compaction.branches.snapshot import snapshot_of
@@ -162,7 +162,7 @@ def _check_again(run: CompactionRun) -> None:
         recheck_requested=False
     )
     waiting = CompactionRun.objects.filter(
-        ready_q(timezone.now()),
+        ready_q(database_now()),
         branch_id=run.branch_id,
         status=Status.QUEUED,
         mode="background",

@@ -32,7 +32,7 @@ LOOK_SECONDS = 4.0
 REDIS_CUTS = 2
 BURST_SECONDS = 6.0
 RUN_TASK = "compaction.tasks.run_compaction"
-# A turn that one of these broke off holds its session for 40 s: not shortly before the end.
+# A turn that one of these broke off holds its session for a lease: not shortly before the end.
 COSTLY = ("kill_web", "cut_database")
 COSTLY_UNTIL_SECONDS = 25
 WEIGHTS = {
