@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connection
 
+from chatapp.llm.registry import UnknownModelError, get_model
 from compaction.conf import CompactionSettings, compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 from compaction.engine.registry import REGISTRIES
@@ -128,7 +129,17 @@ def check_environment(**kwargs: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for name, preset in PRESETS.items():
         try:
-            build(preset, from_environment(compaction_settings.environment, name))
+            profile = build(preset, from_environment(compaction_settings.environment, name))
+            for alias in filter(None, profile.summary_models):
+                get_model(alias)
+        except UnknownModelError as unknown:
+            found.append(
+                Error(
+                    f"SUMMARY_MODEL: {unknown}",
+                    hint="Name aliases of CHATAPP['MODELS'], with commas between, or leave it out.",
+                    id="compaction.E009",
+                )
+            )
         except ProfileError as error:
             found += [
                 Error(

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.llm.registry import all_models
 from compaction.admin.profile_values import (
-    OWN_MODEL_WORDS,
     PARAMETERS,
     Value,
     author_of,
@@ -30,7 +29,7 @@ from compaction.admin.profile_values import (
     label_of,
     own_parameters,
 )
-from compaction.engine.profile import parameter_choices, parameter_types
+from compaction.engine.profile import NAMES, names_in, parameter_choices, parameter_types
 from compaction.errors import StaleProfileError
 from compaction.models import CompactionProfile
 from compaction.profiles import refuse_stale
@@ -70,6 +69,23 @@ class UnitInput(forms.TextInput):
         )
 
 
+class ModelsInput(forms.TextInput):
+    """A text box for aliases of models, which offers those that there are."""
+
+    def render(self, name: str, value: Any, *args: Any, **options: Any) -> SafeString:
+        """Return the box and what it offers."""
+        offered = format_html_join("", '<option value="{}">', ((one,) for one in self._offered()))
+        box = super().render(name, value, *args, **options)
+        return format_html('{}<datalist id="{}_models">{}</datalist>', box, name, offered)
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        """Name the list that is offered."""
+        return super().get_context(name, value, (attrs or {}) | {"list": f"{name}_models"})
+
+    def _offered(self) -> list[str]:
+        return [OWN_MODEL, *all_models()]
+
+
 def parameter_fields() -> dict[str, forms.Field]:
     """Return a field for every parameter."""
     return {name: _field(name, item) for name, item in PARAMETERS.items()}
@@ -83,6 +99,8 @@ def allowed_values(name: str) -> str:
     if "minimum" in limits:
         unit = f" {limits['unit']}" if limits["unit"] else ""
         return f"{limits['minimum']:,} to {limits['maximum']:,}{unit}"
+    if TYPES[name] == NAMES:
+        return f"Aliases with commas between; {OWN_MODEL} is one"
     return "on, off" if TYPES[name] is bool else "text"
 
 
@@ -107,7 +125,10 @@ def as_text(name: str, value: Any) -> str:
         return NONE
     if isinstance(value, bool):
         return "on" if value else "off"
-    return OWN_MODEL if name == "summary_model" and value == "" else str(value)
+    if TYPES[name] == NAMES:
+        names = [value] if isinstance(value, str) else value
+        return ", ".join(str(one) or OWN_MODEL for one in names)
+    return str(value)
 
 
 def read(name: str, text: str) -> Any:
@@ -116,7 +137,9 @@ def read(name: str, text: str) -> Any:
     if kind is bool:
         return _SWITCH.get(text, text)
     if kind is str:
-        return "" if name == "summary_model" and text == OWN_MODEL else text
+        return text
+    if kind == NAMES:
+        return _models_in(text)
     if NoneType in get_args(kind) and text.lower() == NONE:
         return None
     if _WHOLE.fullmatch(text):
@@ -124,20 +147,28 @@ def read(name: str, text: str) -> Any:
     return float(text) if kind is not int and _DECIMAL.fullmatch(text) else text
 
 
+def _models_in(text: str) -> str | list[str]:
+    """Return the aliases that a field lists; one that holds a comma itself is one."""
+    named = text if text in all_models() else names_in(text)
+    own = [
+        one if one != OWN_MODEL else "" for one in ([named] if isinstance(named, str) else named)
+    ]
+    return own if len(own) > 1 else own[0]
+
+
 def _options(name: str) -> list[tuple[str, str]]:
     if TYPES[name] is bool:
         return [("on", "On"), ("off", "Off")]
-    if name == "summary_model":
-        words = OWN_MODEL_WORDS.capitalize()
-        return [(OWN_MODEL, words), *((alias, alias) for alias in all_models())]
     return [(choice, choice) for choice in parameter_choices(name)]
 
 
 def _field(name: str, item: Field[Any]) -> forms.CharField:
     limits, kind = item.metadata, TYPES[name]
     widget: forms.Widget
-    if kind is bool or name == "summary_model" or parameter_choices(name):
+    if kind is bool or parameter_choices(name):
         widget = forms.Select()
+    elif kind == NAMES:
+        widget = ModelsInput(attrs={"autocomplete": "off", "spellcheck": "false"})
     elif kind is str:
         widget = forms.TextInput()
     else:
@@ -149,7 +180,7 @@ def _field(name: str, item: Field[Any]) -> forms.CharField:
         allowed = f"{allowed_values(name)}, or {NONE}. "
     return forms.CharField(
         required=False,
-        max_length=200,
+        max_length=1000 if kind == NAMES else 200,
         label=label_of(name),
         widget=widget,
         help_text=format_html("{} {}<code>{}</code>", limits["help"], allowed, name),

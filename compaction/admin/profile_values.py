@@ -76,7 +76,10 @@ def value_words(name: str, value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, int | float):
         return formatting.number(value)
-    return OWN_MODEL_WORDS if name == "summary_model" and value == "" else str(value)
+    if name == "summary_model":
+        names = [value] if isinstance(value, str) else value
+        return ", ".join(str(one) or OWN_MODEL_WORDS for one in names)
+    return str(value)
 
 
 def own_parameters(row: CompactionProfile | None) -> dict[str, Any]:

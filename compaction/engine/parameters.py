@@ -113,8 +113,13 @@ class Profile(QualityParameters):
         group="summariser",
         choices=("model", "extractive"),
     )
-    summary_model: str = parameter(
-        "", "Alias of the summarising model, or the session's own.", group="summariser"
+    summary_model: str | tuple[str, ...] = parameter(
+        "",
+        "Alias of the summarising model, or several in the order in which they are asked: the next "
+        "one where a model is left alone, refuses, or is too small. Empty is the session's own.",
+        group="summariser",
+        variable="SUMMARY_MODEL",
+        preset="",
     )
     target_summary_tokens: int = parameter(
         700,
@@ -298,6 +303,12 @@ class Profile(QualityParameters):
         if not self.enabled:
             return 0
         return min(filter(None, (self.history_limit, self.context_size)), default=0)
+
+    @property
+    def summary_models(self) -> tuple[str, ...]:
+        """The aliases of the summarising models in order; an empty one is the session's own."""
+        named = self.summary_model
+        return (named,) if isinstance(named, str) else named
 
     @property
     def merge_target(self) -> int:

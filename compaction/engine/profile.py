@@ -56,6 +56,9 @@ RENAMED = {
     "archive_after_failures": "digest_after_failures",
     "archive_tokens": "digest_tokens",
 }
+# What several names are stored as; a single one is a text.
+NAMES = str | tuple[str, ...]
+MOST_NAMES = 10
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -76,7 +79,11 @@ def build(base: Profile, values: Mapping[str, Any]) -> Profile:
             errors[name] = problem
     if errors:
         raise ProfileError(errors)
-    profile = replace(base, **values)
+    # JSON knows no tuples.
+    frozen: dict[str, Any] = {
+        name: tuple(one) if isinstance(one, list) else one for name, one in values.items()
+    }
+    profile = replace(base, **frozen)
     errors = _across(profile)
     if errors:
         raise ProfileError(errors)
@@ -117,6 +124,8 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
         if not isinstance(value, str):
             return "Must be a text."
         return _choice_problem(name, value, limits)
+    if kind == NAMES:
+        return _names_problem(value)
     if value is None and kind is not int:
         return ""
     if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
@@ -124,6 +133,22 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
     if not limits["minimum"] <= value <= limits["maximum"]:
         return f"Must be from {limits['minimum']} to {limits['maximum']}."
     return ""
+
+
+def _names_problem(value: Any) -> str:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        return "Must be a text, or a list of texts in the order in which they are tried."
+    if not 1 <= len(names) <= MOST_NAMES:
+        return f"Must hold from 1 to {MOST_NAMES} names."
+    twice = next((one for one in names if names.count(one) > 1), None)
+    return "" if twice is None else f"Holds {twice!r} twice."
+
+
+def names_in(text: str) -> str | list[str]:
+    """Return the names that a line of text lists, with commas between; a text where it is one."""
+    names = [one.strip() for one in text.split(",") if one.strip()]
+    return names if len(names) > 1 else "".join(names)
 
 
 def _choice_problem(name: str, value: str, limits: Mapping[str, Any]) -> str:
@@ -222,6 +247,8 @@ def _parse(text: str, kind: Any) -> Any:
         if text.lower() not in _TRUE | _FALSE:
             raise ValueError(text)
         return text.lower() in _TRUE
+    if kind == NAMES:
+        return names_in(text)
     if kind is int:
         return int(text)
     return float(text) if text else None

@@ -110,6 +110,8 @@ class SummaryRequest:
     what earlier passes kept: a summariser without a model chooses from them, too. `kept` are the
     messages behind those to summarise, to be read and not summarised. With `cites`, prose is asked
     for that cites messages by their numbers. `missing` is what an answer that was refused lacked.
+    With `whole_room` the answer may be as long as the model can write. `passed_over` models of a
+    summariser that has several were too small for it.
     """
 
     kind: str
@@ -125,6 +127,7 @@ class SummaryRequest:
     cites: bool = False
     missing: tuple[str, ...] = ()
     whole_room: bool = False
+    passed_over: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +230,8 @@ class Outcome:
     was there before until one takes it in. `units` are the clauses to choose from in the next
     pass, `lines` say where each line of the text comes from, `quality` how much it knows,
     `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
-    summaries before it held, so that they need not be sent beside it.
+    summaries before it held, so that they need not be sent beside it. `model` is the one that
+    wrote it, where a summariser has several.
     """
 
     text: str
@@ -247,6 +251,7 @@ class Outcome:
     prompt: str = ""
     prompt_version: str = ""
     writer: str = ""
+    model: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files_read: tuple[str, ...] = ()
     files_modified: tuple[str, ...] = ()
@@ -274,11 +279,24 @@ class SummaryFailed(Exception):  # noqa: N818 - it is an outcome, told apart by 
 
 
 class SummarizerOverflow(Exception):  # noqa: N818 - it is an outcome, not a fault
-    """The summariser refused the request as larger than its window: halve it and go on."""
+    """The summariser refused the request as larger than its window: halve it and go on.
+
+    `model` is the one that was asked, where there are several.
+    """
+
+    model = ""
 
 
 class SummarizerError(Exception):
-    """The summariser could not answer for another reason; halving would not help."""
+    """The summariser could not answer for another reason; halving would not help.
+
+    `model` is the one that was asked, where there are several. `was_hurried`: it had less time than
+    a call may take, because the run's was over.
+    """
+
+    def __init__(self, sentence: str = "", *, model: str = "", was_hurried: bool = False) -> None:
+        super().__init__(sentence)
+        self.model, self.was_hurried = model, was_hurried
 
 
 class Summarizer(Protocol):

@@ -156,8 +156,8 @@ class CompactionProfile(models.Model):
             raise ValidationError({"parameters": "Must be a JSON object of parameters."})
         try:
             profile = self.resolved()
-            if profile.summary_model:
-                get_model(profile.summary_model)
+            for alias in filter(None, profile.summary_models):
+                get_model(alias)
         except ProfileError as error:
             raise _refused(error.errors) from error
         except UnknownModelError as error:

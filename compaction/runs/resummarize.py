@@ -21,7 +21,7 @@ from compaction.runs import lifecycle
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, continued_by
 from compaction.summaries.storing import version_of
-from compaction.summaries.summarizer import summariser_name, summarising_model, summarizer_for
+from compaction.summaries.summarizer import summariser_names, summarising_model, summarizer_for
 
 Trigger = CompactionRun.Trigger
 
@@ -111,7 +111,7 @@ def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:
     if not same or not strategy.uses_summarizer:
         return same
     return (
-        row.model == summariser_name(snapshot.session, profile)
+        row.model in summariser_names(snapshot.session, profile)
         and row.target_summary_tokens == profile.target_summary_tokens
         and row.temperature == profile.temperature
     )

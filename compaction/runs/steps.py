@@ -29,7 +29,7 @@ from compaction.errors import LostRaceError, OutOfTimeError, RunCancelledError, 
 from compaction.models import CompactionRun, CompactionStep
 from compaction.runs import queue
 from compaction.selectors import running_row
-from compaction.summaries.summarizer import ModelSummarizer, prompt_of, storable
+from compaction.summaries.summarizer import ModelSequence, prompt_of, storable
 
 # As long as the columns that store them.
 LONGEST_KIND = LONGEST_CODE = 40
@@ -84,24 +84,36 @@ class RunSummarizer:
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the inner summariser's answer; raise what Work.go_on raises."""
-        self._writer.write_unreported()
-        with self._writer.not_the_strategys_fault():
-            self._work.go_on()
-            started = time.monotonic()
-            answer: SummaryAnswer | None = None
-            try:
-                answer = self._inner.summarize(request)
-            except SummarizerOverflow as error:
-                self._heard(request, started, outcome="overflow", error=str(error))
-                raise
-            except SummarizerError as error:
-                self._heard(request, started, outcome="error", error=str(error))
-                raise
+        answer: SummaryAnswer | None = None
+        while answer is None:
+            self._writer.write_unreported()
+            with self._writer.not_the_strategys_fault():
+                self._work.go_on()
+                started = time.monotonic()
+                answer = self._asked(request, started)
         if self._writer.hides_secrets:
             # A model may know one from somewhere else, or put two halves together.
             answer = replace(answer, text=redact(answer.text).text)
         self._heard(request, started, answer=answer)
         return answer
+
+    def _asked(self, request: SummaryRequest, started: float) -> SummaryAnswer | None:
+        """Return an answer; None where a model could not give one and another can be asked."""
+        try:
+            return self._inner.summarize(request)
+        except SummarizerOverflow as error:
+            self._heard(request, started, outcome="overflow", error=error)
+            raise
+        except SummarizerError as error:
+            self._heard(request, started, outcome="error", error=error)
+            if not isinstance(self._inner, ModelSequence):
+                raise
+            if self._inner.has_another(request.passed_over):
+                return None
+            if request.passed_over:
+                # The first models are still there; for them the input stays too large.
+                raise SummarizerOverflow(str(error)) from error
+            raise
 
     def _heard(
         self,
@@ -110,7 +122,7 @@ class RunSummarizer:
         *,
         answer: SummaryAnswer | None = None,
         outcome: str = "ok",
-        error: str = "",
+        error: SummarizerError | SummarizerOverflow | None = None,
     ) -> None:
         """Remember a call until the strategy reports it."""
         items = request.items
@@ -127,9 +139,9 @@ class RunSummarizer:
             output_tokens=answer.output_tokens if answer else 0,
             outcome=outcome,
             duration_ms=round((time.monotonic() - started) * 1000),
-            error=error,
+            error=str(error or ""),
             output=answer.text if answer else "",
-            model=answer.model if answer else "",
+            model=answer.model if answer else getattr(error, "model", ""),
             cost=answer.cost if answer else 0.0,
             request=request,
         )
@@ -138,6 +150,17 @@ class RunSummarizer:
     def chooses_sentences(self) -> bool:
         """Whether no model writes (compaction.engine.strategies.finishing)."""
         return chooses_sentences(self._inner)
+
+    @property
+    def models_left(self) -> int:
+        """How many models the inner summariser can still ask."""
+        return self._inner.models_left if isinstance(self._inner, ModelSequence) else 1
+
+    def use_another(self, passed_over: int) -> bool:
+        """Have another model asked from now on; whether there is one."""
+        if not isinstance(self._inner, ModelSequence):
+            return False
+        return self._inner.use_another(passed_over)
 
     def input_limit(self, target_tokens: int) -> int | None:
         """Return what the inner summariser can take."""
@@ -236,7 +259,7 @@ class StepWriter:
 
     def _spent(self, step: Step) -> int:
         """Return the tokens that a call cost; choosing sentences costs none."""
-        if not step.is_call or not isinstance(self._summarizer, ModelSummarizer):
+        if not step.is_call or not isinstance(self._summarizer, ModelSequence):
             return 0
         return max(1, step.input_tokens + step.output_tokens)
 

@@ -39,7 +39,7 @@ from compaction.selectors import running_row
 from compaction.summaries.fidelity import named_before, units_before
 from compaction.summaries.storing import STRATEGY_VERSION
 from compaction.summaries.summarizer import (
-    WatchedSummarizer,
+    ModelSequence,
     admitted,
     storable,
     summarising_model,
@@ -70,7 +70,7 @@ def summarise(
             snapshot.session, profile, deadline=work.deadline, cancelled=work.must_stop
         )
         limit = _result_chars(snapshot)
-    summarizer = admitted(run, profile, inner)
+    summarizer = admitted(run, inner)
     if uses_summarizer:
         running_row(run).update(result_chars=limit)
     job, changed = _job(
@@ -83,9 +83,11 @@ def summarise(
         asking = RunSummarizer(summarizer, work, writer)
         outcome = _run_strategy(strategy, job, profile, asking, writer)
     finally:
-        if isinstance(summarizer, WatchedSummarizer):
+        if isinstance(summarizer, ModelSequence):
             summarizer.leave()
     checked = _checked(strategy, outcome, items, whole=run.replaces_id is not None)
+    if isinstance(summarizer, ModelSequence) and summarizer.answered:
+        checked = replace(checked, model=checked.model or summarizer.answered[-1].name)
     found = with_fidelity(checked, job, profile)
     return found if not changed else replace(found, **_in_messages(found, changed))
 

@@ -27,7 +27,7 @@ from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.models.summaries import FORMAT_VERSION, HOLDS_EARLIER_VERSION
 from compaction.summaries.fidelity import store_fidelity
-from compaction.summaries.summarizer import summariser_name
+from compaction.summaries.summarizer import summariser_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +322,7 @@ def _asked(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> di
     return {
         "summary_prompt": outcome.prompt,
         "prompt_version": outcome.prompt_version[:40],
-        "model": summariser_name(snapshot.session, profile),
+        "model": (outcome.model or summariser_names(snapshot.session, profile)[0])[:100],
         "temperature": profile.temperature,
         "target_summary_tokens": profile.target_summary_tokens,
         "keep_last_n": _kept_by_count(profile, run),

@@ -115,10 +115,7 @@ class BisectSummary:
             kept=self.kept,
             cites=self.prose_tokens > 0,
         )
-        try:
-            part = self._chunk(request, depth=0, parent=None)
-        except NoTextError:
-            part = self._forced(request, depth=0, parent=None)
+        part = self._whole(request)
         return Outcome(
             text=part.text,
             items=tuple(items),
@@ -134,6 +131,15 @@ class BisectSummary:
             steps=tuple(self._calls.steps),
             units=part.units,
         )
+
+    def _whole(self, request: SummaryRequest) -> Part:
+        """Return the summary of everything, by another model where one never comes to its text."""
+        while True:
+            try:
+                return self._chunk(request, depth=0, parent=None)
+            except NoTextError:
+                if not self._calls.use_another_model():
+                    return self._forced(request, depth=0, parent=None)
 
     def ask_again(self, missing: tuple[str, ...]) -> str:
         """Return another answer to the last call, which is told what the one before lacked.
@@ -186,7 +192,7 @@ class BisectSummary:
         ):
             cut = split_point(request.items, profile.bisect_min_messages)
         if cut is None:
-            return self._forced(request, depth=depth, parent=parent)
+            return self._undivided(request, depth=depth, parent=parent)
         left = self._chunk(
             replace(request, items=request.items[:cut], kept=()), depth=depth + 1, parent=parent
         )
@@ -196,6 +202,17 @@ class BisectSummary:
             parent=parent,
         )
         return self._merge(request, left, right, depth=depth + 1, parent=parent)
+
+    def _undivided(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
+        """Return the summary of what is too large and cannot be halved: by a larger model, or none.
+
+        Perhaps it is a single message.
+        """
+        answer, request = self._calls.ask_larger(request, depth=depth, parent=parent)
+        if answer is None:
+            return self._forced(request, depth=depth, parent=parent)
+        self._last = request
+        return leaf(answer, depth)
 
     def _is_hopeless(self, request: SummaryRequest) -> bool:
         """Whether the call is sure to be refused, so that it can be saved (`planned_split`)."""
@@ -245,6 +262,8 @@ class BisectSummary:
             self._last = request
             return whole, False
         answer, step = self._calls.ask(request, depth=depth, parent=parent)
+        if answer is None:
+            answer, request = self._calls.ask_larger(request, depth=depth, parent=step.key)
         self._last = None if answer is None else request
         return answer or self._shortened(request, depth, step.key), answer is None
 

@@ -68,19 +68,49 @@ class SummarizerCalls:
         (docs/architecture.md#only-a-real-summary-counts). A model that goes on with the
         conversation will do so again whenever it is asked: None, and the step's code says so.
         """
-        problem = ""
-        for reinforced in (False, True):
-            answer, step = self._with_room(
-                replace(request, reinforced=reinforced), depth=depth, parent=parent
-            )
-            if answer is not None and step.outcome == "ok":
-                return answer, step
-            if step.outcome != "error":
-                return None, step
-            problem = step.error
+        while True:
+            for reinforced in (False, True):
+                answer, step = self._with_room(
+                    replace(request, reinforced=reinforced), depth=depth, parent=parent
+                )
+                if answer is not None and step.outcome == "ok":
+                    return answer, step
+                if step.outcome != "error":
+                    return None, step
+            if not self.use_another_model(request.passed_over):
+                break
         if step.code == NOT_A_SUMMARY:
             return None, step
-        raise SummaryFailed(RunCode.BAD_ANSWER, problem)
+        raise SummaryFailed(RunCode.BAD_ANSWER, step.error)
+
+    def ask_larger(
+        self, request: SummaryRequest, *, depth: int, parent: int | None
+    ) -> tuple[SummaryAnswer | None, SummaryRequest]:
+        """Return an answer of a model behind the one that a request is too large for, if any.
+
+        With it comes the request that it answers. No other request goes there.
+        """
+        passed_over = 1
+        while passed_over < getattr(self.summarizer, "models_left", 1):
+            larger = replace(request, passed_over=passed_over)
+            try:
+                answer, _ = self.ask(larger, depth=depth, parent=parent)
+            except SummaryFailed as failure:
+                if failure.code != RunCode.BAD_ANSWER:
+                    raise
+                break
+            if answer is not None:
+                return answer, larger
+            passed_over += 1
+        return None, request
+
+    def use_another_model(self, passed_over: int = 0) -> bool:
+        """Have another model asked from now on, where the summariser has several."""
+        use_another = getattr(self.summarizer, "use_another", None)
+        if use_another is None or not use_another(passed_over):
+            return False
+        self.needs_room, self._without_text = False, 0
+        return True
 
     def _with_room(
         self, request: SummaryRequest, *, depth: int, parent: int | None
@@ -113,14 +143,14 @@ class SummarizerCalls:
             )
         self.made += 1
         started = self.clock()
-        answer, outcome, error, code, fatal = None, "ok", "", "", False
+        answer, outcome, error, code, fatal, model = None, "ok", "", "", False, ""
         try:
             answer = capped(self.summarizer.summarize(request), request.target_tokens)
             outcome, error, code = self._judged(answer, request, depth)
         except SummarizerOverflow as overflow:
-            outcome, error = "overflow", str(overflow)
+            outcome, error, model = "overflow", str(overflow), overflow.model
         except SummarizerError as failure:
-            outcome, error, fatal = "error", str(failure), True
+            outcome, error, fatal, model = "error", str(failure), True, failure.model
         step = self.record(
             request,
             answer,
@@ -129,6 +159,7 @@ class SummarizerCalls:
             outcome=outcome,
             error=error,
             code=code,
+            model=model,
             duration_ms=round((self.clock() - started) * 1000),
         )
         if fatal:
@@ -172,6 +203,7 @@ class SummarizerCalls:
         is_call: bool = True,
         error: str = "",
         code: str = "",
+        model: str = "",
         duration_ms: int = 0,
     ) -> Step:
         """Store what came of a request as the next step, and return it."""
@@ -192,7 +224,7 @@ class SummarizerCalls:
             duration_ms=duration_ms,
             error=error,
             output=answer.text if answer else "",
-            model=answer.model if answer else "",
+            model=answer.model if answer else model,
             cost=answer.cost if answer else 0.0,
             code=code,
             request=request,

@@ -1,0 +1,179 @@
+"""The models of a profile, in the order in which they are asked, each behind its breaker.
+
+The next one is asked where a model is left alone, refuses, or is too small for what cannot be
+divided any more. A run waits only where none of them may be called.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from chatapp.llm.error_kinds import ErrorKind
+from chatapp.llm.errors import ModelError
+from compaction.engine.policy.reasons import RunCode
+from compaction.engine.types import (
+    Summarizer,
+    SummarizerError,
+    SummarizerOverflow,
+    SummaryAnswer,
+    SummaryRequest,
+)
+from compaction.errors import MustWaitError
+from compaction.events import event
+from compaction.limits import circuit_breaker
+from compaction.limits.circuit_breaker import BREAKER_OPEN, Refusal
+from compaction.summaries.model_summarizer import ModelSummarizer
+
+# What says that the server or the account has a problem, and not this one conversation.
+_OUTAGES = frozenset(
+    {
+        ErrorKind.UNAVAILABLE,
+        ErrorKind.TIMEOUT,
+        ErrorKind.RATE_LIMITED,
+        ErrorKind.AUTHENTICATION,
+        ErrorKind.QUOTA,
+        ErrorKind.NOT_CONFIGURED,
+        ErrorKind.BAD_ANSWER,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One model of a sequence: who answers for it, its alias, and the name that rows have."""
+
+    summarizer: Summarizer
+    alias: str
+    name: str
+
+
+class ModelSequence:
+    """A summariser that asks the first of its models that may be asked.
+
+    Without `admit`, all of them may, and no breaker hears of their calls. `failures` are the models
+    that could not answer, with what was said; `answered` are those that did.
+    """
+
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        self._choices = list(choices)
+        self._worker: UUID | None = None
+        self._admitted: set[str] = set()
+        self.failures: dict[str, str] = {}
+        self.answered: list[Choice] = []
+
+    def admit(self, worker: UUID) -> None:
+        """Have the breakers say who may be asked, by a worker that tells them of its calls.
+
+        Raises MustWaitError while none of the models may be called.
+        """
+        self._worker = worker
+        refusals: list[Refusal] = []
+        while self._choices:
+            refusal = self._refusal_of(self._choices[0])
+            if refusal is None:
+                return
+            refusals.append(refusal)
+            self._pass_over(self._choices[0], BREAKER_OPEN)
+        soonest = min(refusals, key=lambda one: one.until)
+        raise MustWaitError(soonest.sentence, code=BREAKER_OPEN, until=soonest.until)
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        """Return the answer of the first model behind those that the request passes over.
+
+        Raises SummarizerError where that one could not answer; it is not asked again.
+        """
+        choice = self._choice(request.passed_over)
+        if choice is None:
+            raise SummarizerOverflow("No larger model can be asked just now.")
+        if isinstance(choice.summarizer, ModelSummarizer):
+            # One that never answers must leave some time for the next one.
+            choice.summarizer.shares_time = choice is not self._choices[-1]
+        try:
+            answer = choice.summarizer.summarize(request)
+        except SummarizerOverflow as error:
+            error.model = choice.name
+            self._tell(choice, error)
+            raise
+        except SummarizerError as error:
+            error.model = choice.name
+            self._tell(choice, error)
+            self.failures[choice.alias] = str(error)
+            self._pass_over(choice, RunCode.SUMMARISER_ERROR)
+            raise
+        if self._worker is not None:
+            circuit_breaker.record_success(choice.alias, self._worker)
+        self.answered.append(choice)
+        return answer
+
+    def has_another(self, passed_over: int) -> bool:
+        """Whether a model behind so many others may be asked."""
+        return self._choice(passed_over) is not None
+
+    def use_another(self, passed_over: int) -> bool:
+        """Pass over a model whose answers are of no use; whether there is another one."""
+        choice = self._choice(passed_over)
+        if choice is None or self._choice(passed_over + 1) is None:
+            return False
+        self._pass_over(choice, RunCode.BAD_ANSWER)
+        return True
+
+    @property
+    def models_left(self) -> int:
+        """How many models there are still; some may turn out to be left alone."""
+        return len(self._choices)
+
+    @property
+    def first(self) -> Choice:
+        """The model that is asked next."""
+        return self._choices[0]
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        """Return what the model that is asked next can take."""
+        return self.first.summarizer.input_limit(target_tokens)
+
+    def leave(self) -> None:
+        """Let other workers try open breakers that this one has not."""
+        if self._worker is not None:
+            for alias in self._admitted:
+                circuit_breaker.give_back(alias, self._worker)
+
+    def _choice(self, passed_over: int) -> Choice | None:
+        """Return a model by its place among those that may be asked."""
+        while len(self._choices) > passed_over:
+            choice = self._choices[passed_over]
+            if self._refusal_of(choice) is None:
+                return choice
+            self._pass_over(choice, BREAKER_OPEN)
+        return None
+
+    def _refusal_of(self, choice: Choice) -> Refusal | None:
+        is_free = not isinstance(choice.summarizer, ModelSummarizer)
+        if self._worker is None or is_free or choice.alias in self._admitted:
+            return None
+        refusal = circuit_breaker.admit(choice.alias, self._worker)
+        if refusal is None:
+            self._admitted.add(choice.alias)
+        return refusal
+
+    def _pass_over(self, choice: Choice, code: str) -> None:
+        self._choices.remove(choice)
+        if self._choices:
+            event("model_passed_over", model=choice.alias, code=code, level=logging.WARNING)
+
+    def _tell(self, choice: Choice, error: SummarizerError | SummarizerOverflow) -> None:
+        """Tell the model's breaker of a call that brought no answer."""
+        if self._worker is None:
+            return
+        cause = error.__cause__
+        if not isinstance(cause, ModelError):
+            # Nothing was sent: the input was found too large here.
+            circuit_breaker.give_back(choice.alias, self._worker)
+        elif isinstance(error, SummarizerOverflow):
+            circuit_breaker.record_success(choice.alias, self._worker)
+        elif cause.kind in _OUTAGES and not error.was_hurried:
+            circuit_breaker.record_failure(choice.alias, self._worker, str(error))
+        else:
+            circuit_breaker.give_back(choice.alias, self._worker)
