@@ -84,6 +84,8 @@ class Extension:
     """What /readyz can look at, by the name that READYZ_PARTS chooses it by."""
     admin: str = ""
     """Dotted path of an AdminExtension."""
+    stream_events: str = ""
+    """Dotted path of the StreamEvents that its context backend sends, for the API's schema."""
     parts: Mapping[str, ExportPart] = field(default_factory=dict)
     """What exports of sessions hold of the app, by its key in the file; taken back in order."""
 

@@ -231,7 +231,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["chatapp.api.parsers.JSONParser"],
     "DEFAULT_PAGINATION_CLASS": "chatapp.api.base.NewestFirstPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "chatapp.api.operations.ApiSchema",
     "EXCEPTION_HANDLER": "chatapp.api.exceptions.problem_response",
     "DEFAULT_THROTTLE_RATES": {"turns": server.turn_rate or None},
     "PAGE_SIZE": 50,
@@ -245,14 +245,18 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "OAS_VERSION": "3.1.0",
     "COMPONENT_SPLIT_REQUEST": True,
+    # What PATCH takes is told as it is: some bodies of PATCH have fields that must be there.
+    "COMPONENT_SPLIT_PATCH": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "chatapp.api.schema.add_problem_responses",
+        "chatapp.api.schema.add_shared_parts",
     ],
     "ENUM_NAME_OVERRIDES": {
         "WireEnum": "chatapp.models.Session.Api",
         "RoleEnum": "chatapp.models.Message.Role",
+        "MessageKindEnum": "chatapp.models.Message.Kind",
     },
 }
 

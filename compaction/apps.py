@@ -26,6 +26,7 @@ class CompactionConfig(AppConfig):
                 name="compaction",
                 api_urls="compaction.api.urls",
                 urls="compaction.urls",
+                stream_events="compaction.api.stream_events.STREAM_EVENTS",
                 readiness={"broker": health.broker, "queue": health.queue},
                 admin="compaction.admin.ADMIN",
                 parts={"profile": ProfilePart(), "summaries": SummariesPart()},

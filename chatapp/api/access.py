@@ -8,7 +8,6 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_cache_control
 from django.utils.deprecation import MiddlewareMixin
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
@@ -54,21 +53,6 @@ class KeyAuthentication(BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:
         """Return what a 401 says: how to come back."""
         return 'Bearer realm="api"'
-
-
-class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI schema describes keys."""
-
-    target_class = KeyAuthentication
-    name = "apiKey"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """Return the scheme."""
-        return {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "An API key. `Authorization: Token …` works, too.",
-        }
 
 
 class HasScope(IsAuthenticated):

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db import DataError
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import Http404
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.exceptions import ValidationError as InvalidRequest
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.pagination import CursorPagination
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from chatapp.api.json_types import unknown_names, wrong_types
+from chatapp.api.query import Kind, QueryParameter, read_query
 from chatapp.conf import chatapp_settings
 from chatapp.database import long_columns, stored_bytes
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import has_ancestors, path_q, rows_before, rows_from
 
 MAX_KEY_CHARS = 200
-MAX_NAME_CHARS = 60
+PAGE_SIZE = QueryParameter(
+    name="page_size",
+    kind=Kind.COUNT,
+    description="Rows of a page, 50 where it is left out; more than 200 are 200.",
+)
 
 
 def sessions_of(user: Any) -> QuerySet[Session]:
@@ -34,57 +41,58 @@ def sessions_of(user: Any) -> QuerySet[Session]:
     return Session.objects.filter(owner=user).select_related("active_branch")
 
 
-def refuse_unknown(given: Iterable[str], known: Iterable[str], *, what: str) -> None:
-    """Raise ValidationError for each name that there is not, with the one that may be meant."""
-    names = sorted(known)
-    wrong: dict[str, list[str]] = {}
-    for name in given:
-        if name in names:
-            continue
-        near = get_close_matches(name, names, n=1)
-        there_are = f"There are: {', '.join(names)}." if names else "It takes none."
-        hint = f"Did you mean {near[0]!r}?" if near else there_are
-        wrong[name] = [f"There is no {what} {name[:MAX_NAME_CHARS]!r}. {hint}"]
-    if wrong:
-        raise InvalidRequest(wrong)
-
-
 class KnownFields(serializers.Serializer[Any]):
-    """Refuses fields that it does not have: what was misspelt would go unnoticed.
+    """Refuses fields that it does not have, and values of another type than a field takes.
 
-    Those that are only read may come back; `also` are names that a serializer takes besides.
+    What was misspelt would go unnoticed; what was turned into another type would be stored so.
+    Fields that are only read may come back; `also` are names that a serializer takes besides.
     """
 
     also: tuple[str, ...] = ()
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the validated fields; raise ValidationError with a suggestion for another name."""
+        """Return the validated fields; raise ValidationError with a sentence for each wrong one."""
         if isinstance(data, Mapping):
-            refuse_unknown(map(str, data), (*self.fields, *self.also), what="field")
+            known = (*self.fields, *self.also)
+            wrong = unknown_names(map(str, data), known, what="field")
+            wrong |= wrong_types(self.fields, data)
+            if wrong:
+                raise InvalidRequest(wrong)
         return super().to_internal_value(data)
+
+
+class NoFields(KnownFields):
+    """What a request holds that needs nothing but its address: an empty object, or no body."""
 
 
 class KnownQueryView(APIView):
     """A view that refuses query parameters which it does not read.
 
-    Those of its pages and of its filter are known; `query` are its own.
+    `query` are its own; plain names are those that it reads by itself. What was sent of the others
+    stands in `asked`.
     """
 
-    query: tuple[str, ...] = ()
+    query: Sequence[QueryParameter | str] = ()
+    asked: Mapping[str, Any] = MappingProxyType({})
+    problems: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """Codes that a method may answer with besides those of its kind (chatapp/api/problems.py)."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Look at the parameters before anything is done."""
         super().initial(request, *args, **kwargs)
-        refuse_unknown(request.query_params, self._known(), what="query parameter")
-
-    def _known(self) -> set[str]:
+        if not hasattr(self, str(request.method).lower()):
+            return  # 405, whatever it asks
         pages = getattr(self, "pagination_class", None)
-        known = {*self.query, *_FORMAT}
-        if pages is not None:
-            known |= {pages.cursor_query_param, pages.page_size_query_param}
-        known |= set(getattr(self, "filterset_fields", ()))
-        filters = getattr(self, "filterset_class", None)
-        return known | (set(filters.base_filters) if filters is not None else set())
+        others = {*_FORMAT, *(one for one in self.query if isinstance(one, str))}
+        if pages is not None and request.method in SAFE_METHODS:
+            others.add(pages.cursor_query_param)
+        self.asked = read_query(request, self.parameters(), others)
+
+    @classmethod
+    def parameters(cls) -> list[QueryParameter]:
+        """Return the parameters whose values stand in `asked`."""
+        own = [one for one in cls.query if isinstance(one, QueryParameter)]
+        return [*own, PAGE_SIZE] if getattr(cls, "pagination_class", None) is not None else own
 
 
 # What REST framework itself reads of any address.
@@ -136,6 +144,19 @@ class NewestFirstPagination(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 200
 
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the shape of a page: all three are always there."""
+        link = {"type": "string", "format": "uri", "nullable": True}
+        return {
+            "type": "object",
+            "required": ["next", "previous", "results"],
+            "properties": {
+                "next": link | {"description": "Address of the next page, or null."},
+                "previous": link | {"description": "Address of the page before, or null."},
+                "results": schema,
+            },
+        }
+
     def paginate_queryset(
         self, queryset: Any, request: Request, view: Any = None
     ) -> list[Any] | None:
@@ -164,7 +185,10 @@ class TranscriptPagination(NewestFirstPagination):
         if chosen := queryset.query.values_select:
             columns = [name for name in columns if name in chosen]
         if columns:
-            sized = queryset.values("position", "id").annotate(size=stored_bytes(columns))
+            size = stored_bytes(columns)
+            if "parts" in columns:
+                size += F("parts_bytes")  # of files, which the page holds as well
+            sized = queryset.values("position", "id").annotate(size=size)
             sizes = [row["size"] for row in super().paginate_queryset(sized, request, view) or ()]
             if self.cursor is not None and self.cursor.reverse:
                 sizes.reverse()  # it is read from its end

@@ -44,7 +44,7 @@ class ModelListSerializer(serializers.Serializer[Any]):
 class ModelList(KnownQueryView):
     """The models of this installation."""
 
-    @extend_schema(responses=ModelListSerializer, summary="List the models that can be named")
+    @extend_schema(responses=ModelListSerializer, summary="List the models")
     def get(self, request: Request) -> Response:
         """Return every model by its alias, `default` first."""
         models = sorted(all_models().values(), key=lambda one: (one.alias != "default", one.alias))

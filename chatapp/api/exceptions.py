@@ -22,6 +22,7 @@ from rest_framework import exceptions, renderers, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from chatapp.api.problems import CODE_OF_STATUS, PROBLEM_TYPE
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
@@ -30,8 +31,6 @@ from chatapp.transcript.writing import KeyReusedError, TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.lease import TooManyTurnsError, TurnInProgressError
 from chatapp.turns.service import TurnFailedError
-
-PROBLEM_TYPE = "application/problem+json"
 
 
 class ProblemRenderer(renderers.JSONRenderer):
@@ -214,7 +213,8 @@ def plain_problem(status: int, detail: str, *, code: str = "") -> JsonResponse:
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
-    } | ({"code": code} if code else {})
+        "code": code or CODE_OF_STATUS[status],
+    }
     return JsonResponse(problem, status=status, content_type=PROBLEM_TYPE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 from django.http import Http404
@@ -19,9 +20,11 @@ from chatapp.api.base import (
     TranscriptPagination,
     message_of,
 )
+from chatapp.api.incoming import AppendSerializer
 from chatapp.api.message_json import stored_rows, written
+from chatapp.api.query import Kind, QueryParameter
 from chatapp.api.serializers import (
-    AppendSerializer,
+    AnyMessageSerializer,
     CompactMessageSerializer,
     MessageSerializer,
     PinSerializer,
@@ -38,56 +41,66 @@ _VERBOSITY = {
     "quiet": QuietMessageSerializer,
 }
 _ORDERS = {"oldest": ("position", "id"), "newest": ("-position", "-id")}
+# What can stand in a header without a question of its encoding.
+_KEY = re.compile("[ -~]*")
 IDEMPOTENCY = OpenApiParameter(
     "Idempotency-Key",
-    str,
+    {"type": "string", "pattern": f"^[!-~]([ -~]{{0,{MAX_KEY_CHARS - 2}}}[!-~])?$"},
     OpenApiParameter.HEADER,
-    description="Sent again with the same key, the same request is stored once.",
+    description="Sent again with the same key, the same body is stored once. "
+    f"1 to {MAX_KEY_CHARS} characters of ASCII.",
 )
 
 
 def idempotency_key(request: Request) -> str | None:
     """Return the request's Idempotency-Key; refuse one that cannot be stored."""
-    key = request.headers.get("Idempotency-Key", "").strip()
-    if len(key) > MAX_KEY_CHARS:
-        raise ValidationError({"Idempotency-Key": [f"At most {MAX_KEY_CHARS} characters."]})
-    if not key.isprintable():
-        raise ValidationError({"Idempotency-Key": ["Must be printable characters."]})
-    return key or None
+    if "Idempotency-Key" not in request.headers:
+        return None
+    key = request.headers["Idempotency-Key"].strip()
+    if not key:
+        problem = "Is blank. Send a key, or leave the header out."
+    elif len(key) > MAX_KEY_CHARS:
+        problem = f"At most {MAX_KEY_CHARS} characters."
+    elif _KEY.fullmatch(key) is None:
+        problem = "Must be printable characters of ASCII."
+    else:
+        return key
+    raise ValidationError({"Idempotency-Key": [problem]})
 
 
 class MessageList(SessionView):
     """A branch's messages in order, all that was ever stored; POST appends one or many."""
 
     pagination_class = TranscriptPagination
-    query = ("branch", "verbosity", "order")
-
-    @extend_schema(
-        responses=MessageSerializer(many=True),
-        parameters=[
-            OpenApiParameter("branch", str, description="Another branch than the active one."),
-            OpenApiParameter("verbosity", str, enum=list(_VERBOSITY)),
-            OpenApiParameter("order", str, enum=list(_ORDERS)),
-        ],
+    query = (
+        QueryParameter(
+            name="branch", kind=Kind.ID, description="Another branch than the active one."
+        ),
+        QueryParameter(
+            name="verbosity",
+            choices=list(_VERBOSITY),
+            description="`compact`: who said what; `quiet`: ids, places and sizes, no text.",
+        ),
+        QueryParameter(
+            name="order", choices=list(_ORDERS), description="`newest` starts at the end."
+        ),
     )
+    problems = {"POST": ("conflict", "key_reused")}
+
+    @extend_schema(summary="List a branch's messages", responses=AnyMessageSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of messages, placeholders included: they mark where summaries stand."""
         session = self.get_session()
-        branch = self._branch(session, request.query_params.get("branch"))
-        verbosity = request.query_params.get("verbosity", "default")
-        if verbosity not in _VERBOSITY:
-            raise ValidationError({"verbosity": [f"One of {', '.join(_VERBOSITY)}."]})
-        fields = _VERBOSITY[verbosity].Meta.fields
-        order = request.query_params.get("order", "oldest")
-        if order not in _ORDERS:
-            raise ValidationError({"order": [f"One of {', '.join(_ORDERS)}."]})
+        branch = self._branch(session, self.asked.get("branch"))
+        fields = _VERBOSITY[self.asked.get("verbosity", "default")].Meta.fields
         pages = self.pagination_class()
-        pages.ordering = _ORDERS[order]
+        pages.ordering = _ORDERS[self.asked.get("order", "oldest")]
         rows = stored_rows(Message.objects.filter(pages.path_q(branch, request)), fields)
         page = pages.paginate_queryset(rows, request, view=self) or []
         return pages.get_paginated_response(written(page, fields))
 
     @extend_schema(
+        summary="Append messages",
         request=AppendSerializer,
         responses={201: StoredSerializer},
         parameters=[IDEMPOTENCY],
@@ -106,14 +119,10 @@ class MessageList(SessionView):
         body = StoredSerializer({"messages": rows}).data
         return Response(body, status=status.HTTP_201_CREATED)
 
-    def _branch(self, session: Session, branch_id: str | None) -> Branch:
-        if not branch_id:
+    def _branch(self, session: Session, branch_id: UUID | None) -> Branch:
+        if branch_id is None:
             return session.branch
-        try:
-            key = UUID(branch_id)
-        except ValueError as error:
-            raise ValidationError({"branch": ["Must be a branch's id."]}) from error
-        found = Branch.objects.filter(session=session, pk=key).first()
+        found = Branch.objects.filter(session=session, pk=branch_id).first()
         if found is None:
             raise Http404
         return found
@@ -122,23 +131,25 @@ class MessageList(SessionView):
 class MessageDetail(KnownQueryView):
     """One message: GET reads it; PATCH pins or unpins it, and nothing else."""
 
-    query = ("whole",)
-
-    @extend_schema(
-        responses=MessageSerializer,
-        parameters=[
-            OpenApiParameter("whole", bool, description="A cut tool result as it came in.")
-        ],
+    query = (
+        QueryParameter(
+            name="whole", kind=Kind.FLAG, description="A cut tool result as it came in."
+        ),
     )
+    problems = {"PATCH": ("conflict",)}
+
+    @extend_schema(summary="Read a message", responses=MessageSerializer)
     def get(self, request: Request, message_id: UUID) -> Response:
         """Return the message; with `whole=true` a cut tool result has its whole content."""
         message = message_of(request.user, message_id)
         body = dict(MessageSerializer(message).data)
-        if request.query_params.get("whole") == "true":
+        if self.asked.get("whole"):
             body["content"] = whole_content(message)
         return Response(body)
 
-    @extend_schema(request=PinSerializer, responses=MessageSerializer)
+    @extend_schema(
+        summary="Pin or unpin a message", request=PinSerializer, responses=MessageSerializer
+    )
     def patch(self, request: Request, message_id: UUID) -> Response:
         """Pin or unpin a message and with it its tool calls and results."""
         message = message_of(request.user, message_id)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import IO, Any
 
 from rest_framework import parsers, status
 from rest_framework.exceptions import APIException, ParseError
 
+from chatapp.api.json_types import json_type
 from chatapp.conf import chatapp_settings
 from chatapp.messages.wire import MAX_DEPTH
 
@@ -40,23 +42,24 @@ class JSONParser(parsers.JSONParser):
             parsed = super().parse(stream, media_type, parser_context)
         except RecursionError as error:
             raise ParseError("The JSON is nested too deeply to be read.") from error
-        if _is_deeper(parsed, MAX_DEPTH):
-            raise ParseError(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
         if not isinstance(parsed, dict):
-            raise ParseError(f"The body must be a JSON object, not {type(parsed).__name__}.")
+            raise ParseError(f"The body must be a JSON object, not {json_type(parsed)}.")
+        _walk(parsed)
         return parsed
 
 
-def _is_deeper(value: Any, limit: int) -> bool:
-    """Whether lists and objects are nested deeper than `limit`; without recursion."""
+def _walk(value: Any) -> None:
+    """Raise ParseError for what is nested too deeply and numbers too large; without recursion."""
     level = [value]
-    for _ in range(limit):
+    for _ in range(MAX_DEPTH + 1):
+        if any(isinstance(item, float) and not isfinite(item) for item in level):
+            raise ParseError("The JSON has a number that is too large for any reader.")
+        nested = [item for item in level if isinstance(item, dict | list)]
+        if not nested:
+            return
         level = [
             child
-            for item in level
-            if isinstance(item, dict | list)
+            for item in nested
             for child in (item.values() if isinstance(item, dict) else item)
         ]
-        if not level:
-            return False
-    return any(isinstance(item, dict | list) for item in level)
+    raise ParseError(f"The JSON is nested deeper than {MAX_DEPTH} levels.")

@@ -1,4 +1,4 @@
-"""The OpenAPI schema: the problems every operation may answer with, and the page that shows it."""
+"""The OpenAPI schema: its address, its page, who may log in how; see also operations.py."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import Any
 
 from csp.constants import SELF, UNSAFE_INLINE
 from csp.decorators import csp_update
+from django.conf import settings
 from django.utils.decorators import method_decorator
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
+
+from chatapp.api.problems import PROBLEM_SCHEMA
 
 
 class SchemaView(SpectacularAPIView):
@@ -44,46 +48,58 @@ class DocsView(SpectacularSwaggerView):
     http_method_names = ["get", "head"]
 
 
-_PROBLEM = {
-    "type": "object",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "string"},
-        "errors": {"type": "object", "additionalProperties": True},
-    },
-    "required": ["type", "title", "status", "detail"],
-}
-_EVERYWHERE = {
-    "400": "The request cannot be used; `errors` names the fields.",
-    "401": "Not logged in.",
-    "403": "Not allowed.",
-    "404": "There is no such thing, or it belongs to somebody else.",
-    "406": "No answer in the media type that was asked for.",
-    "409": "It does not fit the state of things.",
-    "411": "The body came in chunks, without its length.",
-    "413": "The body is too large.",
-    "415": "The body is no JSON.",
-    "422": "Understood, but it cannot be done.",
-    "429": "Too many requests.",
-}
-
-
-def add_problem_responses(
+def add_shared_parts(
     result: dict[str, Any], generator: Any, request: Any, public: Any
 ) -> dict[str, Any]:
-    """Add the problem document to every operation, once, here."""
-    result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = _PROBLEM
-    for path in result.get("paths", {}).values():
-        for operation in path.values():
-            if isinstance(operation, dict) and "responses" in operation:
-                for code, text in _EVERYWHERE.items():
-                    operation["responses"].setdefault(code, _response(text))
+    """Add what operations refer to and no serializer describes: the problem document."""
+    schemas = result.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Problem"] = dict(PROBLEM_SCHEMA)
     return result
 
 
-def _response(text: str) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": text, "content": {"application/problem+json": {"schema": schema}}}
+class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the OpenAPI schema describes API keys: both words that may stand before one."""
+
+    target_class = "chatapp.api.access.KeyAuthentication"
+    name = ["apiKey", "apiKeyToken"]
+
+    def get_security_requirement(self, auto_schema: Any) -> list[dict[str, list[Any]]]:
+        """Return that one of the two is enough."""
+        return [{name: []} for name in self.name]
+
+    def get_security_definition(self, auto_schema: Any) -> list[dict[str, str]]:
+        """Return the schemes."""
+        return [
+            {
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "pk_…",
+                "description": "An API key: `Authorization: Bearer pk_…`. Reading takes the scope "
+                "`read`, everything else `write`.",
+            },
+            {
+                "type": "apiKey",
+                "in": "header",
+                "name": "Authorization",
+                "description": "The same as clients of earlier versions send it: "
+                "`Authorization: Token …`, the word and a space included.",
+            },
+        ]
+
+
+class LoggedInScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the OpenAPI schema describes a logged-in browser."""
+
+    target_class = "rest_framework.authentication.SessionAuthentication"
+    name = "cookieAuth"
+    priority = 1
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        """Return the scheme."""
+        return {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": settings.SESSION_COOKIE_NAME,
+            "description": "The session of the admin. Methods that write also take the CSRF "
+            f"token, in the header `X-CSRFToken` and the cookie `{settings.CSRF_COOKIE_NAME}`.",
+        }

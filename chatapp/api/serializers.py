@@ -6,27 +6,19 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 
 from chatapp.api.base import KnownFields
+from chatapp.api.json_types import MOST_NAMES
 from chatapp.api.message_json import writers_of
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd
 from chatapp.llm.learned_limits import still_known
 from chatapp.llm.registry import all_models
-from chatapp.messages.wire import (
-    Cleaner,
-    InvalidMessageError,
-    check_size,
-    content_of,
-    fields_of,
-    has_parts_besides_text,
-)
+from chatapp.messages.wire import Cleaner
 from chatapp.models import Branch, Message, Session
-from chatapp.transcript.writing import NewMessage
 
 # PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
 NUL = "\x00"
@@ -61,14 +53,26 @@ class AdaptationsField(serializers.Field[Any, Any, Any, Any]):
         return {code: known[code] for code in data}
 
 
+@extend_schema_field({})
+class AnyField(serializers.JSONField):
+    """Any JSON value."""
+
+
+@extend_schema_field(
+    {"type": "object", "properties": {"type": {"type": "string"}}, "required": ["type"]}
+)
+class ToolField(serializers.JSONField):
+    """The definition of a tool, as the model server takes it."""
+
+
 class SessionSerializer(KnownFields, serializers.ModelSerializer[Session]):
     """A session. Messages are read on their own pages."""
 
     adaptations = AdaptationsField(required=False)
 
     active_branch = serializers.UUIDField(source="active_branch_id", read_only=True)
-    tools = serializers.ListField(child=serializers.JSONField(), required=False)
-    metadata = serializers.DictField(child=serializers.JSONField(allow_null=True), required=False)
+    tools = serializers.ListField(child=ToolField(), required=False)
+    metadata = serializers.DictField(child=AnyField(allow_null=True), required=False)
     system_prompt = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
     message_count = serializers.IntegerField(source="active_branch.message_count", read_only=True)
     token_total = serializers.IntegerField(source="active_branch.token_total", read_only=True)
@@ -140,11 +144,38 @@ def _too_long(length: int) -> str:
     )
 
 
+@extend_schema_field({"type": ["object", "null"]})
+class ObjectOrNullField(serializers.JSONField):
+    """An object of a shape that others choose, or nothing."""
+
+
+@extend_schema_field({"type": ["array", "null"], "items": {"type": "object"}})
+class CallsField(serializers.JSONField):
+    """The tool calls of an answer, or nothing."""
+
+
+@extend_schema_field(
+    {
+        "description": "The content as it was sent: a text, null, or a list of parts.",
+        "anyOf": [
+            {"type": ["string", "null"]},
+            {"type": "array", "items": {"type": "object"}},
+        ],
+    }
+)
+class ContentField(serializers.JSONField):
+    """What was said."""
+
+
 class MessageSerializer(serializers.ModelSerializer[Message]):
     """A stored message. `content` is what the client sent: text, null or a list of parts."""
 
     sequence_id = serializers.DecimalField(max_digits=20, decimal_places=6, read_only=True)
-    content = serializers.SerializerMethodField()
+    content = ContentField(read_only=True)
+    tool_calls = CallsField(read_only=True)
+    vendor = ObjectOrNullField(read_only=True)
+    usage = ObjectOrNullField(read_only=True)
+    metadata = serializers.DictField(read_only=True)
     branch = serializers.UUIDField(source="branch_id", read_only=True)
     end = serializers.ChoiceField(
         choices=[end.value for end in AnswerEnd],
@@ -178,11 +209,6 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
             "created_at",
         ]
         read_only_fields = [name for name in fields if name != "pinned"]
-
-    @extend_schema_field(OpenApiTypes.ANY)
-    def get_content(self, message: Message) -> Any:
-        """Return the content as it was sent."""
-        return content_of(message)
 
     def to_representation(self, instance: Message) -> dict[str, Any]:
         """Return the row as JSON types.
@@ -221,125 +247,20 @@ class QuietMessageSerializer(MessageSerializer):
         fields = ["id", "sequence_id", "role", "kind", "tokens", "pinned", "created_at"]
 
 
-class PinSerializer(serializers.Serializer[Any]):
+class AnyMessageSerializer(serializers.Serializer[Any]):
+    """Stands in the schema for a message of any verbosity (chatapp/api/operations.py)."""
+
+
+class PinSerializer(KnownFields):
     """The only thing about a message that may change."""
 
     pinned = serializers.BooleanField()
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def to_internal_value(self, data: Any) -> Any:
         """Name every other field that the client tried to change."""
-        others = sorted(set(self.initial_data) - {"pinned"})
-        if others:
-            raise serializers.ValidationError(
-                {name: ["A stored message cannot be changed, only pinned."] for name in others}
-            )
-        return attrs
-
-
-@extend_schema_field(OpenApiTypes.OBJECT)
-class WireMessageField(serializers.Field[Any, Any, Any, Any]):
-    """One OpenAI chat message, checked and ready to be stored."""
-
-    def to_internal_value(self, data: Any) -> NewMessage:
-        """Return a Draft; refuse what has no place in a transcript, with a reason."""
-        if not isinstance(data, dict):
-            raise serializers.ValidationError("A message must be an object.")
-        try:
-            fields = fields_of(data)
-            check_size(
-                fields,
-                most_chars=chatapp_settings.max_message_chars,
-                most_part_chars=chatapp_settings.max_part_chars,
-            )
-        except InvalidMessageError as error:
-            raise serializers.ValidationError(str(error)) from error
-        if fields["role"] == "user":
-            _check_user_message(data, fields)
-        if fields["role"] == "tool" and not fields["tool_call_id"]:
-            raise serializers.ValidationError("tool_call_id: a tool's result must name its call.")
-        return NewMessage(wire=data)
-
-    def to_representation(self, value: Any) -> Any:
-        """Return the value: this field is only read from clients."""
-        return value
-
-
-def _check_user_message(data: dict[str, Any], fields: dict[str, Any]) -> None:
-    if not fields["content"] and not has_parts_besides_text(fields):
-        raise serializers.ValidationError("content: a user's message needs a text or a part.")
-    if _holds_nul(data.get("content")):
-        raise serializers.ValidationError(
-            "content: has a NUL character, which is no text. Remove it and send it again."
-        )
-
-
-def _holds_nul(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(_holds_nul(item) for item in value.values())
-    if isinstance(value, list):
-        return any(_holds_nul(item) for item in value)
-    return isinstance(value, str) and NUL in value
-
-
-class AppendSerializer(KnownFields):
-    """One message (`role`, `content`, …) or many (`messages`)."""
-
-    messages = serializers.ListField(child=WireMessageField(), allow_empty=False)
-
-    def to_internal_value(self, data: Any) -> Any:
-        """Take a single message as a list of one."""
-        if isinstance(data, dict) and "messages" not in data and "role" in data:
-            data = {"messages": [data]}
-        return super().to_internal_value(data)
-
-    def validate_messages(self, value: list[NewMessage]) -> list[NewMessage]:
-        """Keep one request within bounds."""
-        limit = chatapp_settings.max_messages_per_request
-        if len(value) > limit:
-            raise serializers.ValidationError(
-                f"{len(value)} messages in one request; {limit} are allowed. Send them in parts."
-            )
-        return value
-
-
-CONTINUE = "continue"
-
-
-class TurnSerializer(AppendSerializer):
-    """`content` (a user's message), `messages`, or neither: an empty turn goes on.
-
-    `continue` goes on with an answer that was cut off, from where it stopped.
-    """
-
-    messages = serializers.ListField(child=WireMessageField(), required=False, default=list)
-    content = serializers.JSONField(required=False, write_only=True)
-    stream = serializers.BooleanField(required=False, default=False)
-
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        """Add the field whose name is a keyword of Python."""
-        own = {CONTINUE: serializers.BooleanField(required=False, default=False)}
-        return super().get_fields() | own
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a message beside the wish to continue an answer: it would ask something else."""
-        if attrs[CONTINUE] and attrs["messages"]:
-            problem = "Send a message or continue the last answer, not both."
-            raise serializers.ValidationError({CONTINUE: [problem]})
-        return attrs
-
-    def to_internal_value(self, data: Any) -> Any:
-        """Take `content` (or a whole message) as one message; both at once are refused."""
-        if isinstance(data, dict) and ("content" in data or "role" in data):
-            if data.get("messages"):
-                raise serializers.ValidationError(
-                    {"content": ["Send content or messages, not both."]}
-                )
-            own = {"stream", "messages", CONTINUE}
-            message = {key: value for key, value in data.items() if key not in own}
-            if "role" not in message:
-                message = {"role": "user", "content": data["content"]}
-            given = {key: data[key] for key in ("stream", CONTINUE) if key in data}
-            data = {"messages": [message]} | given
+        if others := sorted(set(map(str, data)) - {"pinned"}):
+            problem = "A stored message cannot be changed, only pinned."
+            raise serializers.ValidationError({name: [problem] for name in others[:MOST_NAMES]})
         return super().to_internal_value(data)
 
 

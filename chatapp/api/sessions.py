@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import django_filters
 from django.db.models import QuerySet
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,6 +20,7 @@ from chatapp.api.base import (
     message_of,
     sessions_of,
 )
+from chatapp.api.query import QueryParameter
 from chatapp.api.serializers import (
     ActivateSerializer,
     BranchSerializer,
@@ -28,16 +28,6 @@ from chatapp.api.serializers import (
     SessionSerializer,
 )
 from chatapp.models import Branch, Session
-
-
-class SessionFilter(django_filters.FilterSet):
-    """`title` looks for a part of the title; `model` for the alias."""
-
-    title = django_filters.CharFilter(lookup_expr="icontains")
-
-    class Meta:
-        model = Session
-        fields = ["title", "model"]
 
 
 class OwnSessions(KnownQueryView, generics.GenericAPIView[Session]):
@@ -52,10 +42,26 @@ class OwnSessions(KnownQueryView, generics.GenericAPIView[Session]):
         return sessions_of(self.request.user)
 
 
+@extend_schema_view(
+    get=extend_schema(summary="List your sessions", description="Newest first."),
+    post=extend_schema(summary="Start a session", description="It has its first branch at once."),
+)
 class SessionList(OwnSessions, generics.ListCreateAPIView[Session]):
     """Your sessions, newest first; POST starts one."""
 
-    filterset_class = SessionFilter
+    query = (
+        QueryParameter(name="title", description="Sessions with this in their title."),
+        QueryParameter(name="model", description="Sessions of this alias."),
+    )
+
+    def get_queryset(self) -> QuerySet[Session]:
+        """Return the sessions that were asked for."""
+        rows = super().get_queryset()
+        if title := self.asked.get("title"):
+            rows = rows.filter(title__icontains=title)
+        if model := self.asked.get("model"):
+            rows = rows.filter(model=model)
+        return rows
 
     def perform_create(self, serializer: BaseSerializer[Session]) -> None:
         """Create the session with its root branch."""
@@ -63,12 +69,22 @@ class SessionList(OwnSessions, generics.ListCreateAPIView[Session]):
         serializer.instance = transcript.create_session(owner=self.request.user, **fields)
 
 
-@extend_schema(tags=["sessions"])
+@extend_schema_view(
+    get=extend_schema(summary="Read a session", description="Messages have pages of their own."),
+    patch=extend_schema(
+        summary="Change a session", description="Writes what is sent; the rest stays as it is."
+    ),
+    delete=extend_schema(
+        summary="Delete a session",
+        description="Removes it with everything that belongs to it, also while a turn runs.",
+    ),
+)
 class SessionDetail(OwnSessions, generics.RetrieveUpdateDestroyAPIView[Session]):
     """One session. DELETE removes it with everything that belongs to it."""
 
     http_method_names = ["get", "patch", "delete", "head", "options"]
     lookup_url_kwarg = "session_id"
+    problems = {"DELETE": ("conflict",)}
 
     def perform_destroy(self, instance: Session) -> None:
         """Delete the session whole, also while a turn or a compaction writes to it."""
@@ -79,8 +95,9 @@ class BranchList(SessionView):
     """The lines of a session's tree; POST starts a new one at a message."""
 
     pagination_class = OldestFirstPagination
+    problems = {"POST": ("conflict",)}
 
-    @extend_schema(responses=BranchSerializer(many=True))
+    @extend_schema(summary="List a session's branches", responses=BranchSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of branches, oldest first."""
         rows = Branch.objects.filter(session=self.get_session()).select_related("session")
@@ -88,7 +105,9 @@ class BranchList(SessionView):
         page = pages.paginate_queryset(rows, request, view=self)
         return pages.get_paginated_response(BranchSerializer(page or [], many=True).data)
 
-    @extend_schema(request=ForkSerializer, responses={201: BranchSerializer})
+    @extend_schema(
+        summary="Fork at a message", request=ForkSerializer, responses={201: BranchSerializer}
+    )
     def post(self, request: Request, session_id: str) -> Response:
         """Fork at a message; the session goes on there unless `activate` is false."""
         session = self.get_session()
@@ -107,7 +126,11 @@ class BranchList(SessionView):
 class BranchActivate(KnownQueryView):
     """Make a branch the line that the next turn goes on with."""
 
-    @extend_schema(request=ActivateSerializer, responses=BranchSerializer)
+    problems = {"POST": ("conflict",)}
+
+    @extend_schema(
+        summary="Switch to a branch", request=ActivateSerializer, responses=BranchSerializer
+    )
     def post(self, request: Request, branch_id: str) -> Response:
         """Switch to the branch; nothing is lost on the one that is left.
 

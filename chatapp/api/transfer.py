@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from django.http import HttpResponse
-from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import parsers, status
@@ -17,6 +16,7 @@ from rest_framework.response import Response
 
 from chatapp.api.base import AnyAccept, KnownQueryView, SessionView
 from chatapp.api.exceptions import Unprocessable
+from chatapp.api.operations import ApiSchema
 from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
 from chatapp.conf import chatapp_settings
@@ -41,7 +41,10 @@ class ImportView(KnownQueryView):
 
     parser_classes = [parsers.MultiPartParser, RawParser]
 
+    problems = {"POST": ("unknown_format", "too_much_at_once")}
+
     @extend_schema(
+        summary="Import a file",
         request={"application/octet-stream": OpenApiTypes.BINARY},
         responses={201: ImportResultSerializer},
     )
@@ -71,8 +74,12 @@ class ImportView(KnownQueryView):
         return upload.read(), upload.name or ""
 
 
-class ExportSchema(AutoSchema):
+class ExportSchema(ApiSchema):
     """Lists the forms of exports when the schema is asked for: settings add some."""
+
+    def get_summary(self) -> str:
+        """Return what the operation does in a few words."""
+        return "Export a session"
 
     def get_override_parameters(self) -> list[Any]:
         """Return the parameter that chooses a form."""

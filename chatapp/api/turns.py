@@ -9,8 +9,7 @@ from typing import Any
 
 from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
@@ -19,18 +18,17 @@ from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 from rest_framework.utils.encoders import JSONEncoder
 
 from chatapp.api.base import AnyAccept, SessionView
+from chatapp.api.incoming import CONTINUE, EMPTY_TURN, TurnSerializer
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
-from chatapp.api.serializers import (
-    CONTINUE,
-    ContextSerializer,
-    MessageSerializer,
-    TurnResultSerializer,
-    TurnSerializer,
-)
+from chatapp.api.problems import FAILED_TURN
+from chatapp.api.query import QueryParameter
+from chatapp.api.serializers import ContextSerializer, MessageSerializer, TurnResultSerializer
+from chatapp.api.stream_events import TurnEventSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
 from chatapp.models import Message, Session
 from chatapp.pools import Pool, answered_in
+from chatapp.selectors import rows_before
 from chatapp.turns.request import sent_whole
 from chatapp.turns.service import StartedTurn, Turn, TurnResult, begin_turn, finish_turn
 from chatapp.turns.streaming import Event, EventQueue, start_turn
@@ -86,22 +84,44 @@ class TurnView(SessionView):
     # TURN_RATE, such as 30/min; without it there is no limit.
     throttle_classes: Sequence[type[BaseThrottle]] = [ScopedRateThrottle]
     throttle_scope = "turns"
+    problems = {
+        "POST": (
+            "turn_in_progress",
+            "conflict",
+            "nothing_to_answer",
+            "key_reused",
+            "unknown_model",
+            "throttled",
+            "too_many_turns",
+            "too_much_at_once",
+            FAILED_TURN,
+        )
+    }
 
     @extend_schema(
+        summary="Run a turn",
         request=TurnSerializer,
         responses={
             200: TurnResultSerializer,
-            (200, "text/event-stream"): OpenApiTypes.STR,
-            502: OpenApiTypes.OBJECT,
+            (200, "text/event-stream"): TurnEventSerializer,
         },
         parameters=[IDEMPOTENCY],
     )
     def post(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Run one turn; a second one of the session gets 409 while it runs."""
+        """Store what came in, ask the model, store its answer.
+
+        With `stream` the answer comes as server-sent events, once nothing is left that could be
+        refused at once. A session runs one turn at a time; a second one gets 409. A turn without a
+        message needs `continue`.
+        """
         session = self.get_session()
         serializer = TurnSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         wants_stream = serializer.validated_data["stream"]
+        goes_on = serializer.validated_data[CONTINUE]
+        drafts = serializer.validated_data["messages"]
+        if not drafts and not goes_on and not _follows_results(session):
+            raise ValidationError({"content": [EMPTY_TURN]})
         queue = EventQueue()
 
         def emit(name: str, payload: dict[str, Any]) -> None:
@@ -111,8 +131,8 @@ class TurnView(SessionView):
         started = begin_turn(
             Turn(
                 session=session,
-                drafts=serializer.validated_data["messages"],
-                goes_on=serializer.validated_data[CONTINUE],
+                drafts=drafts,
+                goes_on=goes_on,
                 client_key=idempotency_key(request),
                 stream=wants_stream,
                 emit=emit if wants_stream else silent,
@@ -123,28 +143,32 @@ class TurnView(SessionView):
         return Response(turn_json(finish_turn(started)))
 
 
+def _follows_results(session: Session) -> bool:
+    """Whether the last message is a tool's result.
+
+    Results were always posted by themselves, and an empty turn behind them still goes on.
+    """
+    rows = Message.objects.only("role", "kind").filter(kind=Message.Kind.MESSAGE)
+    last = next(iter(rows_before(session.branch, rows, most=1)), None)
+    return last is not None and last.role == Message.Role.TOOL
+
+
 class ContextView(SessionView):
     """Exactly what the next request would send; changes nothing."""
 
-    query = ("wire",)
-
-    @extend_schema(
-        responses=ContextSerializer,
-        parameters=[
-            OpenApiParameter(
-                "wire",
-                str,
-                enum=list(Session.Api.values),
-                description="The wire format to show; without it, the session's own.",
-            )
-        ],
+    query = (
+        QueryParameter(
+            name="wire",
+            choices=Session.Api.values,
+            description="The wire format to show; without it, the session's own.",
+        ),
     )
+    problems = {"GET": ("unknown_model",)}
+
+    @extend_schema(summary="Show what the next request sends", responses=ContextSerializer)
     def get(self, request: Request, session_id: str) -> Response:
-        """Return the messages, byte for byte, and where their tokens go."""
+        """Return the messages, byte for byte, and where their tokens go. Nothing is changed."""
         session = self.get_session()
-        wire = request.query_params.get("wire", session.api)
-        if wire not in Session.Api.values:
-            raise ValidationError({"wire": [f"One of {', '.join(Session.Api.values)}."]})
         context = context_backend.preview(session)
-        sent = sent_whole(session, context, wire)
+        sent = sent_whole(session, context, self.asked.get("wire", session.api))
         return Response(sent | {"account": context.account.as_dict(), "facts": context.facts})

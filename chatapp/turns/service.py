@@ -146,7 +146,7 @@ def finish_turn(started: StartedTurn) -> TurnResult:
 
     Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question,
     chatapp.transcript.writing.SessionDeletedError when the session is gone;
-    what the user sent is stored in any case, and an empty turn tries again.
+    what the user sent is stored in any case, and a turn that goes on tries again.
     """
     turn, stored = started.turn, started.stored
     try:

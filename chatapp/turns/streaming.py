@@ -133,7 +133,7 @@ def _end(started: StartedTurn) -> Event:
         return _error(
             "internal_error",
             "The server failed while answering. What you sent is stored; "
-            "an empty turn tries again.",
+            'a turn of {"continue": true} tries again.',
         )
 
 

@@ -59,6 +59,9 @@ class SummaryQualitySerializer(serializers.ModelSerializer[SummaryQuality]):
     figures = serializers.DictField(read_only=True)
     lost = serializers.SerializerMethodField(help_text="Best first, without the ignored ones.")
     ignored = serializers.ListField(child=serializers.CharField(), read_only=True)
+    verdict = serializers.ChoiceField(
+        choices=SummaryQuality.Verdict.choices, allow_blank=True, read_only=True
+    )
 
     class Meta:
         model = SummaryQuality
@@ -163,12 +166,14 @@ class MessageFateSerializer(serializers.Serializer[Any]):
 class SummaryQualityView(KnownQueryView):
     """How much one summary still knows, and what a person thinks of it."""
 
-    @extend_schema(responses=SummaryQualitySerializer)
+    @extend_schema(summary="Show what a summary knows", responses=SummaryQualitySerializer)
     def get(self, request: Request, summary_id: UUID) -> Response:
         """Return the measured quality; 404 for a summary that was made before it was measured."""
         return Response(SummaryQualitySerializer(_own_quality(request, summary_id)).data)
 
-    @extend_schema(request=JudgeSerializer, responses=SummaryQualitySerializer)
+    @extend_schema(
+        summary="Judge a summary", request=JudgeSerializer, responses=SummaryQualitySerializer
+    )
     def patch(self, request: Request, summary_id: UUID) -> Response:
         """Give or take back a verdict, and say which lost facts do not matter."""
         quality = _own_quality(request, summary_id)
@@ -210,7 +215,7 @@ class SummaryLines(KnownQueryView):
 
     pagination_class = LinePagination
 
-    @extend_schema(responses=SummaryLineSerializer(many=True))
+    @extend_schema(summary="List a summary's lines", responses=SummaryLineSerializer(many=True))
     def get(self, request: Request, summary_id: UUID) -> Response:
         """Return a page of lines; none for a summary that was made before lines were stored."""
         summary = _own_summary(request, summary_id)
@@ -231,7 +236,7 @@ def _own_summary(request: Request, summary_id: UUID) -> SessionSummary:
 class MessageFateView(KnownQueryView):
     """What became of a message in the summaries of its session."""
 
-    @extend_schema(responses=MessageFateSerializer)
+    @extend_schema(summary="Show what became of a message", responses=MessageFateSerializer)
     def get(self, request: Request, message_id: UUID) -> Response:
         """Return the summaries that read the message, and the lines that it went into."""
         message = message_of(request.user, message_id)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from django.db.models import QuerySet
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import generics, status
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -15,10 +15,12 @@ from rest_framework.response import Response
 from chatapp.api.base import (
     KnownQueryView,
     NewestFirstPagination,
+    NoFields,
     SessionView,
     TranscriptPagination,
 )
 from chatapp.api.exceptions import Conflict
+from chatapp.api.query import Kind, QueryParameter
 from chatapp.api.serializers import MessageSerializer
 from chatapp.models import Message
 from chatapp.pools import Pool, answered_in, slow_work
@@ -70,7 +72,10 @@ def _own_summaries(request: Request) -> QuerySet[SessionSummary]:
 class CompactView(SessionView):
     """Compact a session now."""
 
+    problems = {"POST": ("conflict", "unknown_model", "too_much_at_once")}
+
     @extend_schema(
+        summary="Compact a session",
         request=shapes.CompactSerializer,
         responses={200: shapes.COMPACT_RESULT, 202: shapes.RunSerializer},
     )
@@ -121,12 +126,18 @@ def _estimate(snapshot: BranchSnapshot) -> Estimate:
 class CompactionView(SessionView):
     """The compaction state of a session's active branch."""
 
-    @extend_schema(responses=shapes.StateSerializer)
+    problems = {"GET": ("unknown_model",), "PATCH": ("unknown_model",)}
+
+    @extend_schema(summary="Show the state of compaction", responses=shapes.StateSerializer)
     def get(self, request: Request, session_id: str) -> Response:
         """Return cursor, lease, pending, and which trigger comes next and how far it is."""
         return Response(_state_of(snapshot_of(self.get_session())))
 
-    @extend_schema(request=shapes.AssignProfileSerializer, responses=shapes.StateSerializer)
+    @extend_schema(
+        summary="Choose a session's profile",
+        request=shapes.AssignProfileSerializer,
+        responses=shapes.StateSerializer,
+    )
     def patch(self, request: Request, session_id: str) -> Response:
         """Give the session a profile of its own, or the default again."""
         session = self.get_session()
@@ -155,23 +166,41 @@ class ProfileList(KnownQueryView):
         return Response(shapes.ProfileListSerializer({"results": rows}).data)
 
 
+_COLUMNS = ("session", "status", "trigger", "reason")
+
+
+@extend_schema_view(get=extend_schema(summary="List your runs", description="Newest first."))
 class RunList(KnownQueryView, generics.ListAPIView[CompactionRun]):
     """Your runs, newest first; `?session=` for one session's."""
 
     serializer_class = shapes.RunSerializer
-    filterset_fields = ["session", "status", "trigger", "reason"]
+    query = (
+        QueryParameter(name="session", kind=Kind.ID, description="Runs of this session."),
+        QueryParameter(
+            name="status",
+            choices=CompactionRun.Status.values,
+            description="Runs in this state.",
+        ),
+        QueryParameter(
+            name="trigger",
+            choices=CompactionRun.Trigger.values,
+            description="Runs that were started so.",
+        ),
+        QueryParameter(name="reason", description="Runs for this reason."),
+    )
 
     def get_queryset(self) -> QuerySet[CompactionRun]:
-        """Return the caller's own runs."""
+        """Return those of the caller's own runs that were asked for."""
         if getattr(self, "swagger_fake_view", False):
             return CompactionRun.objects.none()
-        return _own_runs(self.request)
+        asked = {name: value for name, value in self.asked.items() if value and name in _COLUMNS}
+        return _own_runs(self.request).filter(**asked)
 
 
 class RunDetail(KnownQueryView):
     """One run with its steps."""
 
-    @extend_schema(responses=shapes.RunSerializer)
+    @extend_schema(summary="Read a run", responses=shapes.RunSerializer)
     def get(self, request: Request, run_id: str) -> Response:
         """Return the run."""
         return Response(shapes.RunSerializer(_find(_own_runs(request), run_id)).data)
@@ -180,10 +209,13 @@ class RunDetail(KnownQueryView):
 class RunCancel(KnownQueryView):
     """Cancel a run that waits or works."""
 
-    @extend_schema(request=None, responses=shapes.RunSerializer)
+    problems = {"POST": ("conflict",)}
+
+    @extend_schema(summary="Cancel a run", request=NoFields, responses=shapes.RunSerializer)
     def post(self, request: Request, run_id: str) -> Response:
         """Cancel; a working run stops before its next model call and stores nothing."""
         run = _find(_own_runs(request), run_id)
+        NoFields(data=request.data).is_valid(raise_exception=True)
         try:
             lifecycle.cancel_run(run)
         except CompactionError as error:
@@ -196,16 +228,33 @@ class RecoveryList(SessionView):
 
     pagination_class = NewestFirstPagination
 
-    @extend_schema(responses=shapes.RecoveryStepSerializer(many=True))
+    @extend_schema(
+        summary="List what turns tried after refusals",
+        responses=shapes.RecoveryStepSerializer(many=True),
+    )
     def get(self, request: Request, session_id: str) -> Response:
-        """Return a page of steps."""
+        """Return a page of steps, newest first; those of one turn share `recovery`."""
         rows = RecoveryStep.objects.filter(session=self.get_session())
         pages = NewestFirstPagination()
         page = pages.paginate_queryset(rows, request, view=self) or []
         return pages.get_paginated_response(shapes.RecoveryStepSerializer(page, many=True).data)
 
 
-@extend_schema(deprecated=True)
+@extend_schema(
+    deprecated=True,
+    summary="List what turns tried after refusals (older name)",
+    description="Use `recoveries/`: this address goes with the next version.",
+    parameters=[
+        OpenApiParameter("Deprecation", {"const": "true"}, OpenApiParameter.HEADER, response=[200]),
+        OpenApiParameter(
+            "Link",
+            str,
+            OpenApiParameter.HEADER,
+            response=[200],
+            description="The new address, as `successor-version`.",
+        ),
+    ],
+)
 class RungList(RecoveryList):
     """The same under its older name, for one version: use `recoveries/`."""
 
@@ -224,16 +273,21 @@ class SummaryList(SessionView):
     """A session's summaries, newest first, those that no longer count included."""
 
     pagination_class = NewestFirstPagination
-    query = ("status",)
+    query = (
+        QueryParameter(
+            name="status",
+            choices=SessionSummary.Status.values,
+            description="Summaries in this state; `active` are those that count.",
+        ),
+    )
 
-    @extend_schema(responses=shapes.SummarySerializer(many=True))
+    @extend_schema(
+        summary="List a session's summaries", responses=shapes.SummarySerializer(many=True)
+    )
     def get(self, request: Request, session_id: str) -> Response:
-        """Return a page of summaries."""
-        session = self.get_session()
-        rows = _own_summaries(request).filter(session=session)
-        if wanted := request.query_params.get("status"):
-            if wanted not in SessionSummary.Status.values:
-                raise ValidationError({"status": [f"One of {', '.join(SessionSummary.Status)}."]})
+        """Return a page of summaries, newest first."""
+        rows = _own_summaries(request).filter(session=self.get_session())
+        if wanted := self.asked.get("status"):
             rows = rows.filter(status=wanted)
         pages = NewestFirstPagination()
         page = pages.paginate_queryset(rows, request, view=self) or []
@@ -243,7 +297,7 @@ class SummaryList(SessionView):
 class SummaryDetail(KnownQueryView):
     """One summary."""
 
-    @extend_schema(responses=shapes.SummarySerializer)
+    @extend_schema(summary="Read a summary", responses=shapes.SummarySerializer)
     def get(self, request: Request, summary_id: str) -> Response:
         """Return the summary."""
         return Response(shapes.SummarySerializer(_find(_own_summaries(request), summary_id)).data)
@@ -254,7 +308,9 @@ class SummaryMessages(KnownQueryView):
 
     pagination_class = TranscriptPagination
 
-    @extend_schema(responses=MessageSerializer(many=True))
+    @extend_schema(
+        summary="List what a summary was made from", responses=MessageSerializer(many=True)
+    )
     def get(self, request: Request, summary_id: str) -> Response:
         """Return a page of exactly what the summariser received."""
         summary = _find(_own_summaries(request), summary_id)
@@ -267,7 +323,9 @@ class SummaryMessages(KnownQueryView):
 class SummarySteps(KnownQueryView):
     """The steps behind a summary, as a tree."""
 
-    @extend_schema(responses=shapes.StepSerializer(many=True))
+    @extend_schema(
+        summary="List the calls behind a summary", responses=shapes.StepSerializer(many=True)
+    )
     def get(self, request: Request, summary_id: str) -> Response:
         """Return the steps in the order of the calls."""
         summary = _find(_own_summaries(request), summary_id)
@@ -278,7 +336,13 @@ class SummarySteps(KnownQueryView):
 class SummaryRestore(KnownQueryView):
     """Undo a summary: its messages are sent verbatim again; the text stays readable."""
 
-    @extend_schema(request=shapes.RestoreSerializer, responses=shapes.RestoredSerializer)
+    problems = {"POST": ("conflict",)}
+
+    @extend_schema(
+        summary="Take a summary back",
+        request=shapes.RestoreSerializer,
+        responses=shapes.RestoredSerializer,
+    )
     def post(self, request: Request, summary_id: str) -> Response:
         """Restore; 409 while newer summaries build on it and `cascade` is not set."""
         summary = _find(_own_summaries(request), summary_id)

@@ -64,7 +64,7 @@ def test_one_whole_message_can_be_streamed_too(send):
     assert answer["Content-Type"] == "text/event-stream"
 
 
-def test_tools_end_a_turn_and_an_empty_turn_goes_on(api, send, session, model_server):
+def test_tools_end_a_turn_and_an_empty_turn_behind_their_results_goes_on(api, send, session, model_server):
     model_server.script = [
         {"when": {"call": 1}, "reply": {"tool_calls": call("f", "1")["tool_calls"]}}
     ]
@@ -77,13 +77,13 @@ def test_tools_end_a_turn_and_an_empty_turn_goes_on(api, send, session, model_se
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"content": ""}, "messages"),
-        ({"content": None}, "messages"),
+        ({"content": ""}, "content"),
+        ({"content": None}, "content"),
         ({"content": 5}, "messages"),
         ({"content": "x", "messages": [{"role": "user", "content": "y"}]}, "content"),
         ({"messages": "x"}, "messages"),
         ({"content": "x", "stream": "perhaps"}, "stream"),
-        ({"role": "user"}, "messages"),
+        ({"role": "user"}, "content"),
     ],
 )
 def test_a_turn_that_cannot_be_used_is_refused_and_stores_nothing(send, body, field):
@@ -91,8 +91,8 @@ def test_a_turn_that_cannot_be_used_is_refused_and_stores_nothing(send, body, fi
     assert not Message.objects.exists()
 
 
-def test_a_turn_without_any_question_is_refused(send):
-    assert problem(send({}), 422)["code"] == "nothing_to_answer"
+def test_going_on_without_any_question_is_refused(send):
+    assert problem(send({"continue": True}), 422)["code"] == "nothing_to_answer"
 
 
 def test_a_second_turn_is_refused_while_one_runs(send, session):

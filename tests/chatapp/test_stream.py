@@ -141,7 +141,7 @@ def test_a_failure_half_way_comes_after_the_pieces(chat, model_server):
 
 def test_a_turn_without_a_question_ends_with_an_error_event(chat):
     with httpx2.stream(
-        "POST", chat.url(), json={"stream": True}, headers=chat.headers()
+        "POST", chat.url(), json={"stream": True, "continue": True}, headers=chat.headers()
     ) as response:
         heard = list(events(response.iter_lines()))
     assert [(name, payload["code"]) for name, payload in heard] == [("error", "nothing_to_answer")]
