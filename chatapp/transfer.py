@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,16 @@ from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
 from chatapp.extensions import ExportPart, registered
 from chatapp.formats import Export, UnknownFormatError, parse
-from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
+from chatapp.formats.records import (
+    NO_LIMITS,
+    Conversation,
+    FileLimits,
+    ImportedMessage,
+    ParsedFile,
+    Problem,
+    ProblemList,
+)
+from chatapp.import_trees import TreeImporter, draft_of, is_one_line
 from chatapp.messages.wire import (
     CUT_FROM,
     Cleaner,
@@ -27,12 +36,14 @@ from chatapp.messages.wire import (
     fields_of,
 )
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import group_of, path_messages, whole_content
-from chatapp.transcript.writing import NewMessage
+from chatapp.selectors import path_messages, whole_content
 
 logger = logging.getLogger(__name__)
 MAX_TITLE_CHARS = 200
 MAX_KEY_CHARS = 100
+# What is stored in one transaction: between two of them an import can be stopped.
+BATCH_CONVERSATIONS = 100
+BATCH_MESSAGES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,86 +71,201 @@ class ImportReport:
     """What a file became, and what was left out of it, line by line."""
 
     imported: list[Imported]
-    problems: list[Problem]
+    problems: ProblemList
+
+
+# What became of some conversations, each in its place; None where nothing of one can be stored.
+Results = Sequence[Imported | None]
+
+
+def _nobody(results: Results) -> None:
+    """Tell nobody: the default."""
 
 
 def import_file(
-    *, owner: Any, content: bytes, name: str = "", model: str = "default"
+    *,
+    owner: Any,
+    content: bytes,
+    name: str = "",
+    model: str = "default",
+    limits: FileLimits = NO_LIMITS,
 ) -> ImportReport:
     """Store every conversation of a file; importing it twice adds nothing.
 
     Raises chatapp.formats.UnknownFormatError where the content is no known format, or nothing of it
-    can be stored. Each conversation is stored whole or not at all.
+    can be stored, TooMuchInFileError where it holds more than the limits allow. Each conversation
+    is stored whole or not at all.
     """
-    parsed: ParsedFile = parse(content, name=name)
-    problems = list(parsed.problems)
-    done = [
-        import_conversation(conversation, owner=owner, model=model, problems=problems)
-        for conversation in parsed.conversations
-    ]
-    imported = [one for one in done if one is not None]
+    parsed = parse(content, name=name, limits=limits)
+    problems = problems_of(parsed)
+    imported: list[Imported] = []
+    for batch in batches(parsed.conversations):
+        results = import_batch(batch, owner=owner, model=model, problems=problems)
+        imported += [one for one in results if one is not None]
     if not imported:
-        why = problems[0].text if problems else ""
-        raise UnknownFormatError(f"Nothing of the file can be stored. {why}".strip())
+        raise nothing_stored(problems)
     return ImportReport(imported=imported, problems=problems)
 
 
-def import_conversation(
-    conversation: Conversation, *, owner: Any, model: str, problems: list[Problem]
-) -> Imported | None:
-    """Store one conversation, or what it has more than the session made from it earlier.
-
-    None where it has messages, and none of them can be stored: no empty session is made.
-    """
-    messages = _storable(conversation, problems)
-    if conversation.messages and not messages:
-        return None
-    key = _key(conversation.identity)
-    known = Session.objects.select_related("active_branch").filter(owner=owner, import_key=key)
-    session = known.first()
-    if session is None:
-        try:
-            return _import_new(
-                conversation, messages, problems, owner=owner, import_key=key, model=model
-            )
-        except IntegrityError:  # another import of the same file was a moment faster
-            session = known.first()
-            if session is None:
-                raise
-    return _import_rest(session, conversation, messages, problems)
+def problems_of(parsed: ParsedFile) -> ProblemList:
+    """Return what was wrong with a file, for more to be added."""
+    problems = ProblemList(parsed.problems)
+    problems.left_out += parsed.problems_left_out
+    return problems
 
 
-def _import_new(
-    conversation: Conversation,
-    messages: list[ImportedMessage],
-    problems: list[Problem],
+def nothing_stored(problems: ProblemList) -> UnknownFormatError:
+    """Return the error for a file of which no conversation can be stored."""
+    why = problems[0].text if problems else ""
+    return UnknownFormatError(f"Nothing of the file can be stored. {why}".strip())
+
+
+def batches(conversations: Sequence[Conversation]) -> Iterator[Sequence[Conversation]]:
+    """Yield conversations in order, some at a time: many short ones, or a long one alone."""
+    start, messages = 0, 0
+    for index, conversation in enumerate(conversations):
+        count = len(conversation.messages)
+        is_full = messages + count > BATCH_MESSAGES or index - start >= BATCH_CONVERSATIONS
+        if is_full and index > start:
+            yield conversations[start:index]
+            start, messages = index, 0
+        messages += count
+    if start < len(conversations):
+        yield conversations[start:]
+
+
+def import_batch(
+    conversations: Sequence[Conversation],
     *,
     owner: Any,
-    import_key: str,
     model: str,
-) -> Imported:
-    clean = Cleaner()
-    about = _imported(conversation, messages) | (
-        {"source_model": conversation.model} if conversation.model else {}
-    )
-    with transaction.atomic():
-        session = transcript.create_session(
-            owner=owner,
-            import_key=import_key,
-            title=clean.text(conversation.title)[:MAX_TITLE_CHARS],
-            model=model,
-            system_prompt=clean.text(conversation.system_prompt),
-            tools=clean.json(list(conversation.tools)),
-            metadata=clean.json(conversation.metadata | about),
+    problems: ProblemList,
+    note: Callable[[Results], None] = _nobody,
+) -> Results:
+    """Store some conversations, or what they have more than the sessions made from them earlier.
+
+    All of them are stored, or none; `note` is called with the results in their transaction. A
+    conversation that has messages, none of which can be stored, becomes no empty session.
+    """
+    found = ProblemList()
+    readable = [_readable(conversation, found) for conversation in conversations]
+    batch = _Batch(owner=owner, model=model, readable=readable)
+    try:
+        results, said = batch.store(note)
+    except IntegrityError:  # another import of the same file was a moment faster
+        results, said = batch.store(note)
+    found += said
+    problems += found
+    changed = [one.session for one in results if one is not None and one.messages_added]
+    if changed:
+        notify(context_backend.sessions_imported, changed)
+    return results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Readable:
+    """A conversation, those of its messages that can be stored, and the key of its session."""
+
+    conversation: Conversation
+    messages: list[ImportedMessage]
+    key: str
+
+    @property
+    def is_nothing(self) -> bool:
+        return bool(self.conversation.messages) and not self.messages
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can be stored together with others: it has no branches, and no parts."""
+        one = self.conversation
+        return not (self.is_nothing or one.parts) and is_one_line(self.messages, one.leaf)
+
+
+def _readable(conversation: Conversation, problems: ProblemList) -> _Readable:
+    messages = _storable(conversation, problems)
+    return _Readable(conversation=conversation, messages=messages, key=_key(conversation.identity))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Conversations that are stored in one transaction, for one owner."""
+
+    owner: Any
+    model: str
+    readable: Sequence[_Readable]
+
+    def store(self, note: Callable[[Results], None]) -> tuple[Results, ProblemList]:
+        """Store them; raises IntegrityError where one of them was stored meanwhile."""
+        problems = ProblemList()
+        known = self._known()
+        plain = [one for one in self.readable if one.key not in known and one.is_plain]
+        prepared = transcript.prepare_sessions(
+            [
+                transcript.NewSession(
+                    columns=self._columns(one), messages=[draft_of(each) for each in one.messages]
+                )
+                for one in plain
+            ]
         )
-        importer = _TreeImporter(session, messages)
-        importer.plant(conversation.leaf)
-        found = _take_back(session, conversation, importer.ids())
+        with transaction.atomic():
+            made = dict(zip((one.key for one in plain), prepared.store(), strict=True))
+            results = [self._result(one, made, known, problems) for one in self.readable]
+            note(results)
+        return results, problems
+
+    def _known(self) -> dict[str, Session]:
+        """Return the sessions that earlier imports made of these conversations, by their keys."""
+        keys = [one.key for one in self.readable]
+        rows = Session.objects.select_related("active_branch")
+        found = rows.filter(owner=self.owner, import_key__in=keys)
+        return {str(session.import_key): session for session in found}
+
+    def _result(
+        self,
+        one: _Readable,
+        made: Mapping[str, Session],
+        known: Mapping[str, Session],
+        problems: ProblemList,
+    ) -> Imported | None:
+        if one.is_nothing:
+            return None
+        if one.key in known:
+            return _import_rest(known[one.key], one.conversation, one.messages, problems)
+        session = made.get(one.key)
+        if session is None:
+            session = _import_tree(one, self._columns(one), problems)
+        return Imported(
+            session=session,
+            format=one.conversation.format,
+            messages_added=len(one.messages),
+            created=True,
+        )
+
+    def _columns(self, one: _Readable) -> dict[str, Any]:
+        """Return the columns of a new session."""
+        conversation, clean = one.conversation, Cleaner()
+        about = _imported(conversation, one.messages) | (
+            {"source_model": conversation.model} if conversation.model else {}
+        )
+        return {
+            "owner": self.owner,
+            "import_key": one.key,
+            "title": clean.text(conversation.title)[:MAX_TITLE_CHARS],
+            "model": self.model,
+            "system_prompt": clean.text(conversation.system_prompt),
+            "tools": clean.json(list(conversation.tools)),
+            "metadata": clean.json(conversation.metadata | about),
+        }
+
+
+def _import_tree(one: _Readable, columns: dict[str, Any], problems: ProblemList) -> Session:
+    """Store a conversation that has branches, or parts of apps, as a new session."""
+    session = transcript.create_session(**columns)
+    importer = TreeImporter(session, one.messages)
+    importer.plant(one.conversation.leaf)
+    found = _take_back(session, one.conversation, importer.ids())
     problems += [Problem(line=0, text=sentence) for sentence in found]
-    _tell(session)
-    return Imported(
-        session=session, format=conversation.format, messages_added=len(messages), created=True
-    )
+    return session
 
 
 def _take_back(session: Session, conversation: Conversation, ids: Sequence[UUID]) -> list[str]:
@@ -175,7 +301,7 @@ def _imported(conversation: Conversation, messages: Sequence[ImportedMessage]) -
     return {"import": _fingerprint(messages) | {"format": conversation.format}}
 
 
-def _storable(conversation: Conversation, problems: list[Problem]) -> list[ImportedMessage]:
+def _storable(conversation: Conversation, problems: ProblemList) -> list[ImportedMessage]:
     """Return the messages that can be stored; children of others hang under what is above."""
     kept: list[ImportedMessage] = []
     replaced: dict[str, str | None] = {}
@@ -206,17 +332,14 @@ def _import_rest(
     session: Session,
     conversation: Conversation,
     messages: list[ImportedMessage],
-    problems: list[Problem],
+    problems: ProblemList,
 ) -> Imported:
     """Append what a grown file has more, if nobody went on with the session meanwhile."""
     before = session.metadata.get("import", {})
     count = int(before.get("messages", 0))
     same = _fingerprint(messages[:count])["digest"] == before.get("digest")
     added = messages[count:]
-    # Placeholders are not counted: a session that was made smaller meanwhile may still grow.
-    stored = Message.objects.filter(session=session, kind=Message.Kind.MESSAGE).count()
-    untouched = stored == sum(m.kind == Message.Kind.MESSAGE for m in messages[:count])
-    if not same or (added and not untouched):
+    if not same or (added and not _is_untouched(session, messages[:count])):
         why = "other messages came in here" if same else "its earlier messages differ"
         problems.append(
             Problem(
@@ -227,129 +350,23 @@ def _import_rest(
         added = []
     if added:
         with transaction.atomic():
-            importer = _TreeImporter(session, added)
+            importer = TreeImporter(session, added)
             importer.remember_parents()
             importer.plant(conversation.leaf)
             session.metadata = session.metadata | _imported(conversation, messages)
             session.save(update_fields=["metadata"])
-        _tell(session)
     return Imported(
         session=session, format=conversation.format, messages_added=len(added), created=False
     )
 
 
-class _TreeImporter:
-    """Stores a tree of imported messages: the line to the leaf first, then what branches off."""
+def _is_untouched(session: Session, messages: Sequence[ImportedMessage]) -> bool:
+    """Whether the session has no other messages than these, which were imported before.
 
-    def __init__(self, session: Session, messages: Sequence[ImportedMessage]) -> None:
-        self._session = session
-        self._messages = messages
-        self._by_key = {message.key: message for message in messages}
-        self._children: dict[str | None, list[ImportedMessage]] = {}
-        for message in messages:
-            self._children.setdefault(message.parent, []).append(message)
-        self._rows: dict[str, Message] = {}
-
-    def ids(self) -> list[UUID]:
-        """Return the ids of the stored rows in the file's order."""
-        return [self._rows[message.key].pk for message in self._messages]
-
-    def remember_parents(self) -> None:
-        """Find the rows, stored by an earlier import, that the new messages hang under."""
-        parents = {message.parent for message in self._messages} - set(self._by_key) - {None}
-        rows = Message.objects.filter(
-            session=self._session, metadata__import_key__in=sorted(filter(None, parents))
-        )
-        for row in rows.select_related("branch"):
-            self._rows[row.metadata["import_key"]] = row
-
-    def plant(self, leaf: str | None) -> None:
-        """Store the messages, branch by branch; the branch of the leaf becomes the active one."""
-        if not self._messages:
-            return
-        end = leaf if leaf in self._by_key else self._messages[-1].key
-        line = _line_to(end, self._by_key)
-        self._store_line(line)
-        active = self._rows[end].branch
-        for message in self._messages:
-            if message.key not in self._rows:
-                self._store_line(self._line_from(message))
-        if active.pk != self._session.active_branch_id:
-            transcript.activate(self._session, active)
-
-    def _line_from(self, start: ImportedMessage) -> list[ImportedMessage]:
-        """Return the message and, level by level, the first child that is not stored."""
-        line = [start]
-        while children := self._children.get(line[-1].key):
-            line.append(children[0])
-        return line
-
-    def _store_line(self, line: Sequence[ImportedMessage]) -> None:
-        branch = self._branch_for(line[0])
-        rows = transcript.append(branch, [_draft(message) for message in line])
-        for message, row in zip(line, rows, strict=True):
-            self._rows[message.key] = row
-
-    def _branch_for(self, first: ImportedMessage) -> Branch:
-        """Return the branch that a line goes into: its parent's, if nothing follows there yet."""
-        parent = self._rows.get(first.parent or "")
-        root: Branch = self._session.branch
-        if parent is None:
-            empty = not root.head_position
-            return (
-                root
-                if empty
-                else Branch.objects.create(session=self._session, kind=Branch.Kind.FORK)
-            )
-        later = Message.objects.filter(branch=parent.branch_id, position__gt=parent.position)
-        if later.filter(kind=Message.Kind.MESSAGE).exists():
-            return self._fork_at(parent)
-        return parent.branch
-
-    def _fork_at(self, parent: Message) -> Branch:
-        if parent.kind != Message.Kind.MESSAGE:
-            earlier = Message.objects.filter(
-                branch=parent.branch, position__lt=parent.position, kind=Message.Kind.MESSAGE
-            ).order_by("-position")
-            found = earlier.select_related("branch").first()
-            if found is None:
-                return Branch.objects.create(session=self._session, kind=Branch.Kind.FORK)
-            parent = found
-        members = group_of(parent)
-        return transcript.fork(self._session, at=members[-1])
-
-
-def _line_to(end: str | None, by_key: dict[str, ImportedMessage]) -> list[ImportedMessage]:
-    """Return the messages from the root to `end`, in order."""
-    line: list[ImportedMessage] = []
-    seen: set[str] = set()
-    while end is not None and end in by_key and end not in seen:
-        seen.add(end)
-        line.append(by_key[end])
-        end = by_key[end].parent
-    return list(reversed(line))
-
-
-def _draft(message: ImportedMessage) -> NewMessage:
-    return NewMessage(
-        wire=message.wire,
-        kind=message.kind,
-        summary=message.summary,
-        reasoning=message.reasoning,
-        usage=message.usage,
-        finish_reason=message.finish_reason,
-        metadata=message.metadata | {"import_key": message.key},
-        created_at=message.created_at,
-        pinned=message.pinned,
-    )
-
-
-def _tell(session: Session) -> None:
-    """Let the context backend look at the session once, as after any stored message."""
-    newest = Message.objects.filter(branch=session.branch).order_by("-position").first()
-    if newest is not None:
-        newest.branch = session.branch
-        notify(context_backend.message_stored, session, newest)
+    Placeholders are not counted: a session that was made smaller meanwhile may still grow.
+    """
+    stored = Message.objects.filter(session=session, kind=Message.Kind.MESSAGE).count()
+    return stored == sum(message.kind == Message.Kind.MESSAGE for message in messages)
 
 
 def _key(identity: str) -> str:

@@ -24,9 +24,11 @@ from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
 from compaction.runs.before_request import Preparation
-from compaction.runs.scheduling import check, check_branch
+from compaction.runs.scheduling import check, check_branch, check_later
 from compaction.runs.status import context_facts
 
+# A look takes a dozen queries; nobody waits for one at the ten thousandth session of a file.
+IMPORTED_AT_ONCE = 20
 LEAST_KEPT_CHARS = ResultLimits().min_keep_chars
 
 
@@ -73,6 +75,13 @@ class CompactionBackend(BaseContextBackend):
         """Queue a run where a trigger is due; should that not work, the sweep looks again."""
         with check_again_if_it_fails(message.branch_id):
             check_branch(session, message.branch)
+
+    def sessions_imported(self, sessions: Sequence[Session]) -> None:
+        """Look at a few sessions at once; where they are many, the sweep does, in its time."""
+        if len(sessions) <= IMPORTED_AT_ONCE:
+            super().sessions_imported(sessions)
+        else:
+            check_later([session.branch for session in sessions])
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
         """Look for a trigger: the answer may make a run due, and so may a turn without one.

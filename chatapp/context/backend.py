@@ -7,7 +7,7 @@ wire messages and frozen accounts, and rows of this app alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -113,6 +113,15 @@ class BaseContextBackend:
 
     def message_stored(self, session: Session, message: Message) -> None:
         """Hear of a message that was stored outside a turn; after the commit."""
+
+    def sessions_imported(self, sessions: Sequence[Session]) -> None:
+        """Hear of sessions that a file made or added to; after the commit."""
+        for session in sessions:
+            rows = Message.objects.filter(branch=session.branch).order_by("-position")
+            newest = rows.first()
+            if newest is not None:
+                newest.branch = session.branch
+                notify(self.message_stored, session, newest)
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
         """Hear how a turn ended; after the commit."""

@@ -6,9 +6,12 @@
 from chatapp.formats.reading import Document
 from chatapp.formats.records import (
     Conversation,
+    FileLimits,
     ImportedMessage,
     ParsedFile,
     Problem,
+    ProblemList,
+    TooMuchInFileError,
     UnknownFormatError,
     visible_line,
 )
@@ -18,10 +21,13 @@ __all__ = [
     "Conversation",
     "Document",
     "Export",
+    "FileLimits",
     "Format",
     "ImportedMessage",
     "ParsedFile",
     "Problem",
+    "ProblemList",
+    "TooMuchInFileError",
     "UnknownFormatError",
     "all_exports",
     "all_formats",

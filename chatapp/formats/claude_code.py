@@ -30,6 +30,7 @@ from chatapp.formats.records import (
     ImportedMessage,
     ParsedFile,
     Problem,
+    ProblemList,
     place_before,
     placeholder,
 )
@@ -48,7 +49,7 @@ class SessionReader:
     """Takes records one by one (`take`) and gives the messages in the end (`messages`)."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems = ProblemList()
         self.microcompactions: list[dict[str, Any]] = []
         self.model = ""
         self._messages: list[ImportedMessage] = []
@@ -97,13 +98,14 @@ class SessionReader:
         """The key of the message that the last line ends on."""
         return self._tail
 
-    def all_problems(self) -> list[Problem]:
-        """What was left out: single records, and one entry for each kind that was."""
-        counted = [
+    def all_problems(self) -> ProblemList:
+        """What was left out: one entry for each kind that was, and single records."""
+        counted = ProblemList(
             Problem(line=lines[0], text=f"Left out: {reason} ({len(lines)}).")
             for reason, lines in self._left_out.items()
-        ]
-        return self.problems + counted
+        )
+        counted += self.problems
+        return counted
 
     def _read(self, record: Record) -> None:
         value = record.value
@@ -273,7 +275,7 @@ def recognises(document: Document) -> bool:
 
 def parse(document: Document) -> ParsedFile:
     """One conversation for each session of the file; a session without messages is left out."""
-    problems: list[Problem] = []
+    problems = ProblemList()
     records = only_objects(_records(document), problems)
     sessions = _sessions(records)
     titles = _titles(records, sessions)
@@ -286,7 +288,7 @@ def parse(document: Document) -> ParsedFile:
         if messages := reader.messages():
             title = titles.get(session_id, "")
             conversations.append(_conversation(session_id, session, reader, messages, title))
-    return ParsedFile(format=NAME, conversations=tuple(conversations), problems=tuple(problems))
+    return ParsedFile(format=NAME, conversations=tuple(conversations), problems=problems)
 
 
 def _records(document: Document) -> Sequence[Record]:

@@ -31,7 +31,7 @@ from chatapp.formats.reading import (
     text_or_empty,
     usage_of,
 )
-from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
+from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem, ProblemList
 from chatapp.formats.registry import Format
 
 NAME = "gemini"
@@ -104,12 +104,12 @@ def _shows_itself(value: Any) -> bool:
 
 def parse(document: Document) -> ParsedFile:
     """The conversations of a log, each once; damaged messages are left out and told."""
-    problems: list[Problem] = []
+    problems = ProblemList()
     exchanges = exchanges_of(document, DIALECT, problems)
     # One by one: each request of a long log repeats all that came before it.
     read = (_conversation(exchange, problems) for exchange in exchanges)
     conversations = tuple(longest_of_each(read))
-    return ParsedFile(format=NAME, conversations=conversations, problems=tuple(problems))
+    return ParsedFile(format=NAME, conversations=conversations, problems=problems)
 
 
 def _conversation(exchange: Exchange, problems: list[Problem]) -> Conversation:

@@ -32,6 +32,7 @@ from chatapp.formats.records import (
     ImportedMessage,
     ParsedFile,
     Problem,
+    ProblemList,
 )
 from chatapp.formats.registry import Export, Format
 from chatapp.messages.wire import text_of
@@ -288,13 +289,13 @@ def recognises(document: Document) -> bool:
 
 def parse(document: Document) -> ParsedFile:
     """The conversations of the file; damaged messages are left out and named as problems."""
-    problems: list[Problem] = []
+    problems = ProblemList()
     sources = _sources(document, problems)
     read = (read_conversation(source, problems) for source in sources)
     # In a log of requests each repeats those before it; elsewhere all stand for themselves.
     are_logged = any(source.is_logged for source in sources)
     conversations = tuple(longest_of_each(read) if are_logged else read)
-    return ParsedFile(format=NAME, conversations=conversations, problems=tuple(problems))
+    return ParsedFile(format=NAME, conversations=conversations, problems=problems)
 
 
 def _is_completion(value: Any) -> bool:

@@ -32,7 +32,7 @@ from chatapp.formats.reading import (
     text_or_empty,
     usage_of,
 )
-from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
+from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem, ProblemList
 from chatapp.formats.registry import Format
 
 NAME = "openai_responses"
@@ -92,11 +92,11 @@ def _is_own_item(value: Any) -> bool:
 
 def parse(document: Document) -> ParsedFile:
     """The conversations of a log, each once; what has no place in a message is told."""
-    problems: list[Problem] = []
+    problems = ProblemList()
     exchanges = exchanges_of(document, DIALECT, problems)
     log = _Log(problems)
     conversations = tuple(longest_of_each(log.conversation(exchange) for exchange in exchanges))
-    return ParsedFile(format=NAME, conversations=conversations, problems=tuple(problems))
+    return ParsedFile(format=NAME, conversations=conversations, problems=problems)
 
 
 class _Log:

@@ -26,6 +26,7 @@ from chatapp.formats.records import (
     ImportedMessage,
     ParsedFile,
     Problem,
+    ProblemList,
     place_before,
     placeholder,
 )
@@ -234,10 +235,10 @@ def recognises(document: Document) -> bool:
 
 def parse(document: Document) -> ParsedFile:
     """The session of the file (or several, if files were joined), each as a tree of messages."""
-    problems: list[Problem] = []
+    problems = ProblemList()
     sessions = _sessions(only_objects(document.records, problems))
     conversations = tuple(_conversation(session, problems) for session in sessions)
-    return ParsedFile(format=NAME, conversations=conversations, problems=tuple(problems))
+    return ParsedFile(format=NAME, conversations=conversations, problems=problems)
 
 
 def _is_header(value: Any) -> bool:

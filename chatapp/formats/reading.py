@@ -5,17 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from chatapp.formats.records import Problem
+from chatapp.formats.records import (
+    NO_LIMITS,
+    FileLimits,
+    Problem,
+    ProblemList,
+    refuse_more,
+)
 
 MAX_DEPTH = 100
 """Levels of nesting; deeper values would later exhaust the stack of whoever walks through them."""
 
-WHITESPACE = " \t\r\n"
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +40,15 @@ class Document:
     text: str
     records: tuple[Record, ...]
     is_lines: bool
-    problems: tuple[Problem, ...] = ()
+    problems: Sequence[Problem] = ()
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are, or items of the list that the file is."""
+        if self.is_lines:
+            return self.text.count("\n") + (not self.text.endswith("\n"))
+        value = self.records[0].value
+        return len(value) if isinstance(value, list) else 1
 
 
 def only_objects(records: Iterable[Record], problems: list[Problem]) -> list[Record]:
@@ -48,17 +63,40 @@ def only_objects(records: Iterable[Record], problems: list[Problem]) -> list[Rec
     return objects
 
 
-def read_document(text: str) -> Document:
-    """The JSON values of a text; lines that cannot be read become problems, the rest is kept."""
+def read_document(text: str, *, limits: FileLimits = NO_LIMITS) -> Document:
+    """The JSON values of a text; lines that cannot be read become problems, the rest is kept.
+
+    Raises TooMuchInFileError where there is more than the limits allow; what can be counted before
+    it is read is.
+    """
+    if limits.marks is not None:
+        refuse_marks(sum(map(text.count, "[{:")), limits)
     start = _skip_whitespace(text, 0)
     try:
         value, end = _decode(text, start)
     except _UnreadableError:
-        return _read_lines(text)
+        return _read_lines(text, limits)
     if _skip_whitespace(text, end) < len(text):
-        return _read_lines(text)
+        return _read_lines(text, limits)
+    refuse_lines(len(value) if isinstance(value, list) else 1, limits)
     line = text.count("\n", 0, start) + 1
     return Document(text=text, records=(Record(line=line, value=value),), is_lines=False)
+
+
+def refuse_marks(number: int, limits: FileLimits) -> None:
+    """Raise TooMuchInFileError where a file has too many brackets and colons."""
+    refuse_more(number, limits.marks, what="brackets and colons", code="too_many_values")
+
+
+def refuse_lines(number: int, limits: FileLimits) -> None:
+    """Raise TooMuchInFileError where a file has too many lines, or a list too many items."""
+    refuse_more(
+        number,
+        limits.lines,
+        what="lines or items",
+        code="too_many_lines",
+        setting="MAX_IMPORT_LINES",
+    )
 
 
 def compact_json(value: Any) -> str:
@@ -70,11 +108,11 @@ class _UnreadableError(ValueError):
     """No JSON value starts here; the text says why."""
 
 
-def _read_lines(text: str) -> Document:
-    # Not str.splitlines: it also splits at U+2028 and others, which may stand in a JSON string.
+def _read_lines(text: str, limits: FileLimits) -> Document:
+    refuse_lines(text.count("\n") + (not text.endswith("\n")), limits)
     records: list[Record] = []
-    problems: list[Problem] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    problems = ProblemList()
+    for number, line in enumerate(_lines(text), start=1):
         position = _skip_whitespace(line, 0)
         while position < len(line):
             try:
@@ -83,8 +121,22 @@ def _read_lines(text: str) -> Document:
                 problems.append(_broken(number, position, error))
                 break
             records.append(Record(line=number, value=value))
-            position = _skip_whitespace(line, position)
-    return Document(text=text, records=tuple(records), is_lines=True, problems=tuple(problems))
+            if position < len(line):
+                position = _skip_whitespace(line, position)
+                refuse_lines(len(records), limits)
+    return Document(text=text, records=tuple(records), is_lines=True, problems=problems)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield line by line, as all of them at once would take more memory than the text.
+
+    Not as str.splitlines does: it also splits at U+2028 and others, which may stand in a string.
+    """
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
 
 
 def _broken(number: int, position: int, error: _UnreadableError) -> Problem:
@@ -101,7 +153,9 @@ def _decode(text: str, position: int) -> tuple[Any, int]:
         raise _UnreadableError(f"nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:  # Python refuses to read integers of more than 4300 digits
         raise _UnreadableError("a number with too many digits") from error
-    if _is_too_deep(value):
+    # What is nested that deep opens that many lists and objects.
+    opened = text.count("[", position, end) + text.count("{", position, end)
+    if opened > MAX_DEPTH and _is_too_deep(value):
         raise _UnreadableError(f"nested deeper than {MAX_DEPTH} levels")
     return value, end
 
@@ -121,9 +175,8 @@ def _children(value: Any) -> list[Any]:
 
 
 def _skip_whitespace(text: str, position: int) -> int:
-    while position < len(text) and text[position] in WHITESPACE:
-        position += 1
-    return position
+    found = _WHITESPACE.match(text, position)
+    return found.end() if found else position
 
 
 def _finite(literal: str) -> float | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
+
+MOST_PROBLEMS = 200
+"""So many problems of a file are told one by one."""
 
 
 def placeholder(
@@ -75,6 +78,55 @@ class Problem:
     text: str
 
 
+class ProblemList(list[Problem]):
+    """Problems as they are found: the first MOST_PROBLEMS are kept, the others are only counted."""
+
+    def __init__(self, problems: Iterable[Problem] = ()) -> None:
+        super().__init__()
+        self.left_out = 0
+        self.extend(problems)
+
+    def append(self, problem: Problem, /) -> None:
+        """Keep a problem, or count it."""
+        if len(self) < MOST_PROBLEMS:
+            super().append(problem)
+        else:
+            self.left_out += 1
+
+    def extend(self, problems: Iterable[Problem], /) -> None:
+        """Keep or count each of several problems, and count what another list has only counted."""
+        for problem in problems:
+            self.append(problem)
+        self.left_out += problems.left_out if isinstance(problems, ProblemList) else 0
+
+    def __iadd__(self, problems: Iterable[Problem], /) -> Self:  # type: ignore[override,misc]
+        self.extend(problems)
+        return self
+
+    def told(self) -> list[Problem]:
+        """Return what is kept, and a sentence about the others."""
+        if not self.left_out:
+            return list(self)
+        more = f"And {self.left_out:,} more parts of the file were left out or mended."
+        return [*self, Problem(line=0, text=more)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLimits:
+    """How much a file may hold; None: any number.
+
+    `lines` counts lines and the items of a list, too. `marks` are the brackets and colons of the
+    file: at least as many as it has lists, objects and keys, all of which take memory.
+    """
+
+    lines: int | None = None
+    conversations: int | None = None
+    marks: int | None = None
+
+
+NO_LIMITS = FileLimits()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
     """One conversation of a file.
@@ -99,15 +151,40 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedFile:
-    """All conversations of a file, and what was not sound in it."""
+    """All conversations of a file, and what was not sound in it.
+
+    A parser may return a ProblemList; `problems_left_out` is how many more problems there are.
+    `lines` are the lines of the file, or the items of the list that it is; `parse` counts them.
+    """
 
     format: str
     conversations: tuple[Conversation, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: Sequence[Problem] = ()
+    problems_left_out: int = 0
+    lines: int = 0
 
 
 class UnknownFormatError(ValueError):
     """The content is none of the formats that can be imported."""
+
+
+class TooMuchInFileError(ValueError):
+    """A file holds more than it may; `code` says more of what, the text how many and how much."""
+
+    def __init__(self, sentence: str, *, code: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def refuse_more(number: int, limit: int | None, *, what: str, code: str, setting: str = "") -> None:
+    """Raise TooMuchInFileError where a file has more of something than its limit."""
+    if limit is None or number <= limit:
+        return
+    named = f" ({setting})" if setting else ""
+    raise TooMuchInFileError(
+        f"The file has {number:,} {what}; {limit:,} are allowed{named}. Send it in parts.",
+        code=code,
+    )
 
 
 def visible_line(conversation: Conversation) -> list[ImportedMessage]:

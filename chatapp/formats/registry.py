@@ -10,14 +10,25 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from chatapp.conf import chatapp_settings
+from chatapp.formats.first_sight import telling
 from chatapp.formats.reading import Document, read_document
-from chatapp.formats.records import Conversation, ParsedFile, Problem, UnknownFormatError
+from chatapp.formats.records import (
+    NO_LIMITS,
+    Conversation,
+    FileLimits,
+    ParsedFile,
+    Problem,
+    ProblemList,
+    UnknownFormatError,
+    refuse_more,
+)
 
 logger = logging.getLogger(__name__)
 KEYS_SHOWN = 6
@@ -120,38 +131,57 @@ def _reload(*, setting: str, **kwargs: Any) -> None:
 setting_changed.connect(_reload, dispatch_uid="chatapp.formats.registry")
 
 
-def parse(content: bytes | str, *, name: str = "") -> ParsedFile:
+def parse(content: bytes | str, *, name: str = "", limits: FileLimits = NO_LIMITS) -> ParsedFile:
     """All conversations of a file in any readable format, and what was not sound in it.
 
     `name` is only used to speak of the file; the format is found from the content.
-    Raises UnknownFormatError with a sentence for the user.
+    Raises UnknownFormatError with a sentence for the user, TooMuchInFileError with another.
     """
     text, problems = decode(content)
     called = f"“{name}”" if name else "The file"
-    if not text.strip():
+    if not text or text.isspace():
         raise UnknownFormatError(f"{called} is empty. {_readable()}")
-    document = read_document(text)
+    document = read_document(text, limits=limits)
+    sample = telling(document)
     nothing: list[str] = []
     for candidate in all_formats():
-        if not candidate.recognises(document):
+        if not candidate.recognises(sample):
             continue
         parsed = candidate.parse(document)
+        refuse_more(
+            len(parsed.conversations),
+            limits.conversations,
+            what="conversations",
+            code="too_many_conversations",
+            setting="MAX_IMPORT_CONVERSATIONS",
+        )
         damage = document.problems if candidate.is_json else ()
-        found = sorted((*problems, *damage, *parsed.problems), key=lambda problem: problem.line)
+        found = _in_order(problems, damage, parsed.problems)
         conversations, left_out = _readable_ones(parsed.conversations, is_whole=not found)
         if conversations:
+            left_out += found
             return replace(
                 parsed,
                 conversations=_told_apart(conversations),
-                problems=(*left_out, *found),
+                problems=tuple(left_out),
+                problems_left_out=left_out.left_out,
+                lines=document.lines,
             )
         nothing.append(f"{called} looks like {candidate.label}, but {_why_not(found)}")
     raise UnknownFormatError(f"{[*nothing, f'{called} {_seen(document)}.'][0]} {_readable()}")
 
 
+def _in_order(*lists: Sequence[Problem]) -> ProblemList:
+    """Return the problems of several lists by their lines, the first of them one by one."""
+    listed = sorted(chain(*lists), key=lambda problem: problem.line)
+    found = ProblemList(listed)
+    found.left_out += sum(one.left_out for one in lists if isinstance(one, ProblemList))
+    return found
+
+
 def _readable_ones(
     conversations: Sequence[Conversation], *, is_whole: bool
-) -> tuple[list[Conversation], list[Problem]]:
+) -> tuple[list[Conversation], ProblemList]:
     """Return the conversations that hold something, and a problem for those that do not.
 
     A system prompt alone is something in a file of which everything was read.
@@ -159,17 +189,18 @@ def _readable_ones(
     kept = [one for one in conversations if one.messages or (is_whole and one.system_prompt)]
     count = len(conversations) - len(kept)
     if not count:
-        return kept, []
+        return kept, ProblemList()
     which = "A conversation" if count == 1 else f"{count} conversations"
     verb = "was" if count == 1 else "were"
-    return kept, [Problem(line=0, text=f"{which} without a readable message {verb} left out.")]
+    sentence = f"{which} without a readable message {verb} left out."
+    return kept, ProblemList([Problem(line=0, text=sentence)])
 
 
-def _why_not(problems: Sequence[Problem]) -> str:
+def _why_not(problems: ProblemList) -> str:
     if not problems:
         return "it holds no message."
-    first, rest = problems[0], len(problems) - 1
-    more = f" So {'was' if rest == 1 else 'were'} {rest} more." if rest else ""
+    first, rest = problems[0], len(problems) - 1 + problems.left_out
+    more = f" So {'was' if rest == 1 else 'were'} {rest:,} more." if rest else ""
     return f"no message in it can be read. Line or item {first.line}: {first.text}{more}"
 
 

@@ -29,7 +29,7 @@ from chatapp.formats.reading import (
     shown,
     text_or_empty,
 )
-from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
+from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem, ProblemList
 from chatapp.formats.registry import Format
 
 NAME = "ui_messages"
@@ -67,10 +67,10 @@ def _shows_itself(value: Any) -> bool:
 
 def parse(document: Document) -> ParsedFile:
     """The chats of a file; what cannot be read is left out and told."""
-    problems: list[Problem] = []
+    problems = ProblemList()
     exchanges = exchanges_of(document, DIALECT, problems)
     conversations = tuple(_conversation(exchange, problems) for exchange in exchanges)
-    return ParsedFile(format=NAME, conversations=conversations, problems=tuple(problems))
+    return ParsedFile(format=NAME, conversations=conversations, problems=problems)
 
 
 def _conversation(exchange: Exchange, problems: list[Problem]) -> Conversation:

@@ -18,6 +18,7 @@ from chatapp.transcript.branches import (
     replay,
     switch,
 )
+from chatapp.transcript.many import NewSession, prepare_sessions
 from chatapp.transcript.repair import activate_main_line, recount_tokens, repair_sums
 from chatapp.transcript.writing import (
     append,
@@ -31,6 +32,7 @@ from chatapp.transcript.writing import (
 )
 
 __all__ = [
+    "NewSession",
     "Replay",
     "SwitchRefusedError",
     "activate",
@@ -46,6 +48,7 @@ __all__ = [
     "message_inserted",
     "point_placeholder",
     "positions_changed",
+    "prepare_sessions",
     "recount_tokens",
     "renumber",
     "repair_sums",

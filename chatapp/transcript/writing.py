@@ -231,19 +231,29 @@ def _place_at_end(branch: Branch, rows: list[Message]) -> None:
         messages=len(counted),
         tokens=sum(row.tokens for row in counted),
     )
-    position = branch.head_position - len(rows) * POSITION_STEP
-    through = branch.token_total - sum(row.tokens for row in counted)
-    empty_so_far = branch.message_count == len(counted)
-    for row in rows:
-        position += POSITION_STEP
-        through += row.tokens
-        row.position, row.tokens_through = position, through
-        # System messages that open a conversation are its rules: always sent, never summarised.
-        empty_so_far = empty_so_far and row.role == Message.Role.SYSTEM
-        row.pinned = row.pinned or (empty_so_far and row.kind == Message.Kind.MESSAGE)
+    give_places(
+        rows,
+        after=branch.head_position - len(rows) * POSITION_STEP,
+        through=branch.token_total - sum(row.tokens for row in counted),
+        is_empty=branch.message_count == len(counted),
+    )
     Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
     store_originals(rows)
     _mark_session(branch)
+
+
+def give_places(rows: Sequence[Message], *, after: int, through: int, is_empty: bool) -> None:
+    """Give rows their places behind a position, and the sum of tokens up to each.
+
+    `through` is the sum up to that position; `is_empty` says that no message stands before.
+    """
+    for row in rows:
+        after += POSITION_STEP
+        through += row.tokens
+        row.position, row.tokens_through = after, through
+        # System messages that open a conversation are its rules: always sent, never summarised.
+        is_empty = is_empty and row.role == Message.Role.SYSTEM
+        row.pinned = row.pinned or (is_empty and row.kind == Message.Kind.MESSAGE)
 
 
 def _add_to_sums(branch: Branch, *, places: int, messages: int, tokens: int) -> None:

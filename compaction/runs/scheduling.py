@@ -8,13 +8,14 @@ cancel and past a budget automatic runs of a branch wait.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.incidents import Kind, note
-from chatapp.models import Branch, Session
+from chatapp.models import Branch, Message, Session
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 _UNHURRIED = frozenset({Reason.AHEAD, Reason.MAXIMUM_AGE})
 # Part of the window that a run ahead of need has to work on.
 AHEAD_LEAST_SHARE = 0.1
+# Half of what a sweep looks at: the other half is left for branches whose time comes by itself.
+LATER_LOOKS_A_MINUTE = 100
+LONGEST_WAIT = timedelta(days=1)
 
 
 def check_branch(session: Session, branch: Branch | None = None) -> CompactionRun | None:
@@ -138,6 +142,24 @@ def _next_check(snapshot: BranchSnapshot) -> datetime | None:
     due = since + timedelta(seconds=profile.compression_cooldown_sec)
     # What is due now is queued, noted, or waits for more messages.
     return due if due > timezone.now() else None
+
+
+def check_later(branches: Sequence[Branch]) -> None:
+    """Have the sweep look at branches that were stored together, behind those that wait already.
+
+    It looks at so many a minute that other branches, whose time comes meanwhile, are in time.
+    """
+    marked = Message.objects.filter(branch__in=branches, kind=Message.Kind.PLACEHOLDER)
+    for branch_id in set(marked.values_list("branch", flat=True)):
+        # Where a summary of old reaches has to be worked out.
+        ensure_state(next(branch for branch in branches if branch.pk == branch_id))
+    CompactionState.objects.bulk_create(
+        [CompactionState(branch=branch) for branch in branches], ignore_conflicts=True
+    )
+    now = timezone.now()
+    waiting = CompactionState.objects.filter(next_check_at__lte=now + LONGEST_WAIT).count()
+    when = now + timedelta(minutes=waiting // LATER_LOOKS_A_MINUTE)
+    CompactionState.objects.filter(branch__in=branches).update(next_check_at=when)
 
 
 def assign_profile(session: Session, name: str) -> None:

@@ -31,7 +31,7 @@ def test_two_objects_glued_on_one_line_are_both_read() -> None:
     document = read_document('{"a": 1}{"b": 2}\n{"c": 3}')
 
     assert [record.line for record in document.records] == [1, 1, 2]
-    assert document.problems == ()
+    assert list(document.problems) == []
 
 
 def test_a_broken_line_is_named_and_the_rest_is_read() -> None:
