@@ -187,6 +187,39 @@ class ChatappSettings(SettingsGroup):
     max_import_bytes: int = setting(
         50_000_000, "Largest transcript file by API.", unit="bytes", minimum=1
     )
+    max_import_lines: int = setting(
+        200_000, "Most lines of a transcript file by API, or items of the list.", minimum=1
+    )
+    max_import_conversations: int = setting(
+        50_000, "Most conversations of a transcript file by API.", minimum=1
+    )
+    import_seconds: int = setting(
+        20,
+        "How long a request works at a file; what is left is done in the background.",
+        unit="seconds",
+        minimum=1,
+    )
+    import_at_once_bytes: int = setting(
+        5_000_000,
+        "Largest file that a request imports itself; larger ones are done in the background.",
+        unit="bytes",
+        minimum=1,
+    )
+    import_at_once_conversations: int = setting(
+        200,
+        "Most conversations of a file that a request imports itself; more are stored in the "
+        "background.",
+        minimum=1,
+    )
+    import_background_seconds: int = setting(
+        3_600,
+        "How long workers may work at one file, all together.",
+        unit="seconds",
+        minimum=1,
+    )
+    imports_per_owner: int = setting(
+        4, "Imports of one owner waiting or under way at once; further ones get 429.", minimum=1
+    )
     max_page_bytes: int = setting(
         8_000_000,
         "Texts and JSON that a page of messages holds; it ends before what would be more, and has "
@@ -202,8 +235,8 @@ class ChatappSettings(SettingsGroup):
     )
     turns_per_owner: int = setting(
         8,
-        "Turns of one owner under way at once, and as many compactions and imports that are "
-        "waited for; further ones get 429.",
+        "Turns of one owner under way at once, and as many compactions that are waited for; "
+        "further ones get 429.",
         minimum=1,
     )
     request_threads: int = setting(

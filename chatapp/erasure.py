@@ -22,7 +22,7 @@ from django.dispatch import Signal
 
 from chatapp.formatting import plural, short_id
 from chatapp.keys import ApiKey
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Branch, ImportJob, Message, Session
 
 BATCH = 500
 _LOG = "admin log entries"
@@ -51,6 +51,7 @@ def what_erasing_takes(user: Any) -> Erased:
     counts = {_plural(Session): sessions.count()}
     for model in _with_session():
         counts[_plural(model)] = model._default_manager.filter(session__in=sessions).count()
+    counts[_plural(ImportJob)] = ImportJob.objects.filter(owner=user).count()
     counts[_plural(ApiKey)] = ApiKey.objects.filter(owner=user).count()
     return Erased(counts={name: count for name, count in counts.items() if count})
 
@@ -66,6 +67,8 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
     log = _AdminLog(counts)
     counts["sessions in browsers"] += _log_out(user)
     user_erased.send(sender=type(user), user=user)
+    # First, so that a worker makes no more sessions of a file of theirs.
+    _delete_in_batches(ImportJob.objects.filter(owner=user), counts, log)
     for session in Session.objects.filter(owner=user).only("pk").iterator():
         for model in _with_session():
             _delete_in_batches(model._default_manager.filter(session=session.pk), counts, log)

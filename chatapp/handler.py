@@ -10,7 +10,9 @@ once, as it would under WSGI; only streams go on in the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import IO, Any
 
@@ -24,7 +26,7 @@ from django.urls import set_script_prefix
 
 from chatapp.api.exceptions import plain_problem
 from chatapp.conf import chatapp_settings
-from chatapp.pools import ThreadPools, pool_of
+from chatapp.pools import CLIENT_LEFT, Pool, ThreadPools, pool_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -87,9 +89,11 @@ class ThreadPoolHandler(ASGIHandler):
         except BodyRefused as refusal:
             await self.send_response(refusal.response, send)
             return
-        loop = asyncio.get_running_loop()
-        threads = self.pools.of(pool_of(_path_info(scope)))
-        response = await loop.run_in_executor(threads, self._answer, scope, body)
+        pool = pool_of(_path_info(scope))
+        async with _watching(scope, self.listen_for_disconnect(receive), pool):
+            loop = asyncio.get_running_loop()
+            threads = self.pools.of(pool)
+            response = await loop.run_in_executor(threads, self._answer, scope, body)
         if not response.streaming:
             await self.send_response(response, send)
             return
@@ -153,6 +157,30 @@ class ThreadPoolHandler(ASGIHandler):
             ended = await asyncio.gather(sending, leaving, return_exceptions=True)
         if isinstance(ended[0], Exception):
             raise ended[0]
+
+
+@asynccontextmanager
+async def _watching(
+    scope: Scope, disconnect: Coroutine[Any, Any, None], pool: Pool
+) -> AsyncIterator[None]:
+    """Have whoever works at a slow request know, inside the block, that its client went away."""
+    if pool is not Pool.SLOW:
+        disconnect.close()
+        yield
+        return
+    left = scope[CLIENT_LEFT] = threading.Event()
+    leaving = asyncio.ensure_future(disconnect)
+
+    def note(ended: asyncio.Future[None]) -> None:
+        if not ended.cancelled() and isinstance(ended.exception(), RequestAborted):
+            left.set()
+
+    leaving.add_done_callback(note)
+    try:
+        yield
+    finally:
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
 
 
 def _close_stream(response: HttpResponseBase) -> None:

@@ -396,5 +396,8 @@ class LearnedLimits(models.Model):
         return f"{self.name} at {self.server or 'OpenAI'}"
 
 
-# Last, so that Django knows the table; keys and what is done with them stand in one place.
+# Last, so that Django knows the tables; each stands with what is done with it.
+from chatapp.import_jobs import ImportedSession as ImportedSession  # noqa: E402
+from chatapp.import_jobs import ImportJob as ImportJob  # noqa: E402
+from chatapp.import_jobs import ImportPiece as ImportPiece  # noqa: E402
 from chatapp.keys import ApiKey as ApiKey  # noqa: E402

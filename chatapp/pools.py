@@ -24,6 +24,8 @@ from chatapp.conf import chatapp_settings
 
 View = TypeVar("View", bound=Callable[..., Any])
 HEALTH_THREADS = 4
+CLIENT_LEFT = "client_left"
+"""Key in the scope of a slow request: a threading.Event that is set when its client goes away."""
 # The attribute of a view, or of its class, that names its pool.
 _MARK = "thread_pool"
 
@@ -99,7 +101,7 @@ class SlowWork:
         with self._lock:
             if self._under_way[user.pk] >= limit:
                 raise TooMuchAtOnceError(
-                    f"{limit} compactions or imports of yours are waited for, which is as many as "
+                    f"{limit} compactions of yours are waited for, which is as many as "
                     "may be at once. Wait for one of them, then send this again."
                 )
             self._under_way[user.pk] += 1

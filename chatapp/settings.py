@@ -257,6 +257,8 @@ SPECTACULAR_SETTINGS = {
         "WireEnum": "chatapp.models.Session.Api",
         "RoleEnum": "chatapp.models.Message.Role",
         "MessageKindEnum": "chatapp.models.Message.Kind",
+        # Runs have the other `status`.
+        "ImportStatusEnum": "chatapp.models.ImportJob.Status",
     },
 }
 

@@ -8,7 +8,8 @@ from django.db.models import F
 from django.dispatch import receiver
 
 from chatapp.erasure import user_erased
-from chatapp.models import Branch, Message, Session
+from chatapp.imports import import_waiting
+from chatapp.models import Branch, ImportJob, Message, Session
 from chatapp.transcript import (
     Replay,
     branch_replayed,
@@ -71,6 +72,12 @@ def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) ->
 def on_branch_replayed(*, replay: Replay, **kwargs: Any) -> None:
     """Let the state and the summaries follow a branch that was replayed."""
     follow_replay(replay)
+
+
+@receiver(import_waiting, dispatch_uid="compaction.listeners")
+def on_import_waiting(*, job: ImportJob, **kwargs: Any) -> None:
+    """Have a worker of the queue go on with an import."""
+    queue.enqueue_import(job.pk)
 
 
 @receiver(user_erased, dispatch_uid="compaction.listeners")

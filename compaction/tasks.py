@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from chatapp.imports import continue_import
 from compaction.errors import RunGoneError
 from compaction.runs import queue
+from compaction.runs.heartbeat import beat
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import execute_run
 from compaction.statistics.daily import refresh_figures
@@ -24,6 +26,18 @@ def run_compaction(run_id: str) -> str:
         return str(execute_run(UUID(run_id)).status)
     except RunGoneError:
         return "gone"
+
+
+def import_file(job_id: str) -> str:
+    """Go on with an import for a while; return its status for the queue's own list.
+
+    What is not done then is in the queue again, behind what others wait for.
+    """
+    if queue.is_stopping():
+        queue.enqueue_import(UUID(job_id))
+        return "left to another worker"
+    beat()
+    return continue_import(UUID(job_id), is_stopping=queue.is_stopping)
 
 
 def sweep() -> dict[str, int]:

@@ -1,5 +1,6 @@
-"""The operators' pages of conversations: sessions, messages, incidents, limits, keys."""
+"""The operators' pages of conversations: sessions, messages, incidents, limits, keys, imports."""
 
+from chatapp.admin.imports import ImportJobAdmin
 from chatapp.admin.incidents import IncidentAdmin
 from chatapp.admin.keys import ApiKeyAdmin
 from chatapp.admin.limits import LearnedLimitsAdmin
@@ -11,6 +12,7 @@ __all__ = [
     "ApiKeyAdmin",
     "BranchAdmin",
     "ErasingPeople",
+    "ImportJobAdmin",
     "IncidentAdmin",
     "LearnedLimitsAdmin",
     "MessageAdmin",

@@ -15,14 +15,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chatapp.api.base import AnyAccept, KnownQueryView, SessionView
-from chatapp.api.exceptions import Unprocessable
+from chatapp.api.exceptions import Conflict, Unprocessable
+from chatapp.api.imports import TooManyImports, WholeImportSerializer, address_of, as_whole_dict
 from chatapp.api.operations import ApiSchema
 from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
 from chatapp.conf import chatapp_settings
-from chatapp.formats import UnknownFormatError, all_exports
-from chatapp.pools import Pool, answered_in
-from chatapp.transfer import export_sessions, import_file
+from chatapp.formats import TooMuchInFileError, UnknownFormatError, all_exports
+from chatapp.import_work import ImportEndedError, ImportFailedError
+from chatapp.imports import Accepted, TooManyImportsError, accept_file
+from chatapp.pools import CLIENT_LEFT, Pool, answered_in
+from chatapp.transfer import export_sessions
 
 
 class RawParser(parsers.BaseParser):
@@ -35,34 +38,86 @@ class RawParser(parsers.BaseParser):
         return stream.read()
 
 
+PREFER_BACKGROUND = "respond-async"
+
+
 @answered_in(Pool.SLOW)
 class ImportView(KnownQueryView):
     """POST a transcript file (the body, or a form's `file`) of any format that is registered."""
 
     parser_classes = [parsers.MultiPartParser, RawParser]
 
-    problems = {"POST": ("unknown_format", "too_much_at_once")}
+    problems = {
+        "POST": (
+            "unknown_format",
+            "too_many_lines",
+            "too_many_conversations",
+            "too_many_values",
+            "import_too_slow",
+            "not_stored",
+            "import_ended",
+            "too_many_imports",
+        )
+    }
 
     @extend_schema(
         summary="Import a file",
-        request={"application/octet-stream": OpenApiTypes.BINARY},
-        responses={201: ImportResultSerializer},
+        request={
+            "application/octet-stream": {"type": "string", "format": "binary", "minLength": 1}
+        },
+        parameters=[
+            OpenApiParameter(
+                "Prefer",
+                str,
+                OpenApiParameter.HEADER,
+                description=f"`{PREFER_BACKGROUND}` has any file imported in the background.",
+            )
+        ],
+        responses={201: ImportResultSerializer, 202: WholeImportSerializer},
     )
     def post(self, request: Request) -> Response:
-        """Store every conversation of the file; say line by line what was left out."""
+        """Store every conversation of the file; say line by line what was left out.
+
+        A large file is imported in the background: 202, and `Location` tells where to look.
+        """
         limit = chatapp_settings.max_import_bytes
         if int(request.META.get("CONTENT_LENGTH") or 0) > limit:
             raise BodyTooLarge(f"A file may have {limit:,} bytes (MAX_IMPORT_BYTES).")
         content, name = self._content(request)
+        wishes = [wish.strip().lower() for wish in request.headers.get("Prefer", "").split(",")]
+        accepted = self._accepted(content, name, in_background=PREFER_BACKGROUND in wishes)
+        where = {"Location": address_of(request, accepted.job)}
+        if accepted.is_waiting:
+            body = as_whole_dict(accepted.job)
+            return Response(body, status=status.HTTP_202_ACCEPTED, headers=where)
+        body = {
+            "sessions": [item.as_dict() for item in accepted.imported],
+            "problems": [asdict(problem) for problem in accepted.problems.told()],
+        }
+        return Response(body, status=status.HTTP_201_CREATED, headers=where)
+
+    def _accepted(self, content: bytes, name: str, *, in_background: bool) -> Accepted:
+        # Our ASGI handler tells of a client that goes away; other servers do not.
+        left: Any = getattr(self.request, "scope", {}).get(CLIENT_LEFT)
         try:
-            report = import_file(owner=request.user, content=content, name=name)
+            return accept_file(
+                owner=self.request.user,
+                content=content,
+                name=name,
+                in_background=in_background,
+                is_abandoned=left.is_set if left is not None else lambda: False,
+            )
         except UnknownFormatError as error:
             raise Unprocessable(str(error), code="unknown_format") from error
-        body = {
-            "sessions": [item.as_dict() for item in report.imported],
-            "problems": [asdict(problem) for problem in report.problems],
-        }
-        return Response(body, status=status.HTTP_201_CREATED)
+        except (TooMuchInFileError, ImportFailedError) as error:
+            raise Unprocessable(str(error), code=error.code) from error
+        except ImportEndedError as error:
+            sentence = "The import was cancelled; what was stored until then stays."
+            raise Conflict(sentence, code="import_ended") from error
+        except TooManyImportsError as error:
+            refusal = TooManyImports(str(error))
+            refusal.wait = error.retry_after
+            raise refusal from error
 
     def _content(self, request: Request) -> tuple[bytes, str]:
         data: Any = request.data

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from chatapp.api import catalogue, messages, schema, sessions, transfer, turns
+from chatapp.api import catalogue, imports, messages, schema, sessions, transfer, turns
 
 urlpatterns = [
     path("sessions/", sessions.SessionList.as_view(), name="session-list"),
@@ -15,6 +15,13 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/context/", turns.ContextView.as_view(), name="context"),
     path("sessions/<uuid:session_id>/branches/", sessions.BranchList.as_view(), name="branch-list"),
     path("sessions/<uuid:session_id>/export/", transfer.ExportView.as_view(), name="export"),
+    path("imports/", imports.ImportList.as_view(), name="import-list"),
+    path("imports/<uuid:import_id>/", imports.ImportDetail.as_view(), name="import-detail"),
+    path(
+        "imports/<uuid:import_id>/sessions/",
+        imports.ImportedSessionList.as_view(),
+        name="import-sessions",
+    ),
     path("messages/<uuid:message_id>/", messages.MessageDetail.as_view(), name="message-detail"),
     path(
         "branches/<uuid:branch_id>/activate/",

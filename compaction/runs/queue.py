@@ -25,6 +25,7 @@ from chatapp.conf import chatapp_settings
 
 logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
+IMPORT_TASK = "compaction.tasks.import_file"
 SWEEP_TASK = "compaction.tasks.sweep"
 # A change takes effect with the next `migrate`, which stores the schedules anew.
 SWEEP_MINUTES = 1
@@ -45,9 +46,17 @@ def enqueue_run(run_id: UUID) -> None:
 
     A queue that cannot be reached is logged and fails nobody: the sweep delivers the row later.
     """
+    _put_on_commit(RUN_TASK, run_id)
 
+
+def enqueue_import(job_id: UUID) -> None:
+    """Have a worker go on with an import, in the same way."""
+    _put_on_commit(IMPORT_TASK, job_id)
+
+
+def _put_on_commit(task: str, row_id: UUID) -> None:
     def deliver() -> None:
-        _put(RUN_TASK, str(run_id))
+        _put(task, str(row_id))
 
     transaction.on_commit(deliver, robust=True)
 

@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from chatapp.database import database_now
+from chatapp.imports import deliver_lost, forget_old, waiting_imports
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.conf import compaction_settings
@@ -41,6 +42,8 @@ class Swept:
     requeued_runs: int = 0
     due_branches: int = 0
     silent_workers: int = 0
+    requeued_imports: int = 0
+    forgotten_imports: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
@@ -63,6 +66,8 @@ def sweep_runs() -> Swept:
         requeued_runs=_deliver_waiting(now) + _requeue(now),
         due_branches=_look_at_idle(now),
         silent_workers=forget_silent(),
+        requeued_imports=deliver_lost(),
+        forgotten_imports=forget_old(),
     )
     if any(swept.as_dict().values()):
         event("swept", reason="", **swept.as_dict())
@@ -111,7 +116,8 @@ def _requeue(now: datetime) -> int:
     """
     long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
     queued = CompactionRun.objects.filter(status=Status.QUEUED)
-    missing = queued.filter(ready_q(now)).count() - queue.waiting_tasks()
+    ready = queued.filter(ready_q(now)).count() + waiting_imports()
+    missing = ready - queue.waiting_tasks()
     if missing <= 0:
         return 0
     lost = Q(waits_until__isnull=True, created_at__lt=long_ago) | Q(waits_until__lt=long_ago)

@@ -56,7 +56,7 @@ def test_a_user_has_only_so_much_slow_work_under_way(settings):
     work = SlowWork()
     one, other = Someone(1), Someone(2)
     with work.of(one), work.of(one):
-        with pytest.raises(TooMuchAtOnceError, match="2 compactions or imports"), work.of(one):
+        with pytest.raises(TooMuchAtOnceError, match="2 compactions of yours"), work.of(one):
             pass
         with work.of(other):
             pass

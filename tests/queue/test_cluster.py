@@ -20,10 +20,12 @@ from django.db import connection
 from django.utils import timezone
 from django_q.models import Schedule
 
-from chatapp.models import Message
+from chatapp.imports import accept_file
+from chatapp.models import ImportJob, ImportPiece, Message, Session
 from compaction.models import CompactionRun, CompactionState, SessionSummary, WorkerHeartbeat
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import check_branch, execute_run
+from tests.chatapp.test_many_conversations import lines
 from tests.compaction.support import sent
 from tests.factories import SessionFactory, UserFactory, profile, talk
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
@@ -227,3 +229,26 @@ def test_a_killed_idle_worker_takes_no_lock_with_it(session, server, cluster):
 def test_a_running_cluster_gives_signs_of_life(session, cluster):
     assert check_branch(session) is not None
     wait_until(lambda: WorkerHeartbeat.objects.filter(kind="queue").exists())
+
+
+def test_a_killed_workers_import_is_finished_by_another_one_and_nothing_is_stored_twice(
+    transactional_db, server, cluster
+):
+    wait_until(lambda: bool(workers_of(cluster.pid)))
+    job = accept_file(owner=UserFactory(), content=lines(3_000)).job
+    row = ImportJob.objects.filter(pk=job.pk)
+    wait_until(lambda: row.filter(conversations_done__gt=0).exists())
+    for worker in workers_of(cluster.pid):
+        os.kill(worker, signal.SIGKILL)
+    job.refresh_from_db()
+    assert job.status == "working"
+    assert job.conversations_done < 3_000
+
+    assert sweep_runs().requeued_imports == 0
+    row.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+    assert sweep_runs().requeued_imports == 1
+    wait_until(lambda: row.filter(status="done").exists())
+    job.refresh_from_db()
+    assert (job.sessions_made, job.messages_added) == (3_000, 6_000)
+    assert (Session.objects.count(), Message.objects.count()) == (3_000, 6_000)
+    assert not ImportPiece.objects.exists()
