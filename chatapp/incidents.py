@@ -134,11 +134,18 @@ def meaning_of(incident: Incident) -> str:
     return CODE_MEANINGS.get(incident.code, MEANINGS.get(incident.kind, ""))
 
 
-def numbers_of(details: Any) -> list[tuple[str, str]]:
-    """Return an incident's numbers by name, and what it was an answer to."""
+def numbers_of(details: Any, *, words: bool = True) -> list[tuple[str, str]]:
+    """Return an incident's numbers by name, and what it was an answer to.
+
+    Without `words`, what a server said in the place of a number is left out.
+    """
     if not isinstance(details, dict):
         return []
-    found = [(label, _told(name, details[name])) for name, label in NUMBERS if details.get(name)]
+    found = [
+        (label, _told(name, details[name]))
+        for name, label in NUMBERS
+        if details.get(name) and (words or isinstance(details[name], int | float))
+    ]
     error = details.get("error")
     return [*([("After", code_words(error))] if isinstance(error, str) else []), *found]
 

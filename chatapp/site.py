@@ -10,9 +10,25 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
-from django.http import HttpRequest
+from django.contrib.admin.views.autocomplete import AutocompleteJsonView
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
+
+
+class NamesForChoice(AutocompleteJsonView):
+    """Django's answer to boxes that look for rows; rows are called what the operator may see.
+
+    It answers for every foreign key of a table that has a page, whether a box asks or not.
+    """
+
+    def serialize_result(self, obj: Model, to_field_name: str) -> dict[str, str]:
+        """Return what a box needs of a row."""
+        from chatapp.admin.toolkit.permissions import name_for
+
+        found: dict[str, str] = super().serialize_result(obj, to_field_name)
+        return found | {"text": name_for(self.request, obj)}
 
 
 class OperatorsSite(AdminSite):
@@ -30,6 +46,18 @@ class OperatorsSite(AdminSite):
         pages = [page for extension in admin_extensions() for page in extension.pages]
         own = [path(page.route, self.admin_view(page.view), name=page.name) for page in pages]
         return [*own, *super().get_urls()]
+
+    def autocomplete_view(self, request: HttpRequest) -> HttpResponse:
+        """Return rows for a box that looks for them."""
+        answered: Any = NamesForChoice.as_view(admin_site=self)(request)
+        shown: HttpResponse = answered
+        return shown
+
+    def get_log_entries(self, request: HttpRequest) -> Any:
+        """Return what the front page tells of the operator's own actions."""
+        from chatapp.admin.toolkit.history import own_entries
+
+        return own_entries(request, super().get_log_entries(request))
 
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -18,6 +18,10 @@ from chatapp.admin.toolkit.page_parts import Link, Section
 from chatapp.models import Incident, Session
 
 
+def _listed(numbers: list[tuple[str, str]]) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in numbers) or "—"
+
+
 def _codes() -> list[tuple[str, str]]:
     return sorted(incidents.CODE_WORDS.items(), key=lambda each: each[1])
 
@@ -64,18 +68,18 @@ class IncidentAdmin(WideList):
     )
     what = column("What happened", "code", incidents.code_words)
     text_start = preview("In words", "text_begin")
-    text_shown = column("In words", "text")
+    text_shown = column("In words", "text", is_text=True)
     means = column("What it means", incidents.meaning_of)
     in_session = IN_SESSION
 
-    @admin.display(description="Numbers")
-    def numbers(self, incident: Incident) -> str:
-        """Return the numbers by name."""
-        found = incidents.numbers_of(incident.details)
-        return "; ".join(f"{name}: {value}" for name, value in found) or "—"
-
+    numbers = column(
+        "Numbers",
+        "details",
+        lambda details: _listed(incidents.numbers_of(details)),
+        instead=lambda details: _listed(incidents.numbers_of(details, words=False)),
+    )
     server_said = column(
-        "The server said", lambda incident: html.stored_text(incidents.said_in(incident.details))
+        "The server said", lambda row: incidents.said_in(row.details), html.stored_text
     )
     details_json = column("As stored", "details", html.stored_json)
 

@@ -17,6 +17,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import column
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section
+from chatapp.admin.toolkit.permissions import holds
 from chatapp.formatting import when
 from chatapp.keys import (
     ORDINARY_SCOPES,
@@ -106,7 +107,7 @@ class ApiKeyAdmin(WideList):
         ),
     )
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search name, prefix and owner."""
         return (
             Q(name__icontains=wanted)
@@ -118,7 +119,7 @@ class ApiKeyAdmin(WideList):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Whether the operator may make keys: permission `add API key`."""
-        return bool(request.user.has_perm("chatapp.add_apikey"))
+        return holds(request, "chatapp.add_apikey")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the form's fields for a new key, the sections for one that is there."""
@@ -166,7 +167,7 @@ class ApiKeyAdmin(WideList):
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         """Whether the operator may revoke keys: permission `change API key`."""
-        return bool(request.user.has_perm("chatapp.change_apikey"))
+        return holds(request, "chatapp.change_apikey")
 
     @admin.action(description="Revoke", permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:

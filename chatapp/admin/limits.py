@@ -15,6 +15,7 @@ from chatapp import formatting
 from chatapp.admin.toolkit.columns import column
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
+from chatapp.admin.toolkit.permissions import holds
 from chatapp.llm.adaptations import in_words
 from chatapp.llm.learned_limits import REMEMBERED, still_known, with_learned_limits
 from chatapp.llm.registry import ModelConfig, all_models
@@ -62,9 +63,9 @@ class LearnedLimitsAdmin(WideList):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Whether the operator may forget learned limits: permission `delete_learnedlimits`."""
-        return bool(request.user.has_perm("chatapp.delete_learnedlimits"))
+        return holds(request, "chatapp.delete_learnedlimits")
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the model's name and the server's address."""
         return Q(name__icontains=wanted) | Q(server__icontains=wanted)
 

@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview
+from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
 from chatapp.admin.toolkit.extension import MessageView, admin_extensions
 from chatapp.admin.toolkit.lists import CREATED_SINCE, one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
@@ -32,6 +32,7 @@ from chatapp.admin.toolkit.path_pages import (
     position_asked_for,
     read_page,
 )
+from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF
 from chatapp.models import Branch, Message, Session
@@ -41,7 +42,6 @@ CUT = Section(title="Shortened", fields=("cut_words", "whole_text"))
 REPEATED = Section(title="Replayed", fields=("repeats",))
 
 TITLE = "Messages along the active branch"
-NOT_ALLOWED = "You may not see messages: that takes the permission “view message”."
 _COLUMNS = ("branch", "position", "role", "kind", "tokens", "pinned", "finish_reason")
 # Answers that are less than what was asked for.
 _ENDS = {
@@ -165,6 +165,7 @@ class MessageAdmin(ReadOnlyAdmin):
 
     text_start = preview("Text", "content_start")
 
+    @shows_text
     @admin.display(description="Tool")
     def tool(self, message: Message) -> str:
         """Return the tool that answers here, or the first that is called."""
@@ -178,6 +179,7 @@ class MessageAdmin(ReadOnlyAdmin):
     tokens_along_path = column("Tokens along the path", "tokens_through", formatting.number)
     sequence = column("Position", "sequence_id", str)
 
+    @shows_text
     @admin.display(description="Content")
     def content_text(self, message: Message) -> str:
         """Return the text; null, the empty text and text are three different things."""
@@ -208,6 +210,7 @@ class MessageAdmin(ReadOnlyAdmin):
             return "Parts of the text are left out here."
         return f"Cut from {whole:,} characters to {now:,}; the model is sent the shorter text."
 
+    @shows_text
     @admin.display(description="Whole text")
     def whole_text(self, message: Message) -> str:
         """Return what came in, from beside the row or from the branch that was replayed."""
@@ -220,6 +223,7 @@ class MessageAdmin(ReadOnlyAdmin):
             return html.stored_text(whole)
         return html.stored_json(whole)
 
+    @shows_text
     @admin.display(description="Repeats")
     def repeats(self, message: Message) -> str:
         """Return a link to the message of the old branch, with the branch's own text."""
@@ -288,9 +292,8 @@ def messages_panel(request: HttpRequest, session: Session, view: MessageView) ->
 
     Operators who may not see messages are told so.
     """
-    user: Any = request.user
-    if not user.has_perm("chatapp.view_message"):
-        return Panel.saying(TITLE, NOT_ALLOWED)
+    if not may_see_texts(request):
+        return Panel.saying(TITLE, TEXTS_HIDDEN)
     page = PathPage(rows=[])
     if session.active_branch is not None:
         page = read_page(session.active_branch, shown_messages(), at=position_asked_for(request))

@@ -19,6 +19,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import session_parts
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.path_pages import place_url
+from chatapp.admin.toolkit.permissions import require_texts
 from chatapp.context.assembly import Account, Context
 from chatapp.context.backend import context_backend
 from chatapp.llm.registry import UnknownModelError, get_model
@@ -75,9 +76,9 @@ class RequestPage(ReadOnlyAdmin):
 
     def request_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show what a request would send now, or return it as a file."""
-        user: Any = request.user
-        if not (self.has_view_permission(request) and user.has_perm("chatapp.view_message")):
+        if not self.has_view_permission(request):
             raise PermissionDenied
+        require_texts(request)
         session = self.get_object(request, object_id)
         if session is None:
             raise Http404

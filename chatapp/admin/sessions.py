@@ -24,6 +24,7 @@ from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, sessions_named
 from chatapp.admin.toolkit.page_forms import PageForm
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import request_url
+from chatapp.admin.toolkit.permissions import may_see_texts, nameless
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Message, Session
@@ -52,7 +53,7 @@ class SessionAdmin(TimelineOfSession):
     )
     id_paths = ("id",)
     sections = (
-        Section(title=None, fields=("title", "id", "owner", "model", "api_name")),
+        Section(title=None, fields=("title_shown", "id", "owner", "model", "api_name")),
         Section(
             title="Size",
             fields=("active_branch", "messages", "tokens", "token_counting"),
@@ -77,9 +78,9 @@ class SessionAdmin(TimelineOfSession):
         """Only superusers delete conversations."""
         return bool(request.user.is_active and getattr(request.user, "is_superuser", False))
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the session itself."""
-        found = Q(pk__in=sessions_named(wanted).values("pk"))
+        found = Q(pk__in=sessions_named(request, wanted).values("pk"))
         ids = hex_range(wanted)
         return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
 
@@ -95,7 +96,13 @@ class SessionAdmin(TimelineOfSession):
                 counts[str(model._meta.verbose_name_plural)] = rows.count()
         return [str(session) for session in sessions], counts, set(), []
 
-    name = column("Title", lambda session: formatting.shortened(str(session), 100))
+    name = column(
+        "Title",
+        lambda session: session,
+        lambda session: formatting.shortened(str(session), 100),
+        instead=nameless,
+    )
+    title_shown = column("Title", "title", lambda title: title or "—", is_text=True)
 
     @admin.display(description="Messages")
     def messages(self, session: Session) -> str:
@@ -151,21 +158,23 @@ class SessionAdmin(TimelineOfSession):
 
     def links_for(self, request: HttpRequest, obj: Session) -> list[Link]:
         """Return the ways to the next request, to the messages, in order, and to all branches."""
-        links = [
+        links = []
+        if may_see_texts(request):
+            links.append(Link(label="What the next request sends", url=request_url(obj)))
+        if obj.active_branch_id:
+            links.append(Link(label="Messages in order", url=messages_url(obj.active_branch_id)))
+        links += [
             Link(label="Timeline", url=timeline_url(obj)),
             Link.to_list("Branches", Branch, session__id__exact=obj.pk),
         ]
-        if obj.active_branch_id:
-            links.insert(0, Link(label="Messages in order", url=messages_url(obj.active_branch_id)))
-        further = [link for part in session_parts() for link in part.links(obj)]
-        return [Link(label="What the next request sends", url=request_url(obj)), *links, *further]
+        return [*links, *(link for part in session_parts() for link in part.links(obj))]
 
     def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
         """Return the other apps' panels, the timeline's newest entries, a page of the messages."""
         further = [panel for part in session_parts() for panel in part.panels(request, obj)]
         views = [view for part in session_parts() if (view := part.messages(request, obj))]
         view = views[-1] if views else MessageView(statuses=all_sent)
-        return [*further, self.timeline_panel(obj), messages_panel(request, obj, view)]
+        return [*further, self.timeline_panel(request, obj), messages_panel(request, obj, view)]
 
     def tables_for(self, request: HttpRequest, obj: Session) -> list[Table]:
         """Return the other apps' tables, and the branches, oldest first."""

@@ -20,6 +20,7 @@ from chatapp.admin.request_page import RequestPage
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import admin_extensions
 from chatapp.admin.toolkit.page_parts import Link, Panel
+from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, name_for
 from chatapp.admin.toolkit.timeline import (
     Replays,
     TimelineEntry,
@@ -44,11 +45,13 @@ class Incidents:
         """Return the session's incidents."""
         return Incident.objects.filter(session=session.pk)
 
-    def entries(self, session: Session, rows: Sequence[Incident]) -> Mapping[Any, TimelineEntry]:
+    def entries(
+        self, session: Session, rows: Sequence[Incident], *, texts: bool
+    ) -> Mapping[Any, TimelineEntry]:
         """Return an entry a row; nothing more is read."""
-        return {row.pk: self._entry(row) for row in rows}
+        return {row.pk: self._entry(row, texts=texts) for row in rows}
 
-    def _entry(self, incident: Incident) -> TimelineEntry:
+    def _entry(self, incident: Incident, *, texts: bool) -> TimelineEntry:
         links = [Link.to("Details", Incident, incident.pk)]
         if incident.branch_id:
             links.append(Link.to("Branch", Branch, incident.branch_id))
@@ -57,9 +60,9 @@ class Incidents:
             title=incidents.code_words(incident.code),
             label=str(incident.get_kind_display()),
             tone=incidents.tone_of(incident),
-            reason=incident.text,
-            said=incidents.said_in(incident.details),
-            numbers=incidents.numbers_of(incident.details),
+            reason=incident.text if texts else "",
+            said=incidents.said_in(incident.details) if texts else "",
+            numbers=incidents.numbers_of(incident.details, words=texts),
             means=incidents.meaning_of(incident),
             links=links,
         )
@@ -85,18 +88,20 @@ class TimelineOfSession(RequestPage):
 
     def notices_for(self, request: HttpRequest, obj: Session) -> list[SafeString | str]:
         """Return the session's warnings, oldest first; each is stored once a session."""
+        texts = may_see_texts(request)
         return [
             format_html(
                 '<b>Warning:</b> {} <a href="{}">Details</a>',
-                row.text,
+                row.text if texts else f"{incidents.code_words(row.code)}.",
                 html.change_url(Incident, row.pk),
             )
             for row in warnings_of(obj)
         ]
 
-    def timeline_panel(self, session: Session) -> Panel:
+    def timeline_panel(self, request: HttpRequest, session: Session) -> Panel:
         """Return the newest entries and the way to all."""
-        found = read_timeline(session, timeline_sources(), most=PANEL_ENTRIES)
+        texts = may_see_texts(request)
+        found = read_timeline(session, timeline_sources(), most=PANEL_ENTRIES, texts=texts)
         body = render_to_string(
             "admin/chatapp/timeline_panel.html",
             {"entries": found.entries, "all": timeline_url(session), "more": found.older},
@@ -120,27 +125,29 @@ class TimelineOfSession(RequestPage):
                 "opts": self.opts,
                 "media": self.media,
                 "session": session,
-                "session_name": formatting.shortened(str(session)),
+                "session_name": formatting.shortened(name_for(request, session)),
+                "texts_hidden": "" if may_see_texts(request) else TEXTS_HIDDEN,
                 "entries": found.entries,
                 "ways": _ways(session, found),
             },
         )
 
     def _page(self, request: HttpRequest, session: Session) -> TimelinePage:
+        texts = may_see_texts(request)
         before, after = (
             place_of(request.GET.get(name, ""), timeline_sources()) for name in ("before", "after")
         )
         if before is None and after is not None:
-            found = read_timeline(session, timeline_sources(), after=after)
+            found = read_timeline(session, timeline_sources(), after=after, texts=texts)
             if found.entries:
                 return found
-        return read_timeline(session, timeline_sources(), before=before)
+        return read_timeline(session, timeline_sources(), before=before, texts=texts)
 
 
 def warnings_of(session: Session) -> QuerySet[Incident]:
     """Return a session's warnings: one a code, found by the index that keeps them so few."""
     rows = Incident.objects.filter(session=session, kind=Incident.Kind.WARNING)
-    return rows.only("text").order_by("code")
+    return rows.only("text", "code").order_by("code")
 
 
 def timeline_url(session: Any, **place: TimelinePlace | str) -> str:

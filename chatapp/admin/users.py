@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
+from chatapp.admin.toolkit.permissions import holds, may_see_texts
 from chatapp.erasure import Erased, erase_user, told, what_erasing_takes
 
 MOST_AT_ONCE = 20
@@ -20,6 +21,13 @@ NAMELESS = "a person"
 
 class ErasingPeople(admin.ModelAdmin):  # type: ignore[type-arg]
     """Adds the action to whatever pages users have."""
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Name only the users to who may not see texts: sessions go by their titles."""
+        named, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        if not may_see_texts(request):
+            named = [str(each) for each in objs]
+        return named, counts, lacking, protected
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Add it for whoever may erase people."""
@@ -31,7 +39,7 @@ class ErasingPeople(admin.ModelAdmin):  # type: ignore[type-arg]
 
 def may_erase(request: HttpRequest) -> bool:
     """Whether the operator may erase people: permission `erase a person`, which few are given."""
-    return bool(request.user.has_perm("chatapp.erase_user"))
+    return holds(request, "chatapp.erase_user")
 
 
 def erase(

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 ADMIN = AdminExtension(
+    run_permission="compaction.add_compactionrun",
     front_panels=(FrontPanel(draw=front_panel, style="compaction/front.css"),),
     pages=(AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),),
     session=SESSION_PART,

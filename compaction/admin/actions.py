@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import CHANGE
 from django.db.models import Model
 from django.http import HttpRequest
 from django.utils import timezone
@@ -15,6 +15,8 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.history import write_entry
+from chatapp.admin.toolkit.permissions import link_for
 from chatapp.formatting import clock
 from chatapp.llm.registry import UnknownModelError
 from compaction.engine.profile import ProfileError
@@ -27,33 +29,30 @@ REFUSALS = (CompactionError, ProfileError, UnknownModelError, ValueError)
 
 
 def for_each(
-    request: HttpRequest, rows: Iterable[Model], do: Callable[[Any], SafeString | str]
+    request: HttpRequest,
+    rows: Iterable[Model],
+    do: Callable[[Any], SafeString | str],
+    *,
+    names_rows: bool = False,
 ) -> None:
     """Do something to every row: what `do` returns is told as done, a refusal as an error.
 
-    What was done stands in the row's history too, so that it can be seen who did it.
+    What was done stands in the row's history too, so that it can be seen who did it. With
+    `names_rows` the sentences do not say which row they are about, so its name is put before them.
     """
-    user: Any = request.user
     for row in rows:
         try:
             told = do(row)
-            messages.success(request, told)
-            LogEntry.objects.log_actions(
-                user.pk, [row], CHANGE, strip_tags(told), single_object=True
-            )
+            named = format_html("{}: {}", link_for(request, row), told) if names_rows else told
+            messages.success(request, named)
+            write_entry(request, row, CHANGE, strip_tags(told))
         except REFUSALS as refusal:
-            messages.error(request, format_html("{}: {}", html.row_link(row), refusal))
+            messages.error(request, format_html("{}: {}", link_for(request, row), refusal))
 
 
-def queued(run: CompactionRun, about: Model) -> SafeString:
+def queued(run: CompactionRun) -> SafeString:
     """Return the sentence for a run that waits for a worker."""
-    return format_html("{}: {} is queued.", html.row_link(about), html.row_link(run, "a run"))
-
-
-def may_run(request: HttpRequest) -> bool:
-    """Whether the operator may start runs: permission `add compaction run`."""
-    user: Any = request.user
-    return bool(user.has_perm("compaction.add_compactionrun"))
+    return format_html("{} is queued.", html.row_link(run, "A run"))
 
 
 def may_view(request: HttpRequest, model: type[Model]) -> bool:

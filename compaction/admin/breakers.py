@@ -14,6 +14,7 @@ from chatapp.admin.toolkit.columns import column, preview
 from chatapp.admin.toolkit.lists import by_condition
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section
+from chatapp.admin.toolkit.permissions import holds
 from chatapp.formatting import when
 from compaction.admin.actions import for_each
 from compaction.limits.circuit_breaker import close
@@ -66,7 +67,7 @@ class ModelBreakerAdmin(WideList):
         Section(title="Times", fields=("opened_at_shown", "retry_at_shown")),
     )
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the model's name."""
         return Q(model__icontains=wanted)
 
@@ -74,7 +75,7 @@ class ModelBreakerAdmin(WideList):
 
     def has_close_permission(self, request: HttpRequest) -> bool:
         """Whether the operator may close breakers: permission `change model breaker`."""
-        return bool(request.user.has_perm("compaction.change_modelbreaker"))
+        return holds(request, "compaction.change_modelbreaker")
 
     @admin.action(description="Close the breaker", permissions=["close"])
     def close_breaker(self, request: HttpRequest, queryset: QuerySet[ModelBreaker]) -> None:

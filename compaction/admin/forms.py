@@ -14,8 +14,9 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
+from chatapp.admin.toolkit.permissions import holds, may_run
 from chatapp.models import Session
-from compaction.admin.actions import REFUSALS, may_run, queued
+from compaction.admin.actions import REFUSALS, queued
 from compaction.admin.branch_view import view_for
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.parameters import Profile
@@ -94,8 +95,7 @@ def refuse_draft(summary: SessionSummary) -> None:
 
 def may_restore(request: HttpRequest) -> bool:
     """Whether the operator may take summaries back: permission `change session summary`."""
-    user: Any = request.user
-    return bool(user.has_perm("compaction.change_sessionsummary"))
+    return holds(request, "compaction.change_sessionsummary")
 
 
 def taken_back(restored: Restored) -> SafeString:
@@ -133,7 +133,7 @@ def _resummarise(
         )
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
-    return queued(run, summary)
+    return queued(run)
 
 
 def _make_restore(request: HttpRequest, summary: SessionSummary, data: Any) -> forms.Form | None:
@@ -212,7 +212,7 @@ def compact(
             requested_by=request.user,
         )
     )
-    return queued(run, session)
+    return queued(run)
 
 
 def _make_compact(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
@@ -245,7 +245,7 @@ def redo(
         background=True,
         requested_by=request.user,
     )
-    return queued(run, session)
+    return queued(run)
 
 
 def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
@@ -344,7 +344,7 @@ def profile_names() -> list[str]:
 
 def may_change_profile(request: HttpRequest) -> bool:
     """Whether the operator may give a session a profile: `change compaction state`."""
-    return bool(request.user.has_perm("compaction.change_compactionstate"))
+    return holds(request, "compaction.change_compactionstate")
 
 
 SESSION_FORMS = {

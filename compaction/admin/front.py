@@ -20,9 +20,10 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.lists import days_value
+from chatapp.admin.toolkit.permissions import may_run
 from chatapp.formatting import days_between, span_words, utc_day
 from chatapp.models import Message, Session
-from compaction.admin.actions import may_run, may_view
+from compaction.admin.actions import may_view
 from compaction.admin.breakers import OPEN
 from compaction.admin.front_plots import PLOTS, Plot
 from compaction.admin.lists import FAILURES, LOOK, WAITING

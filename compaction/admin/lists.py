@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import Cells, column, table_of
+from chatapp.admin.toolkit.columns import Cells, column, table_of, text_cell
 from chatapp.admin.toolkit.lists import Condition, by_condition, by_value
 from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.formatting import clock
@@ -323,7 +323,7 @@ RUN_CELLS: Cells = {
     "Model calls": lambda run: run.model_calls,
     "Tokens": token_change,
     "Created": lambda run: formatting.when(run.created_at),
-    "Error": lambda run: run.error,
+    "Error": text_cell(lambda run: run.error),
 }
 SUMMARY_CELLS: Cells = {
     "Summary": lambda summary: html.row_link(summary, formatting.short_id(summary.pk)),
@@ -338,7 +338,7 @@ SOURCE_CELLS: Cells = {
     "Position": lambda row: html.row_link(row.message, formatting.place(row.message.position)),
     "Role": lambda row: row.message.get_role_display(),
     "Tokens": lambda row: formatting.number(row.message.tokens),
-    "Text": lambda row: html.preview(getattr(row, "start", None)),
+    "Text": text_cell(lambda row: html.preview(getattr(row, "start", None))),
 }
 STEP_CELLS: Cells = {
     "Step": lambda step: html.row_link(step, indented(step)),
@@ -348,5 +348,5 @@ STEP_CELLS: Cells = {
     "out": lambda step: formatting.number(step.output_tokens),
     "Outcome": outcome,
     "Time": vocabulary.step_seconds,
-    "Error": lambda step: step.error,
+    "Error": text_cell(lambda step: step.error),
 }

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.page_parts import Table
+from chatapp.admin.toolkit.permissions import holds
 from compaction.admin.profile_form import allowed_values
 from compaction.admin.profile_values import (
     PARAMETERS,
@@ -46,8 +47,7 @@ class OpenedForm(forms.Form):
 
 def may_change(request: HttpRequest) -> bool:
     """Whether the operator may make new versions."""
-    user: Any = request.user
-    return bool(user.has_perm("compaction.change_compactionprofile"))
+    return holds(request, "compaction.change_compactionprofile")
 
 
 def as_reset(row: CompactionProfile) -> CompactionProfile:

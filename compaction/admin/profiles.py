@@ -21,6 +21,7 @@ from chatapp.admin.toolkit.lists import choices_titled
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.page_forms import ShownForm
 from chatapp.admin.toolkit.page_parts import Link, Table
+from chatapp.admin.toolkit.permissions import holds, link_for
 from compaction.admin.actions import for_each
 from compaction.admin.lists import run_table
 from compaction.admin.profile_actions import (
@@ -83,7 +84,7 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Whether the operator may make new profiles."""
-        return bool(request.user.has_perm("compaction.add_compactionprofile"))
+        return holds(request, "compaction.add_compactionprofile")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Whether the operator may make a next version; only of the current one.
@@ -114,7 +115,7 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
     label = column("Profile", str)
     preset = column("Preset", "base")
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search name and description."""
         return Q(name__icontains=wanted) | Q(description__icontains=wanted)
 
@@ -243,7 +244,7 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
         """Return the values of a version to read, where it is used, and the other versions."""
         stored = stored_row(obj) or obj
         values = [] if self.has_change_permission(request, obj) else [read_table(stored)]
-        return [*values, use_table(stored), newest_runs(stored), version_table(stored)]
+        return [*values, use_table(request, stored), newest_runs(stored), version_table(stored)]
 
     def render_change_form(
         self,
@@ -280,7 +281,7 @@ def read_table(stored: CompactionProfile) -> Table:
     return value_table(stored, "Values in force")
 
 
-def use_table(profile: CompactionProfile) -> Table:
+def use_table(request: HttpRequest, profile: CompactionProfile) -> Table:
     """Return the sessions whose branches name the profile, and whether all others use it."""
     named = CompactionState.objects.filter(profile=profile.name).exclude(profile="")
     count = named.count()
@@ -305,7 +306,7 @@ def use_table(profile: CompactionProfile) -> Table:
         + (f" The first {len(rows)}:" if more else ""),
         rows=[
             (
-                html.session_link(state.branch.session),
+                link_for(request, state.branch.session),
                 state.branch.session.owner.get_username(),
                 html.row_link(state.branch),
             )

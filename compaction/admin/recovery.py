@@ -95,10 +95,10 @@ def title_of(recovery: TurnRecovery) -> str:
     return f"{what}: went through after {steps}" if recovery.end == THROUGH else f"{what}: {steps}"
 
 
-def end_words(recovery: TurnRecovery) -> str:
-    """Return how it ended, as a sentence."""
+def end_words(recovery: TurnRecovery, *, texts: bool = True) -> str:
+    """Return how it ended, as a sentence; what the user was told only as `texts`."""
     if recovery.end == GAVE_UP:
-        return recovery.last.text or vocabulary.ACTION_MEANINGS["give_up"]
+        return (recovery.last.text if texts else "") or vocabulary.ACTION_MEANINGS["give_up"]
     if recovery.end == THROUGH:
         return (
             f"Went through: the last request, with {recovery.last.tokens_after:,} tokens, was not "

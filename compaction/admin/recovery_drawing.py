@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
@@ -15,6 +16,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_parts import Panel, Table
+from chatapp.admin.toolkit.permissions import may_see_texts
 from chatapp.admin.toolkit.svg import anchor, drawing, element, title
 from chatapp.models import Branch
 from compaction.admin.recovery import (
@@ -201,35 +203,36 @@ def url_of(step: RecoveryStep) -> str:
     return html.change_url(Branch, step.replay_id) if step.replay_id else ""
 
 
-def recovery_panels(run: CompactionRun) -> list[Panel]:
+def recovery_panels(request: HttpRequest, run: CompactionRun) -> list[Panel]:
     """Return the recoveries that a run is a step of: one, or none for a run that came by itself."""
     ids = RecoveryStep.objects.filter(run=run).values_list("recovery", flat=True)
     recoveries = recoveries_of(run.session, ids)
     return [
         Panel(
             title="Recovery of the turn",
-            body=recovery_body(recovery),
+            body=recovery_body(recovery, texts=may_see_texts(request)),
             note=f"{title_of(recovery)}. {actions_words(recovery)}",
         )
         for recovery in recoveries.values()
     ]
 
 
-def recovery_body(recovery: TurnRecovery) -> SafeString:
-    """Return drawing, legend and table of a recovery."""
+def recovery_body(recovery: TurnRecovery, *, texts: bool) -> SafeString:
+    """Return drawing, legend and table of a recovery; sentences that may quote only as `texts`."""
+    said = dict.fromkeys(step.error for step in recovery.steps if step.error and texts)
     return render_to_string(
         "admin/compaction/recovery.html",
         {
             "drawing": draw(recovery),
-            "end": end_words(recovery),
+            "end": end_words(recovery, texts=texts),
             "limit": recovery.limit,
-            "said": list(dict.fromkeys(step.error for step in recovery.steps if step.error)),
-            "table": _table(recovery),
+            "said": list(said),
+            "table": _table(recovery, texts=texts),
         },
     )
 
 
-def _table(recovery: TurnRecovery) -> Table:
+def _table(recovery: TurnRecovery, *, texts: bool) -> Table:
     return Table(
         title="Steps of the recovery",
         columns=(
@@ -240,11 +243,11 @@ def _table(recovery: TurnRecovery) -> Table:
             "Refused before it",
             "More",
         ),
-        rows=[_row(number, step) for number, step in enumerate(recovery.steps, 1)],
+        rows=[_row(number, step, texts=texts) for number, step in enumerate(recovery.steps, 1)],
     )
 
 
-def _row(number: int, step: RecoveryStep) -> tuple[SafeString | str | int, ...]:
+def _row(number: int, step: RecoveryStep, *, texts: bool) -> tuple[SafeString | str | int, ...]:
     if step.action == RecoveryAction.GIVE_UP:
         tokens = formatting.number(step.tokens_before)
     else:
@@ -255,16 +258,16 @@ def _row(number: int, step: RecoveryStep) -> tuple[SafeString | str | int, ...]:
         outcome_words(step),
         tokens,
         refusal_words(step),
-        _more(step),
+        _more(step, texts=texts),
     )
 
 
-def _more(step: RecoveryStep) -> SafeString:
+def _more(step: RecoveryStep, *, texts: bool) -> SafeString:
     """Return what else is known: how much, why it did not help, and where it can be seen.
 
     What the user was told in the end stands above the table.
     """
-    why = "" if step.action == RecoveryAction.GIVE_UP else step.text
+    why = "" if step.action == RecoveryAction.GIVE_UP or not texts else step.text
     parts: list[SafeString | str] = [part for part in (amount_words(step), why) if part]
     if step.run_id:
         parts.append(html.link("its run", html.change_url(CompactionRun, step.run_id)))

@@ -19,11 +19,12 @@ from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
+from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, holds, may_run, may_see_texts
 from chatapp.formatting import when
 from chatapp.models import Session
 from compaction import vocabulary
 from compaction.admin import lists
-from compaction.admin.actions import cancel_and_tell, for_each, may_run, queued
+from compaction.admin.actions import cancel_and_tell, for_each, queued
 from compaction.admin.breakers import OPEN
 from compaction.admin.lists import BY_REASON, BY_RUN_STATUS, BY_TRIGGER, step_table, summary_table
 from compaction.admin.recovery_drawing import recovery_panels
@@ -150,17 +151,17 @@ class CompactionRunAdmin(WideList):
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Whether the operator may cancel runs: permission `change compaction run`."""
-        return bool(request.user.has_perm("compaction.change_compactionrun"))
+        return holds(request, "compaction.change_compactionrun")
 
     @admin.action(description="Run again", permissions=["run"])
     def retry(self, request: HttpRequest, queryset: QuerySet[CompactionRun]) -> None:
         """Queue a new run for every selected one that came to nothing."""
 
         def again(run: CompactionRun) -> SafeString:
-            return queued(retry_run(run, requested_by=request.user), run)
+            return queued(retry_run(run, requested_by=request.user))
 
         rows = self.chosen(request, queryset, "session", "branch", "profile", "replaces")
-        for_each(request, rows, again)
+        for_each(request, rows, again, names_rows=True)
 
     @admin.action(description="Cancel", permissions=["cancel"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[CompactionRun]) -> None:
@@ -222,7 +223,7 @@ class CompactionRunAdmin(WideList):
     def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
         """Return what it waits for or ended with, its recovery, and the tree of its steps."""
         said = (waiting_panel(request, obj), explained_panel(request, obj))
-        found = (*said, *recovery_panels(obj), tree_panel(obj))
+        found = (*said, *recovery_panels(request, obj), tree_panel(obj))
         return [panel for panel in found if panel is not None]
 
     def tables_for(self, request: HttpRequest, obj: CompactionRun) -> list[Table]:
@@ -240,7 +241,9 @@ def explained_panel(request: HttpRequest, run: CompactionRun) -> Panel | None:
         "admin/compaction/explained.html",
         {
             "run": run,
-            "error": _sentence(run.error),
+            "error": _sentence(run.error)
+            if may_see_texts(request) or not run.error
+            else TEXTS_HIDDEN,
             "words": words,
             "ways": [_way(name, run) for name in words.ways if name != "retry"],
             "may_retry": offers_retry(run) and may_run(request),
@@ -281,7 +284,7 @@ def waiting_panel(request: HttpRequest, run: CompactionRun) -> Panel | None:
         "admin/compaction/explained.html",
         {
             "run": run,
-            "error": run.error or "It was put off.",
+            "error": run.error if run.error and may_see_texts(request) else "It was put off.",
             "words": {
                 "means": f"{_goes_on(run.waits_until)} {_NOTHING_LOST}",
                 "remedy": _REMEDIES.get(run.error_code, _REMEDY),

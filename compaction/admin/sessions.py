@@ -15,9 +15,10 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import MessageView, SessionAction, SessionPart
 from chatapp.admin.toolkit.page_parts import Link, Panel, Table
 from chatapp.admin.toolkit.path_pages import place_url
+from chatapp.admin.toolkit.permissions import may_run
 from chatapp.context.assembly import Context
 from chatapp.models import Session
-from compaction.admin.actions import REFUSALS, for_each, may_run
+from compaction.admin.actions import REFUSALS, for_each
 from compaction.admin.branch_view import BranchView, statuses_of, summary_link, view_for
 from compaction.admin.forms import SESSION_FORMS, compact, redo
 from compaction.admin.lists import run_table, summary_table
@@ -102,7 +103,7 @@ def tables_of(session: Session) -> list[Table]:
 def compact_now(model_admin: Any, request: HttpRequest, sessions: QuerySet[Session]) -> None:
     """Queue a run by hand for every selected session."""
     rows = model_admin.chosen(request, sessions, "active_branch")
-    for_each(request, rows, partial(compact, request))
+    for_each(request, rows, partial(compact, request), names_rows=True)
 
 
 def resummarise(model_admin: Any, request: HttpRequest, sessions: QuerySet[Session]) -> None:
@@ -111,7 +112,7 @@ def resummarise(model_admin: Any, request: HttpRequest, sessions: QuerySet[Sessi
     One a session: a branch has one worker at a time, and a second run would find it busy.
     """
     rows = model_admin.chosen(request, sessions, "active_branch")
-    for_each(request, rows, partial(redo, request))
+    for_each(request, rows, partial(redo, request), names_rows=True)
 
 
 # --- the next request -----------------------------------------------------------------------------

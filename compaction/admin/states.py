@@ -21,6 +21,7 @@ from chatapp.admin.toolkit.lists import one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import place_url
+from chatapp.admin.toolkit.permissions import nameless_link
 from chatapp.formatting import clock, when
 from chatapp.models import POSITION_STEP, Session
 from compaction.admin.actions import REFUSALS
@@ -89,7 +90,7 @@ class CompactionStateAdmin(WideList):
         css = {"all": ["compaction/session.css"]}
 
     of_branch = column("Branch", "branch", str)
-    in_session = column("Session", "branch.session", html.session_link)
+    in_session = column("Session", "branch.session", html.session_link, instead=nameless_link)
 
     @admin.display(description="Now")
     def activity(self, state: CompactionState) -> SafeString | str:

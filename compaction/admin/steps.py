@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Left
@@ -17,6 +19,7 @@ from chatapp.admin.toolkit.columns import Cells, column, preview, table_of
 from chatapp.admin.toolkit.lists import one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
+from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, require_texts
 from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.run_tree import arrange
@@ -110,6 +113,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
         step = rows.filter(pk=step_id).first()
         if not self.has_view_permission(request, step):
             raise PermissionDenied
+        require_texts(request)
         if step is None:
             raise Http404
         name = f"run-{formatting.short_id(step.run_id)}-step-{step.order}-input.txt"
@@ -120,7 +124,10 @@ class CompactionStepAdmin(ReadOnlyAdmin):
         return step_links(obj)
 
     def panels_for(self, request: HttpRequest, obj: CompactionStep) -> list[Panel]:
-        """Return input and output."""
+        """Return input and output; of both only figures where texts may not be seen."""
+        if not may_see_texts(request):
+            said = Panel.saying("Output", TEXTS_HIDDEN)
+            return [Panel.saying("Input", TEXTS_HIDDEN), replace(said, note=output_note(obj))]
         url = reverse("admin:compaction_compactionstep_input", args=[obj.pk])
         return [input_panel(obj, url), output_panel(obj)]
 
@@ -172,14 +179,19 @@ def output_panel(step: CompactionStep) -> Panel:
         if step.output
         else format_html('<p class="help">{}</p>', "No text came back.")
     )
-    sign = vocabulary.OUTCOMES[vocabulary.outcome_kind(step)]
-    meaning = vocabulary.OUTCOME_MEANINGS[vocabulary.outcome_kind(step)]
     return Panel(
         title="Output",
-        note=f"{sign.capitalize()}: {meaning}. {step.output_tokens:,} tokens, "
-        f"{vocabulary.step_seconds(step)}.",
+        note=output_note(step),
         body=format_html('<div class="step-input">{}{}</div>', error, output),
     )
+
+
+def output_note(step: CompactionStep) -> str:
+    """Return how a step ended, with its figures."""
+    sign = vocabulary.OUTCOMES[vocabulary.outcome_kind(step)]
+    meaning = vocabulary.OUTCOME_MEANINGS[vocabulary.outcome_kind(step)]
+    figures = f"{step.output_tokens:,} tokens, {vocabulary.step_seconds(step)}"
+    return f"{sign.capitalize()}: {meaning}. {figures}."
 
 
 def _text(text: str) -> SafeString:

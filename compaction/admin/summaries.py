@@ -18,16 +18,17 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview
+from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, WideList
 from chatapp.admin.toolkit.page_forms import PageForm
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
+from chatapp.admin.toolkit.permissions import may_run, nameless_link
 from chatapp.formatting import when
 from chatapp.models import Message, Session
 from compaction import vocabulary
 from compaction.admin import lists
-from compaction.admin.actions import for_each, may_run, queued
+from compaction.admin.actions import for_each, queued
 from compaction.admin.forms import RESTORE, RESUMMARISE, may_restore, refuse_draft, taken_back
 from compaction.admin.lists import (
     BY_REASON,
@@ -177,9 +178,10 @@ class SessionSummaryAdmin(WideList):
         def redo(summary: SessionSummary) -> SafeString:
             refuse_draft(summary)
             run = resummarize(summary, background=True, requested_by=request.user)
-            return queued(run, summary)
+            return queued(run)
 
-        for_each(request, self.chosen(request, queryset, "session", "branch"), redo)
+        rows = self.chosen(request, queryset, "session", "branch")
+        for_each(request, rows, redo, names_rows=True)
 
     @admin.action(description="Restore the messages", permissions=["restore"])
     def restore(self, request: HttpRequest, queryset: QuerySet[SessionSummary]) -> None:
@@ -222,6 +224,7 @@ class SessionSummaryAdmin(WideList):
     took = column("Took", lambda summary: vocabulary.seconds(summary.run) if summary.run else "—")
     text = column("Text", "summary_text", html.stored_text)
 
+    @shows_text
     @admin.display(description="Files")
     def files(self, summary: SessionSummary) -> str:
         """Return the files that tool calls read and modified."""
@@ -339,7 +342,7 @@ class SummarySourceAdmin(ReadOnlyAdmin):
     )
 
     short_id = column("No.", "pk", str, ordering="id")
-    in_session = column("Session", "summary.session", html.session_link)
+    in_session = column("Session", "summary.session", html.session_link, instead=nameless_link)
 
     @admin.display(description="Summary")
     def of_summary(self, link: SessionSummaryMessage) -> str:

@@ -22,6 +22,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_parts import Table
+from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, name_for
 from chatapp.formatting import when
 from chatapp.models import Session
 from compaction import vocabulary
@@ -176,22 +177,26 @@ def pair_of(first: UUID, second: UUID) -> Pair | None:
 
 def compare_page(request: HttpRequest, pair: Pair, site: dict[str, Any]) -> HttpResponse:
     """Return the page; `site` is what the admin's own frame needs."""
-    old, new = (side.summary_text[: html.SHOWN_CHARS] for side in (pair.old, pair.new))
-    found = differences_of(old, new)
+    texts = may_see_texts(request)
+    sides = [
+        side.summary_text[: html.SHOWN_CHARS] if texts else "" for side in (pair.old, pair.new)
+    ]
+    found = differences_of(*sides)
     longest = max(len(pair.old.summary_text), len(pair.new.summary_text))
     context = site | {
         "title": "Two summaries side by side",
         "opts": SessionSummary._meta,
-        "session": pair.new.session,
+        "session": name_for(request, pair.new.session),
         "session_url": html.change_url(Session, pair.new.session_id),
         "sides": [
             _side("Older", pair.old, found.changes, is_old=True),
             _side("Newer", pair.new, found.changes, is_old=False),
         ],
-        "verdict": verdict(found),
-        "is_cut": longest > html.SHOWN_CHARS,
+        "texts": texts,
+        "verdict": verdict(found) if texts else TEXTS_HIDDEN,
+        "is_cut": texts and longest > html.SHOWN_CHARS,
         "shown": formatting.number(html.SHOWN_CHARS),
-        "table": figures_table(pair),
+        "table": figures_table(pair, texts=texts),
     }
     return TemplateResponse(request, "admin/compaction/compare.html", context)
 
@@ -237,9 +242,9 @@ def verdict(found: TextDifferences) -> str:
     return sentence
 
 
-def figures_table(pair: Pair) -> Table:
-    """Return the figures that differ, and the names of those that do not."""
-    sides = [_figures(pair.old), _figures(pair.new)]
+def figures_table(pair: Pair, *, texts: bool = True) -> Table:
+    """Return the figures that differ, and the names of those that do not; also short `texts`."""
+    sides = [_figures(side) | (_texts(side) if texts else {}) for side in (pair.old, pair.new)]
     differing = [name for name in sides[0] if sides[0][name] != sides[1][name]]
     same = ", ".join(name for name in sides[0] if name not in differing)
     return Table(
@@ -271,5 +276,8 @@ def _figures(summary: SessionSummary) -> dict[str, str]:
         "Cost": formatting.money(summary.cost),
         "Took": vocabulary.seconds(summary.run) if summary.run else "—",
         "Reason": reason_label(summary.reason),
-        "Instructions": formatting.shortened(summary.instructions, 2000) or "—",
     }
+
+
+def _texts(summary: SessionSummary) -> dict[str, str]:
+    return {"Instructions": formatting.shortened(summary.instructions, 2000) or "—"}

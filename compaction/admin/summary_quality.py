@@ -17,12 +17,13 @@ from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.page_parts import Panel, Table
+from chatapp.admin.toolkit.permissions import SEE_TEXTS, TEXTS_HIDDEN, holds, may_run, may_see_texts
 from chatapp.formatting import when
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
 from chatapp.transcript.writing import TranscriptError
 from compaction import vocabulary
-from compaction.admin.actions import REFUSALS, may_run, queued
+from compaction.admin.actions import REFUSALS, queued
 from compaction.admin.forms import INSTRUCTIONS_CHARS, may_restore
 from compaction.conf import compaction_settings
 from compaction.engine.fidelity.entities import key_of
@@ -31,8 +32,6 @@ from compaction.runs.resummarize import resummarize
 from compaction.summaries.judging import NOTE_CHARS, give_verdict, ignore_facts, show_facts_again
 
 TITLE = "Quality"
-VIEW_MESSAGES = "chatapp.view_message"
-HIDDEN = "What was lost is in messages; to see them takes the permission “view message”."
 LISTED = 60
 _REMEMBER = "Keep these facts, word for word as the messages have them:"
 _WHOLE = 100.0
@@ -61,23 +60,22 @@ def quality_panel(request: HttpRequest, summary: SessionSummary) -> Panel:
     row = quality_of(summary)
     if row is None:
         return Panel.saying(TITLE, vocabulary.NOT_MEASURED)
-    user: Any = request.user
-    sees_messages = user.has_perm(VIEW_MESSAGES)
+    texts = may_see_texts(request)
     lost, ignored = _told_apart(row)
     shown = {
         "lines": _lines(row),
         "kinds": _kinds(row),
-        "unsupported": _texts(row.figures, "unsupported"),
-        "carried_lost": _texts(row.figures, "carried_lost"),
+        "unsupported": _texts(row.figures, "unsupported") if texts else [],
+        "carried_lost": _texts(row.figures, "carried_lost") if texts else [],
         "lost_count": len(lost),
-        "facts": _facts(lost[:LISTED], summary) if sees_messages else [],
-        "more": max(0, len(lost) - LISTED) if sees_messages else 0,
-        "ignored": _facts(ignored, summary) if sees_messages else [],
-        "hidden": "" if sees_messages else HIDDEN,
+        "facts": _facts(lost[:LISTED], summary) if texts else [],
+        "more": max(0, len(lost) - LISTED) if texts else 0,
+        "ignored": _facts(ignored, summary) if texts else [],
+        "hidden": "" if texts else TEXTS_HIDDEN,
         "buttons": _buttons(request, summary),
-        "again_url": _url(summary, "recall-facts") if may_restore(request) else "",
-        "verdict": _verdict_words(row),
-        "verdict_form": VerdictForm(initial=_judged(row)) if may_restore(request) else None,
+        "again_url": _url(summary, "recall-facts") if may_judge(request) else "",
+        "verdict": _verdict_words(row, texts=texts),
+        "verdict_form": VerdictForm(initial=_judged(row)) if may_judge(request) else None,
         "verdict_url": _url(summary, "verdict"),
     }
     return Panel(
@@ -304,7 +302,7 @@ def _redo(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) 
         )
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
-    return queued(run, summary)
+    return queued(run)
 
 
 def instructions_for(facts: Iterable[dict[str, Any]]) -> str:
@@ -345,29 +343,32 @@ def _judged(row: SummaryQuality) -> dict[str, str]:
     return {"verdict": row.verdict, "note": row.verdict_note}
 
 
-def _verdict_words(row: SummaryQuality) -> SafeString | str:
-    """Return the verdict with who gave it and when; nothing where there is none."""
+def _verdict_words(row: SummaryQuality, *, texts: bool) -> SafeString | str:
+    """Return the verdict with who gave it and when; nothing where there is none.
+
+    The note is a text: it tells what the summary says.
+    """
     if not row.verdict:
         return ""
     badge = html.badge(row.verdict.capitalize(), row.verdict)
     by = row.verdict_by.get_username() if row.verdict_by else "somebody who is gone"
-    return format_html("{} by {}, {}. {}", badge, by, when(row.verdict_at), row.verdict_note)
+    note = row.verdict_note if texts else ""
+    return format_html("{} by {}, {}. {}", badge, by, when(row.verdict_at), note)
 
 
 def may_pin(request: HttpRequest) -> bool:
     """Whether the operator may pin messages, and see them: `change message`, `view message`."""
-    user: Any = request.user
-    return bool(user.has_perms([VIEW_MESSAGES, "chatapp.change_message"]))
+    return holds(request, SEE_TEXTS, "chatapp.change_message")
 
 
-def _sees_and(may: Callable[[HttpRequest], bool]) -> Callable[[HttpRequest], bool]:
-    """Return the same permission, for operators who may see messages as well."""
+def may_judge(request: HttpRequest) -> bool:
+    """Whether the operator may judge summaries: who may take them back, and read them."""
+    return may_see_texts(request) and may_restore(request)
 
-    def both(request: HttpRequest) -> bool:
-        user: Any = request.user
-        return bool(user.has_perm(VIEW_MESSAGES)) and may(request)
 
-    return both
+def may_redo(request: HttpRequest) -> bool:
+    """Whether the operator may have facts summarised again, and read them."""
+    return may_see_texts(request) and may_run(request)
 
 
 QUALITY_FORMS = {
@@ -376,18 +377,16 @@ QUALITY_FORMS = {
         label="Re-summarise with these",
         make=_chosen_of(active=True),
         do=_redo,
-        may=_sees_and(may_run),
+        may=may_redo,
     ),
-    "ignore-facts": PageForm(
-        label="Ignore", make=_chosen_of(), do=_ignore, may=_sees_and(may_restore)
-    ),
+    "ignore-facts": PageForm(label="Ignore", make=_chosen_of(), do=_ignore, may=may_judge),
     "recall-facts": PageForm(
         label="Show again",
         make=_chosen_of(ignored=True),
         do=_recall,
-        may=_sees_and(may_restore),
+        may=may_judge,
     ),
-    "verdict": PageForm(label="Verdict", make=_make_verdict, do=_judge, may=may_restore),
+    "verdict": PageForm(label="Verdict", make=_make_verdict, do=_judge, may=may_judge),
 }
 """Forms that the panel shows itself; only a refused one stands above the page like the others."""
 

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_parts import Panel
+from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts
 from chatapp.models import Message
 from compaction import vocabulary
 from compaction.admin.actions import may_view
@@ -27,7 +28,6 @@ from compaction.models import SessionSummary, SessionSummaryMessage, SummaryLine
 TITLE = "Sources"
 FATE_TITLE = "In summaries"
 NO_LINES = "Where its lines come from is not known: it was made before that was stored."
-HIDDEN = "To see what messages say takes the permission “view message”."
 ROWS_SHOWN = 1000
 FATES_SHOWN = 20
 _BULLETS = " \t-*•"
@@ -72,17 +72,15 @@ class ShownLine:
 
 def sources_panel(request: HttpRequest, summary: SessionSummary) -> Panel:
     """Return the summary's text line by line, and beside it the words that each comes from."""
+    if not may_see_texts(request):
+        return Panel.saying(TITLE, TEXTS_HIDDEN)
     rows: list[Any] = list(_rows_of(summary)[: ROWS_SHOWN + 1])
     if not rows:
         return Panel.saying(TITLE, NO_LINES)
-    user: Any = request.user
-    sees_messages = user.has_perm("chatapp.view_message")
-    lines = _lines(rows[:ROWS_SHOWN], summary.summary_text, sees_messages=sees_messages)
-    notes = []
-    if not sees_messages:
-        notes.append(HIDDEN)
+    lines = _lines(rows[:ROWS_SHOWN], summary.summary_text)
+    note = ""
     if len(rows) > ROWS_SHOWN:
-        notes.append(f"The first {ROWS_SHOWN:,} sources are shown; the API returns all of them.")
+        note = f"The first {ROWS_SHOWN:,} sources are shown; the API returns all of them."
     shown = [line for _, _, line in lines]
     body = render_to_string(
         "admin/compaction/sources.html",
@@ -90,7 +88,7 @@ def sources_panel(request: HttpRequest, summary: SessionSummary) -> Panel:
             "blocks": list(_blocks(lines, summary.summary_text)),
             "lines": shown,
             "counted": _counted(shown),
-            "note": " ".join(notes),
+            "note": note,
         },
     )
     return Panel(title=TITLE, body=body)
@@ -109,9 +107,7 @@ def _rows_of(summary: SessionSummary) -> QuerySet[SummaryLine]:
     )
 
 
-def _lines(
-    rows: Iterable[Any], text: str, *, sees_messages: bool
-) -> list[tuple[int, int, ShownLine]]:
+def _lines(rows: Iterable[Any], text: str) -> list[tuple[int, int, ShownLine]]:
     """Return every line with its start and end, in order."""
     by_number: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
@@ -126,17 +122,15 @@ def _lines(
             text=text[first.start : first.end].strip(),
             tone=str(origin),
             origin=vocabulary.ORIGINS.get(origin, str(origin)),
-            pieces=[_piece(row, sees_messages=sees_messages) for row in sourced],
+            pieces=[_piece(row) for row in sourced],
         )
         found.append((first.start, first.end, line))
     return found
 
 
-def _piece(row: Any, *, sees_messages: bool) -> ShownPiece:
+def _piece(row: Any) -> ShownPiece:
     message = row.message
     place = f"position {formatting.place(message.position)} ({message.get_role_display().lower()})"
-    if not sees_messages:
-        return ShownPiece(where=place)
     where = html.row_link(message, place)
     start, end = row.message_start, row.message_end
     piece = row.piece or ""

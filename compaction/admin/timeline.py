@@ -63,14 +63,14 @@ class Runs:
         )
 
     def entries(
-        self, session: Session, rows: Sequence[CompactionRun]
+        self, session: Session, rows: Sequence[CompactionRun], *, texts: bool
     ) -> Mapping[Any, TimelineEntry]:
         """Return an entry a row; nothing more is read."""
-        return {row.pk: self._entry(row) for row in rows}
+        return {row.pk: self._entry(row, texts=texts) for row in rows}
 
-    def _entry(self, run: CompactionRun) -> TimelineEntry:
+    def _entry(self, run: CompactionRun, *, texts: bool) -> TimelineEntry:
         reason = vocabulary.why(run)
-        if run.error:
+        if run.error and texts:
             reason = f"{reason} {formatting.shortened(run.error, REASON_CHARS)}"
         explained = explanation_of(run)
         return TimelineEntry(
@@ -122,13 +122,13 @@ class Recoveries:
         return RecoveryStep.objects.filter(~Exists(later), session=session.pk)
 
     def entries(
-        self, session: Session, rows: Sequence[RecoveryStep]
+        self, session: Session, rows: Sequence[RecoveryStep], *, texts: bool
     ) -> Mapping[Any, TimelineEntry]:
         """Return an entry a recovery; one query reads the steps of all of them."""
         recoveries = recoveries_of(session, [row.recovery for row in rows]) if rows else {}
-        return {row.pk: self._entry(recoveries[row.recovery], row) for row in rows}
+        return {row.pk: self._entry(recoveries[row.recovery], row, texts=texts) for row in rows}
 
-    def _entry(self, recovery: TurnRecovery, last: RecoveryStep) -> TimelineEntry:
+    def _entry(self, recovery: TurnRecovery, last: RecoveryStep, *, texts: bool) -> TimelineEntry:
         first = recovery.steps[0]
         cut = sum(step.characters_cut for step in recovery.steps)
         numbers = [("Tokens", formatting.before_after(first.tokens_before, last.tokens_after))]
@@ -145,7 +145,7 @@ class Recoveries:
             numbers=numbers,
             means=_means(recovery),
             links=_links(recovery),
-            drawing=recovery_body(recovery),
+            drawing=recovery_body(recovery, texts=texts),
         )
 
 

@@ -22,6 +22,7 @@ from chatapp.admin.toolkit.columns import column
 from chatapp.admin.toolkit.lists import by_condition, hex_range
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
+from chatapp.admin.toolkit.permissions import may_see_texts
 from chatapp.formatting import when
 from compaction.models import CompactionRun, WorkerHeartbeat
 from compaction.monitoring.health import ALIVE_SECONDS
@@ -35,6 +36,8 @@ else:
 # The list has room for so much of a host's name; the worker's page has all of it.
 HOST_CHARS = 40
 SILENT = "silent"
+# Columns of the queue's tables.
+RESULTS = ("result", "short_result", "args", "kwargs")
 _MEANINGS = {
     "alive": "It gave a sign of life in the last minutes.",
     "silent": "It fell silent in the middle of a run: it was killed, or its machine or its way to "
@@ -83,7 +86,7 @@ class WorkerHeartbeatAdmin(WideList):
         Section(title="Times", fields=("started_at_shown", "beat_at_shown")),
     )
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the host's name, and the ids of workers and of what they work on."""
         found = Q(host__icontains=wanted)
         if ids := hex_range(wanted):
@@ -154,6 +157,26 @@ class OnlyShown(_ModelAdmin):
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Return none: the library's own action sends tasks again."""
         return {}
+
+    # What a task came to, or the error it ended with, may quote a conversation.
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns, results for who may see texts."""
+        return _without_results(request, super().get_list_display(request))
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fields of a page, results for who may see texts."""
+        return _without_results(request, super().get_fields(request, obj))
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Nobody finds tasks by their results."""
+        return lookup.partition("__")[0] not in RESULTS and super().lookup_allowed(
+            lookup, value, request
+        )
+
+
+def _without_results(request: HttpRequest, names: Any) -> list[Any]:
+    return [name for name in names if name not in RESULTS or may_see_texts(request)]
 
 
 def only_show(model: type[Model]) -> None:

@@ -224,12 +224,16 @@ def test_the_queries_of_a_steps_page_do_not_grow_with_its_messages(admin_client,
     assert counts[1] <= 16
 
 
-def test_the_file_is_for_those_who_may_see_steps(client, run, django_user_model):
+def test_the_file_is_for_those_who_may_see_steps_and_messages(client, run, django_user_model):
     step = steps_of(run)[0]
     staff = django_user_model.objects.create_user("staff", password="x", is_staff=True)
     client.force_login(staff)
     assert client.get(file_of(step)).status_code == 403
     staff.user_permissions.add(Permission.objects.get(codename="view_compactionstep"))
+    refused = client.get(file_of(step))
+    assert refused.status_code == 403
+    assert "that takes the permission “view message”" in refused.text
+    staff.user_permissions.add(Permission.objects.get(codename="view_message"))
     client.force_login(django_user_model.objects.get(pk=staff.pk))
     assert client.get(file_of(step)).status_code == 200
     assert client.get(file_of(step).replace(str(step.pk), "999999")).status_code == 404

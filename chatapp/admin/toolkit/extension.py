@@ -91,6 +91,8 @@ class SessionPart:
 class AdminExtension:
     """What one app adds to the admin."""
 
+    run_permission: str = ""
+    """Permission to start the app's work; pages ask for it wherever a model is asked."""
     front_panels: Sequence[FrontPanel] = ()
     pages: Sequence[AdminPage] = ()
     session: SessionPart = field(default_factory=SessionPart)

@@ -1,33 +1,55 @@
 """The admin for tables that grow: nothing is edited, nothing long is listed, nothing is counted.
 
 A subclass names columns, filters, sections, links and tables; this file is the only place that
-knows how they are read and shown.
+knows how they are read and shown, and that leaves texts out for operators who may not see them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import flatten_fieldsets
+from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Q, QuerySet
+from django.forms import CheckboxInput
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chatapp.admin.toolkit.columns import is_text
+from chatapp.admin.toolkit.history import told_to, write_entry
 from chatapp.admin.toolkit.lists import AheadPaginator, LeanChangeList, hex_range, page_asked_for
 from chatapp.admin.toolkit.page_forms import PageForms
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
+from chatapp.admin.toolkit.permissions import (
+    TEXTS_HIDDEN,
+    is_text_column,
+    may_see_texts,
+    name_for,
+    nameless,
+)
 from chatapp.models import Session
 
 TEXT_SEARCH = "text:"
+# Django's own head of the column of boxes.
+TICK_ALL = format_html('<input type="checkbox" id="action-toggle" aria-label="{}">', "Select all")
 MOST_CHOSEN = 100
 
 
-def sessions_named(text: str) -> QuerySet[Session]:
-    """Return the sessions whose title or owner's name contains the text."""
-    return Session.objects.filter(Q(title__icontains=text) | Q(owner__username__icontains=text))
+def sessions_named(request: HttpRequest, text: str) -> QuerySet[Session]:
+    """Return the sessions whose owner's name contains the text, or their title.
+
+    A search that finds by a text tells what it says: titles are for whoever may see texts.
+    """
+    found = Q(owner__username__icontains=text)
+    if may_see_texts(request):
+        found |= Q(title__icontains=text)
+    return Session.objects.filter(found)
 
 
 class ReadOnlyAdmin(PageForms):
@@ -39,6 +61,8 @@ class ReadOnlyAdmin(PageForms):
     list_per_page = 50
     list_max_show_all = 50
     change_form_template = "admin/chatapp/detail.html"
+    change_list_template = "admin/chatapp/list.html"
+    object_history_template = "admin/chatapp/history.html"
     ordering: ClassVar[tuple[str, ...]] = ("-created_at", "-id")
     sortable_by: ClassVar[tuple[str, ...]] = ("created_at",)
     search_help_text = "The beginning of an id, a session's title or its owner."
@@ -71,7 +95,57 @@ class ReadOnlyAdmin(PageForms):
         """Nothing stored is lost."""
         return False
 
+    # --- texts ------------------------------------------------------------------------------------
+
+    def _permitted(self, request: HttpRequest, name: Any) -> Any:
+        """Return a column's name, what stands in its place for the operator, or None."""
+        cell = getattr(type(self), str(name), None)
+        if not is_text(cell) or may_see_texts(request):
+            return name
+        return getattr(cell, "instead", None)
+
+    def texts_hidden(
+        self, request: HttpRequest, panels: Iterable[Panel] = (), tables: Iterable[Table] = ()
+    ) -> str:
+        """Return the sentence for an operator from whom texts of these rows are withheld."""
+        if may_see_texts(request):
+            return ""
+        fields = [name for section in self.sections for name in section.fields]
+        cells = (getattr(type(self), str(name), None) for name in (*self.list_display, *fields))
+        marked = (*map(is_text, cells), *(each.is_text for each in panels))
+        return TEXTS_HIDDEN if any((*marked, *(each.texts for each in tables))) else ""
+
     # --- lists ------------------------------------------------------------------------------------
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Return the columns, texts as far as the operator may see them."""
+        shown = (self._permitted(request, name) for name in self.list_display)
+        return [each for each in shown if each is not None]
+
+    def get_list_display_links(self, request: HttpRequest, list_display: Any) -> Any:
+        """Return the columns that lead to the row's page."""
+        links = super().get_list_display_links(request, list_display)
+        return [self._permitted(request, name) for name in links or ()]
+
+    def list_links(self, request: HttpRequest) -> list[Link]:
+        """Return the ways from the list to other pages."""
+        return []
+
+    @admin.display(description=TICK_ALL)
+    def action_checkbox(self, obj: Any) -> SafeString:
+        """Return the box that selects a row, for screen readers without the row's texts."""
+        box = CheckboxInput({"class": "action-select", "aria-label": f"Select {nameless(obj)}"})
+        return box.render(ACTION_CHECKBOX_NAME, str(obj.pk))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Return the list, and say whether texts are left out."""
+        told = {
+            "texts_hidden": self.texts_hidden(request),
+            "list_links": self.list_links(request),
+        }
+        return super().changelist_view(request, told | (extra_context or {}))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LeanChangeList]:
         """Return the list that reads only its own columns."""
@@ -87,9 +161,20 @@ class ReadOnlyAdmin(PageForms):
         return tuple(found)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow the addresses of `one_row` filters over two relations too."""
+        """Allow the addresses of `one_row` filters over two relations too.
+
+        Nobody finds rows by a text that they may not see: that tells what it says.
+        """
         own = {getattr(each, "parameter_name", None) for each in self.list_filter or ()}
-        return lookup in own or super().lookup_allowed(lookup, value, request)
+        if lookup in own:
+            return True
+        try:
+            column = self.opts.get_field(lookup.partition("__")[0])
+        except FieldDoesNotExist:
+            return super().lookup_allowed(lookup, value, request)
+        if is_text_column(column) and not may_see_texts(request):  # type: ignore[arg-type]
+            return False
+        return super().lookup_allowed(lookup, value, request)
 
     def get_paginator(
         self,
@@ -116,16 +201,18 @@ class ReadOnlyAdmin(PageForms):
         if not wanted:
             return queryset, False
         if self.text_paths and wanted.lower().startswith(TEXT_SEARCH):
+            if not may_see_texts(request):
+                return queryset.none(), False
             text = wanted[len(TEXT_SEARCH) :].strip()
             found = Q()
             for path in self.text_paths:
                 found |= Q(**{f"{path}__icontains": text})
             return queryset.filter(found), False
-        return queryset.filter(self.search_q(wanted)), False
+        return queryset.filter(self.search_q(request, wanted)), False
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Return the condition of an ordinary search."""
-        found = self._of_sessions(sessions_named(wanted))
+        found = self._of_sessions(sessions_named(request, wanted))
         ids = hex_range(wanted)
         if ids:
             for path in self.id_paths:
@@ -151,15 +238,16 @@ class ReadOnlyAdmin(PageForms):
         return self.sections
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the sections without what is empty."""
-        shown = []
+        """Return the sections without what is empty, and without texts that may not be seen."""
+        shown: list[Any] = []
         for section in self.get_sections(request, obj):
             optional = section.optional or {}
-            names = [
-                name
+            filled = (
+                self._permitted(request, name)
                 for name in section.fields
                 if name not in optional or getattr(obj, optional[name], None)
-            ]
+            )
+            names = [name for name in filled if name is not None]
             if names:
                 shown.append((section.title, {"fields": names}))
         return shown
@@ -202,12 +290,15 @@ class ReadOnlyAdmin(PageForms):
             labels = {
                 name: action[2] for name, action in self.get_actions(request).items() if action
             }
+            panels, tables = self.panels_for(request, obj), self.tables_for(request, obj)
+            hidden = self.texts_hidden(request, panels, tables)
             context |= {
+                "subtitle": name_for(request, obj),
                 "detail_links": self.links_for(request, obj),
-                "detail_notices": self.notices_for(request, obj),
-                "detail_panels": self.panels_for(request, obj),
+                "detail_notices": [*([hidden] if hidden else []), *self.notices_for(request, obj)],
+                "detail_panels": permitted_panels(request, panels),
                 "detail_forms": self.forms_shown(request, obj),
-                "detail_tables": self.tables_for(request, obj),
+                "detail_tables": permitted_tables(request, tables),
                 "detail_buttons": [
                     (name, labels[name])
                     for name in self.buttons_for(request, obj)
@@ -218,6 +309,32 @@ class ReadOnlyAdmin(PageForms):
                 ),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    # --- history ----------------------------------------------------------------------------------
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> LogEntry:
+        """Note in the history what was done with a row, without its texts."""
+        return write_entry(request, obj, CHANGE, message)
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> list[LogEntry]:
+        """Note in the history which rows were deleted, without their texts."""
+        return [write_entry(request, row, DELETION) for row in queryset]
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Return who did what with a row; its name is what the operator may see of it."""
+        response: Any = super().history_view(request, object_id, extra_context)
+        context = getattr(response, "context_data", None)
+        if context:
+            row, page = context["object"], context["action_list"]
+            context["title"] = f"Change history: {name_for(request, row)}"
+            context["row_name"] = name_for(request, row)
+            page.object_list = told_to(request, row, page.object_list)
+        answered: HttpResponse = response
+        return answered
+
+    # --- actions ----------------------------------------------------------------------------------
 
     def response_action(
         self, request: HttpRequest, queryset: QuerySet[Any], *args: Any, **kwargs: Any
@@ -243,6 +360,20 @@ class ReadOnlyAdmin(PageForms):
             return []
         rows = self.model._default_manager.filter(pk__in=keys)
         return list(rows.select_related(*related) if related else rows)
+
+
+def permitted_panels(request: HttpRequest, panels: Iterable[Panel]) -> list[Panel]:
+    """Return the panels; those of texts only say so to an operator who may not see them."""
+    if may_see_texts(request):
+        return list(panels)
+    return [Panel.saying(each.title, TEXTS_HIDDEN) if each.is_text else each for each in panels]
+
+
+def permitted_tables(request: HttpRequest, tables: Iterable[Table]) -> list[Table]:
+    """Return the tables, without their texts for an operator who may not see them."""
+    if may_see_texts(request):
+        return list(tables)
+    return [each.without_texts() for each in tables]
 
 
 class WideList(ReadOnlyAdmin):

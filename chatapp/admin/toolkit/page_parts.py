@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import Model
@@ -33,7 +33,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows below the fields of a page; cells are escaped unless made by format_html."""
+    """Rows below the fields of a page; cells are escaped unless made by format_html.
+
+    `texts` are the columns that only whoever may see texts is shown.
+    """
 
     title: str
     columns: Sequence[str]
@@ -41,6 +44,17 @@ class Table:
     note: str = ""
     empty: str = "None."
     more: Link | None = None
+    texts: frozenset[str] = frozenset()
+
+    def without_texts(self) -> Table:
+        """Return the table without the columns that hold texts."""
+        kept = [index for index, name in enumerate(self.columns) if name not in self.texts]
+        return replace(
+            self,
+            columns=[self.columns[index] for index in kept],
+            rows=[[row[index] for index in kept] for row in self.rows],
+            texts=frozenset(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +68,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A titled piece above the fields of a page: a drawing, side-by-side texts."""
+    """A titled piece above the fields of a page: a drawing, side-by-side texts.
+
+    One with `is_text` only says its title, and why, to whoever may not see texts.
+    """
 
     title: str
     body: SafeString
     note: str = ""
+    is_text: bool = False
 
     @classmethod
     def saying(cls, title: str, sentence: object) -> Panel:

@@ -23,7 +23,8 @@ _BETWEEN = "~"
 class TimelineEntry:
     """One thing that happened. `label` stands in a badge of a `tone` (good, bad, busy).
 
-    `reason` is a sentence, `said` are the server's own words, `means` what follows from it.
+    `reason` is a sentence, `said` are the server's own words, `means` what follows from it. What
+    may quote a conversation or a server stands there only where texts were asked for.
     `drawing` is shown where there is room for it: on the page, not in the panel.
     """
 
@@ -50,8 +51,13 @@ class TimelineSource(Protocol):
     def rows(self, session: Session) -> QuerySet[Any]:
         """Return the session's rows in any order."""
 
-    def entries(self, session: Session, rows: Sequence[Any]) -> Mapping[Any, TimelineEntry]:
-        """Return the entries of some rows by their primary keys, in a fixed number of queries."""
+    def entries(
+        self, session: Session, rows: Sequence[Any], *, texts: bool
+    ) -> Mapping[Any, TimelineEntry]:
+        """Return the entries of some rows by their primary keys, in a fixed number of queries.
+
+        Without `texts` they say nothing that may quote a conversation or a server.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +114,12 @@ def read_timeline(
     before: TimelinePlace | None = None,
     after: TimelinePlace | None = None,
     most: int = PAGE_ENTRIES,
+    texts: bool = True,
 ) -> TimelinePage:
     """Return the entries before a place, or those after one; without either, the newest.
 
-    Every table is asked for one page of rows, however old the session is.
+    Every table is asked for one page of rows, however old the session is. Without `texts` the
+    entries are those for operators who may not see any.
     """
     down = after is None
     found: list[tuple[TimelinePlace, Any]] = []
@@ -126,7 +134,7 @@ def read_timeline(
     if not kept:
         return TimelinePage(entries=[])
     return TimelinePage(
-        entries=_read_entries(session, sources, kept),
+        entries=_read_entries(session, sources, kept, texts=texts),
         older=kept[-1][0] if more or not down else None,
         newer=kept[0][0] if (before is not None if down else more) else None,
     )
@@ -149,10 +157,16 @@ def _beyond(
 
 
 def _read_entries(
-    session: Session, sources: Sequence[TimelineSource], kept: Sequence[tuple[TimelinePlace, Any]]
+    session: Session,
+    sources: Sequence[TimelineSource],
+    kept: Sequence[tuple[TimelinePlace, Any]],
+    *,
+    texts: bool,
 ) -> list[TimelineEntry]:
     made = {
-        source.key: source.entries(session, [row for place, row in kept if place.key == source.key])
+        source.key: source.entries(
+            session, [row for place, row in kept if place.key == source.key], texts=texts
+        )
         for source in sources
     }
     return [made[place.key][place.pk] for place, _ in kept]
@@ -167,7 +181,9 @@ class Replays:
         """Return the session's replays."""
         return Branch.objects.filter(session=session.pk, kind=Branch.Kind.REPLAY)
 
-    def entries(self, session: Session, rows: Sequence[Branch]) -> Mapping[Any, TimelineEntry]:
+    def entries(
+        self, session: Session, rows: Sequence[Branch], *, texts: bool = True
+    ) -> Mapping[Any, TimelineEntry]:
         """Return an entry a row; nothing more is read."""
         return {row.pk: self._entry(row) for row in rows}
 

@@ -1,0 +1,204 @@
+"""Who sees and does what in the admin: every address and action × every single permission.
+
+Addresses come from the admin's own urls, columns from the models, permissions from the database.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.contrib.messages.storage.cookie import CookieStorage
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from django.test import Client, RequestFactory
+from django.urls import resolve
+
+from compaction.models import CompactionRun
+from tests.compaction import planting
+from tests.compaction.planting import NO_TEXTS, ON_NO_PAGE, PLANTED, Scene, addresses
+from tests.compaction.support import NEVER, compact
+from tests.factories import profile, store, talk
+
+pytestmark = pytest.mark.django_db
+
+# What an address may answer with; 302 leads to a page that is asked by itself.
+CALM = {200, 302, 400, 403, 404, 405}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Log none of the thousands of refusals."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def scene(owner, model_server, queued) -> Scene:
+    profile(**NEVER, keep_last_n=2)
+    session = planting.new_session(owner)
+    assert compact(session).status == "succeeded"
+    store(session, talk(2, marker=20))
+    assert compact(session).status == "succeeded"
+    return planting.plant(session, planting.staff("operator"))
+
+
+def may(operator, *permissions: Permission) -> Client:
+    """Give the operator these permissions and no others, and log them in."""
+    client = Client()
+    client.force_login(with_only(operator, *permissions))
+    return client
+
+
+def visited(client: Client, found: list[str]) -> Iterator[tuple[str, int, str]]:
+    """Yield address, status and text of every page; what leads out ends the visit there."""
+    for address in found:
+        response = client.get(address)
+        body = b"".join(response.streaming_content) if response.streaming else response.content
+        yield address, response.status_code, html.unescape(body.decode())
+
+
+def asked_of(operator, request):
+    """Return a request as middleware would pass it on."""
+    request.user, request.session = operator, {}
+    request._messages = CookieStorage(request)
+    request._dont_enforce_csrf_checks = True
+    return request
+
+
+def with_only(operator, *permissions: Permission):
+    """Give the operator these permissions and no others; return them as the next request would."""
+    operator.user_permissions.set(permissions)
+    return type(operator).objects.get(pk=operator.pk)
+
+
+def send_all(operator, posts) -> None:
+    """Send all that can be sent; nothing may fail but by a refusal."""
+    for address, data in posts:
+        match = resolve(address.partition("?")[0])
+        request = asked_of(operator, RequestFactory().post(address, data))
+        with suppress(PermissionDenied, Http404):
+            assert match.func(request, *match.args, **match.kwargs).status_code in CALM, address
+
+
+def ours():
+    """Return the permissions of the two apps."""
+    found = Permission.objects.filter(content_type__app_label__in=planting.OUR_APPS)
+    return found.select_related("content_type")
+
+
+class Desk:
+    """The admin's views without what stands before them, so that thousands of visits are quick."""
+
+    def __init__(self, found: list[str]) -> None:
+        self.pages = [(each, resolve(each.partition("?")[0])) for each in found]
+
+    def visited(self, operator) -> Iterator[tuple[str, int, str]]:
+        for address, match in self.pages:
+            request = asked_of(operator, RequestFactory().get(address))
+            try:
+                response = match.func(request, *match.args, **match.kwargs)
+            except PermissionDenied as refusal:
+                yield address, 403, str(refusal)
+                continue
+            except Http404 as missing:
+                yield address, 404, str(missing)
+                continue
+            if not response.streaming and hasattr(response, "render"):
+                response.render()
+            body = b"".join(response.streaming_content) if response.streaming else response.content
+            yield address, response.status_code, html.unescape(body.decode())
+
+
+def text_of(column) -> str:
+    return f"{column[0]._meta.label}.{column[1]}"
+
+
+def test_every_column_of_texts_is_planted_or_said_to_hold_none():
+    found = {f"{model._meta.label_lower}.{name}" for model, name in planting.text_columns()}
+    planted = {f"{model._meta.label_lower}.{name}" for model, name in PLANTED}
+    assert found == planted | set(NO_TEXTS)
+    assert not planted & set(NO_TEXTS)
+
+
+def test_no_single_permission_but_that_for_messages_shows_a_text(scene):
+    desk = Desk(addresses(most_rows=1))
+    shown = {}
+    for permission in ours().exclude(codename="view_message"):
+        operator = with_only(scene.operator, permission)
+        for address, status, text in desk.visited(operator):
+            assert status in CALM, (permission.codename, address, status)
+            if seen := scene.seen_on(text):
+                shown[permission.codename, address] = sorted(map(text_of, seen))
+    assert shown == {}
+
+
+def test_all_permissions_but_that_for_messages_show_no_text(scene):
+    others = Permission.objects.exclude(codename="view_message")
+    client = may(scene.operator, *others)
+    shown = {}
+    for address, status, text in visited(client, addresses(most_rows=40)):
+        assert status in CALM, (address, status)
+        if seen := scene.seen_on(text):
+            shown[address] = sorted(map(text_of, seen))
+    assert shown == {}
+
+
+def test_with_that_for_messages_every_text_is_somewhere(scene):
+    client = may(scene.operator, *Permission.objects.all())
+    seen = set()
+    for address, status, text in visited(client, addresses(most_rows=40)):
+        assert status in CALM, (address, status)
+        seen |= scene.seen_on(text)
+    assert {text_of(each) for each in set(PLANTED) - seen} == {text_of(each) for each in ON_NO_PAGE}
+
+
+# --- what is done ---------------------------------------------------------------------------------
+
+# The tables that change where whoever may see everything has one permission more. All others
+# change nothing, not even together.
+RUNS = {"compaction.CompactionRun"}
+CHANGES = {
+    "compaction.add_compactionrun": RUNS,
+    "compaction.change_compactionrun": RUNS,
+    "compaction.change_sessionsummary": {"compaction.SessionSummary", "compaction.SummaryQuality"},
+    "compaction.change_modelbreaker": {"compaction.ModelBreaker"},
+    "compaction.change_compactionstate": {"compaction.CompactionState"},
+    "compaction.add_compactionprofile": {"compaction.CompactionProfile"},
+    "compaction.change_compactionprofile": {"compaction.CompactionProfile"},
+    "chatapp.change_message": {"chatapp.Message"},
+    "chatapp.delete_learnedlimits": {"chatapp.LearnedLimits"},
+    "chatapp.add_apikey": {"chatapp.ApiKey"},
+    "chatapp.change_apikey": {"chatapp.ApiKey"},
+    "chatapp.erase_user": {"auth.User"},
+}
+
+
+@pytest.mark.parametrize("name", [*CHANGES, "all others"])
+def test_each_action_takes_its_permission_and_no_other(scene, name):
+    given = {f"{one.content_type.app_label}.{one.codename}": one for one in ours()}
+    seeing = [permission for each, permission in given.items() if ".view_" in each]
+    others = [permission for each, permission in given.items() if each not in CHANGES]
+    further = others if name == "all others" else [given[name]]
+    users = Permission.objects.get(codename="view_user")
+    posts = planting.posts(scene)
+    before = planting.stored()
+    send_all(with_only(scene.operator, users, *seeing, *further), posts)
+    changed = {each for each, rows in planting.stored().items() if rows != before[each]}
+    wanted = CHANGES.get(name, set())
+    assert wanted <= changed
+    assert changed if wanted else not changed, changed
+
+
+def test_all_permissions_but_that_for_runs_start_none(scene, model_server):
+    others = Permission.objects.exclude(codename="add_compactionrun")
+    operator = with_only(scene.operator, *others)
+    runs, asked = CompactionRun.objects.count(), len(model_server.calls)
+    send_all(operator, [post for post in planting.posts(scene) if post[1].get("action") != "erase"])
+    assert CompactionRun.objects.count() == runs
+    assert len(model_server.calls) == asked
