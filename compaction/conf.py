@@ -47,6 +47,12 @@ class CompactionSettings(SettingsGroup):
     inline_seconds: int = setting(
         120, "Time budget of a compaction that a user waits for.", unit="seconds", minimum=1
     )
+    inline_calls: int = setting(
+        8,
+        "Model calls of such a compaction; what takes more is finished in the background.",
+        unit="calls",
+        minimum=1,
+    )
     queued_run_seconds: int = setting(
         120,
         "A run that waited this long with an empty queue is queued again.",

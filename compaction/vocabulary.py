@@ -226,6 +226,16 @@ EXPLANATIONS: dict[str, Explanation] = {
         "less time; run again from here, it works in the background with the full time.",
         ways=("steps", "profile", "retry"),
     ),
+    RunCode.INLINE_LIMIT: Explanation(
+        title="It took longer than a request waits",
+        happened="The calls or the time that a waiting user is asked to wait for were used up "
+        "(COMPACTION_INLINE_CALLS, COMPACTION_INLINE_SECONDS) before anything could be stored.",
+        means="Nothing is lost and nobody waits: the request went out, and another run does the "
+        "work in the background.",
+        remedy="Nothing, once. If it happens often, use a faster model or one with a larger "
+        "window, or a profile that compacts ahead of need.",
+        ways=("steps", "profile"),
+    ),
     RunCode.INTERRUPTED: Explanation(
         title="The worker stopped in the middle",
         happened="The process that worked on the run ended, or the queue's own time was up.",

@@ -290,13 +290,23 @@ class SummarizerOverflow(Exception):  # noqa: N818 - it is an outcome, not a fau
 class SummarizerError(Exception):
     """The summariser could not answer for another reason; halving would not help.
 
-    `model` is the one that was asked, where there are several. `was_hurried`: it had less time than
-    a call may take, because the run's was over.
+    `model` is the one that was asked, where there are several. `was_cut_off`: the run's time was
+    over; `was_hurried`: so little of it was left that this says nothing of the model.
     """
 
-    def __init__(self, sentence: str = "", *, model: str = "", was_hurried: bool = False) -> None:
+    def __init__(
+        self, sentence: str = "", *, was_cut_off: bool = False, was_hurried: bool = False
+    ) -> None:
         super().__init__(sentence)
-        self.model, self.was_hurried = model, was_hurried
+        self.model = ""
+        self.was_cut_off, self.was_hurried = was_cut_off, was_hurried
+
+
+class NoMoreCallsError(Exception):
+    """The summariser may not be asked again by this run: somebody waits who waited long enough.
+
+    A strategy that has summarised the oldest items by then may return them as its outcome.
+    """
 
 
 class Summarizer(Protocol):

@@ -52,6 +52,8 @@ class _Memory:
     policy: RecoveryPolicy
     recovery: uuid.UUID = field(default_factory=uuid.uuid4)
     recovery_steps: int = 0
+    # Seconds that the user has waited for compactions.
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,8 @@ class _OverflowRecovery:
             oversized=self.error.kind is not ErrorKind.TOO_MANY_MESSAGES
             and is_oversized_now(snapshot, window_of(self.error)),
             groups=len(grouped(rows)),
-            compaction_failed=speaks_of_failed_compaction(self.error.detail),
+            compaction_failed=speaks_of_failed_compaction(self.error.detail)
+            or self.memory.waited > compaction_settings.inline_seconds,
         )
 
     def _do(self, action: RecoveryAction, snapshot: BranchSnapshot) -> _Step:
@@ -147,9 +150,13 @@ class _OverflowRecovery:
     def _compact(self, snapshot: BranchSnapshot) -> _Step:
         """Compact everything but the question."""
         reason = self._compaction_reason(snapshot)
-        run = _compact_fully(self.session, snapshot.branch, reason)
-        if run.error_code == RunCode.BUSY and _is_free_and_unchanged(snapshot):
-            run = _compact_fully(self.session, snapshot.branch, reason)
+        began = monotonic()
+        end = began + compaction_settings.inline_seconds - self.memory.waited
+        run = _compact_fully(self.session, snapshot.branch, reason, end)
+        if run.error_code == RunCode.BUSY and _is_free_and_unchanged(snapshot, end):
+            run = _compact_fully(self.session, snapshot.branch, reason, end)
+        waited = self.memory.waited + monotonic() - began
+        self.memory = replace(self.memory, waited=waited)
         context = context_of(snapshot_of(self.session), run_id=str(run.pk))
         # A smaller window that the refusal taught makes every request smaller: that is not freed.
         before = self._size(context_of(snapshot))
@@ -295,24 +302,24 @@ class _OverflowRecovery:
         return " ".join([*said, *failed[-1:]])
 
 
-def _compact_fully(session: Session, branch: Branch, reason: str) -> CompactionRun:
+def _compact_fully(session: Session, branch: Branch, reason: str, end: float) -> CompactionRun:
     return compact_branch(
         session=session,
         branch=branch,
         trigger=CompactionRun.Trigger.OVERFLOW_RETRY,
         reason=reason,
         keep_last_n=0,
+        seconds=max(1.0, end - monotonic()),
     )
 
 
-def _is_free_and_unchanged(before: BranchSnapshot) -> bool:
+def _is_free_and_unchanged(before: BranchSnapshot, end: float) -> bool:
     """Wait for whoever holds the branch; whether it is free then and was not summarised further."""
-    return _wait_for_holder(before) and state_of(before.branch).cursor == before.state.cursor
+    return _wait_for_holder(before, end) and state_of(before.branch).cursor == before.state.cursor
 
 
-def _wait_for_holder(before: BranchSnapshot) -> bool:
+def _wait_for_holder(before: BranchSnapshot, end: float) -> bool:
     """Wait until nobody works on the branch; return whether that came within the user's time."""
-    end = monotonic() + compaction_settings.inline_seconds
     while state_of(before.branch).is_consolidating:
         if monotonic() > end:
             return False

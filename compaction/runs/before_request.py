@@ -142,8 +142,9 @@ class Preparation:
         would cost a call every batch.
         """
         run = self._do(Reason.ARCHIVE if self._uses_digest else decision.reason)
-        if run.error_code in NO_MODEL and snapshot.hides_messages:
-            run = self._do(Reason.ARCHIVE)
+        if run.error_code in (*NO_MODEL, RunCode.INLINE_LIMIT):
+            if snapshot.hides_messages:
+                run = self._do(Reason.ARCHIVE)
             self._is_done = True
         elif not run.is_finished or run.error_code == BUSY:
             # A worker was quicker. It is waited for, and may leave something to do.

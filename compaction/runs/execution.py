@@ -26,6 +26,7 @@ from compaction.engine.policy.window import uses_digest
 from compaction.engine.strategies.acceptance import does_not_shrink
 from compaction.engine.types import (
     Item,
+    NoMoreCallsError,
     Outcome,
     SummaryFailed,
 )
@@ -55,6 +56,8 @@ from compaction.summaries.storing import (
 logger = logging.getLogger(__name__)
 # What stores something when no summariser can: the messages themselves, shortened.
 FALLBACK_STRATEGY = "digest"
+# Not a rule's reasons: no trigger need be due for them.
+_ALWAYS_DUE = frozenset({Reason.PRECHECK, Reason.REST})
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
@@ -76,8 +79,14 @@ def do_work(work: Work) -> None:
         _wait(run, wait)
     except LostRaceError as lost:
         lifecycle.finish(run, Status.FAILED, code=RunCode.LOST_RACE, sentence=str(lost))
+    except NoMoreCallsError as bound:
+        _leave_to_background(run, str(bound))
     except SummaryFailed as failure:
-        fail(run, failure.code, str(failure))
+        if work.bound is not None and work.bound.was_reached:
+            # What was done until then could not be stored.
+            _leave_to_background(run, str(failure))
+        else:
+            fail(run, failure.code, str(failure))
     except OutOfTimeError as late:
         fail(run, RunCode.OUT_OF_TIME, str(late))
     except UnknownModelError as unknown:
@@ -105,6 +114,16 @@ def fail(run: CompactionRun, code: str, sentence: str) -> None:
                 note_failure(run)
 
     again_if_cut(end)
+
+
+def _leave_to_background(run: CompactionRun, sentence: str) -> None:
+    """End a run that a request waited for long enough; no failure, and not tried at once again."""
+    sentence = f"{sentence} The work is finished in the background."
+    with transaction.atomic():
+        lock_state(run.branch_id)
+        if lifecycle.finish(run, Status.SKIPPED, code=RunCode.INLINE_LIMIT, sentence=sentence):
+            pause = timedelta(seconds=compaction_settings.backoff_seconds)
+            apply_backoff(run, database_now() + pause)
 
 
 def _hand_over(run: CompactionRun, stopping: StoppingError) -> None:
@@ -188,7 +207,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
 
 def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether an automatic run has still a reason; where it has none, it ends as skipped."""
-    is_automatic = run.trigger == Trigger.PROACTIVE and run.reason != Reason.PRECHECK
+    is_automatic = run.trigger == Trigger.PROACTIVE and run.reason not in _ALWAYS_DUE
     if not is_automatic or decision_of(snapshot) is not None:
         return True
     lifecycle.finish(

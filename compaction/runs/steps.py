@@ -17,6 +17,7 @@ from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.strategies.prompts import transcript
 from compaction.engine.types import (
+    NoMoreCallsError,
     Step,
     Summarizer,
     SummarizerError,
@@ -35,13 +36,35 @@ from compaction.summaries.summarizer import ModelSequence, prompt_of, storable
 LONGEST_KIND = LONGEST_CODE = 40
 
 
+@dataclass(slots=True, kw_only=True)
+class InlineBound:
+    """What a request that waits for a run waits for: so many calls, and until the run's deadline.
+
+    `messages_left` tells, after it was reached, how many of the run's messages are not summarised.
+    """
+
+    calls: int
+    made: int = 0
+    was_reached: bool = False
+    messages_left: int = 0
+
+    def reached(self) -> NoMoreCallsError:
+        """Return what is to be raised because whoever waits has waited long enough."""
+        self.was_reached = True
+        return NoMoreCallsError(
+            f"A request waits for {self.calls:,} model calls at most (COMPACTION_INLINE_CALLS), "
+            "and not beyond its time (COMPACTION_INLINE_SECONDS)."
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One run in the hands of one worker."""
+    """One run in the hands of one worker; `bound` where a request waits for it."""
 
     run: CompactionRun
     lease: Lease
     deadline: float
+    bound: InlineBound | None = None
 
     def must_stop(self) -> bool:
         """Renew the lease while a model call waits to be repeated; whether it is better left."""
@@ -63,7 +86,12 @@ class Work:
                 "The worker was asked to stop; nothing of this run was stored. Another run does "
                 "its work."
             )
-        if time.monotonic() > self.deadline:
+        is_late = time.monotonic() > self.deadline
+        if self.bound is not None:
+            if is_late or self.bound.made >= self.bound.calls:
+                raise self.bound.reached()
+            self.bound.made += 1
+        if is_late:
             raise OutOfTimeError(
                 "The run used up its time (COMPACTION_RUN_SECONDS); nothing was stored. "
                 "A faster summariser or a larger window needs fewer calls."
@@ -106,6 +134,8 @@ class RunSummarizer:
             raise
         except SummarizerError as error:
             self._heard(request, started, outcome="error", error=error)
+            if error.was_cut_off and self._work.bound is not None:
+                raise self._work.bound.reached() from error
             if not isinstance(self._inner, ModelSequence):
                 raise
             if self._inner.has_another(request.passed_over):

@@ -88,6 +88,9 @@ def summarise(
     checked = _checked(strategy, outcome, items, whole=run.replaces_id is not None)
     if isinstance(summarizer, ModelSequence) and summarizer.answered:
         checked = replace(checked, model=checked.model or summarizer.answered[-1].name)
+    if work.bound is not None:
+        work.bound.messages_left = len(items) - len(checked.items)
+    job = replace(job, items=job.items[: len(checked.items)])
     found = with_fidelity(checked, job, profile)
     return found if not changed else replace(found, **_in_messages(found, changed))
 

@@ -21,7 +21,7 @@ from chatapp.models import Branch, Session
 from compaction.branches.leases import Lease, after_lease, ensure_state
 from compaction.branches.snapshot import snapshot_of
 from compaction.conf import compaction_settings
-from compaction.engine.policy.reasons import RunCode
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
@@ -30,7 +30,7 @@ from compaction.runs import lifecycle, queue
 from compaction.runs.execution import do_work, fail
 from compaction.runs.heartbeat import beating
 from compaction.runs.scheduling import check, check_branch
-from compaction.runs.steps import Work
+from compaction.runs.steps import InlineBound, Work
 from compaction.selectors import ready_q
 from compaction.statistics.hindsight import note_hindsight
 
@@ -101,7 +101,13 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     budget = compaction_settings.run_seconds if seconds is None else seconds
     try:
         with beating(lease, run):
-            do_work(Work(run=run, lease=lease, deadline=time.monotonic() + budget))
+            work = Work(
+                run=run,
+                lease=lease,
+                deadline=time.monotonic() + budget,
+                bound=_bound_of(run),
+            )
+            do_work(work)
     except BaseException:
         # Also a queue's time-out, which is no Exception: the row must not say "running" for ever.
         fail(
@@ -112,9 +118,36 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         raise
     finally:
         _or_later(lease.release)
+    if work.bound is not None and work.bound.was_reached:
+        _or_later(partial(_finish_in_background, run, work.bound))
     _or_later(partial(_look_back, run))
     _or_later(partial(_check_again, run))
     return run
+
+
+def _bound_of(run: CompactionRun) -> InlineBound | None:
+    """Return the bound of a run that a request waits for; who asked by hand waits for all of it."""
+    if run.mode != "inline" or run.trigger not in (Trigger.PROACTIVE, Trigger.OVERFLOW_RETRY):
+        return None
+    return InlineBound(calls=compaction_settings.inline_calls)
+
+
+def _finish_in_background(run: CompactionRun, bound: InlineBound) -> None:
+    """Queue a run for what a request did not wait for any longer."""
+    is_left = run.error_code == RunCode.INLINE_LIMIT
+    is_partly_done = run.status == Status.SUCCEEDED and bound.messages_left > 0
+    if run.profile is None or not (is_left or is_partly_done):
+        return
+    lifecycle.request_run(
+        lifecycle.RunRequest(
+            session=run.session,
+            branch=run.branch,
+            trigger=Trigger.PROACTIVE,
+            reason=Reason.REST,
+            profile=run.profile,
+            background=True,
+        )
+    )
 
 
 def _or_later(tidy: Callable[[], None]) -> None:

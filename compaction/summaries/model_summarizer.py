@@ -97,11 +97,7 @@ class ModelSummarizer:
                 self._adapt,
             )
         except ModelError as error:
-            if error.is_overflow or error.kind is ErrorKind.BODY_TOO_LARGE:
-                raise SummarizerOverflow(storable(str(error))) from error
-            raise SummarizerError(
-                storable(str(error)), was_hurried=self._was_hurried(error, began, deadline)
-            ) from error
+            raise self._failure(error, began, deadline) from error
         usage = reply.usage or {}
         said = capped(SummaryAnswer(text=reply.text or ""), request.target_tokens)
         text = storable(said.text)
@@ -136,11 +132,20 @@ class ModelSummarizer:
         now = time.monotonic()
         return now + (self._deadline - now) / 2
 
-    def _was_hurried(self, error: ModelError, began: float, deadline: float | None) -> bool:
-        """Whether a call ended only because it had less time than a call may take."""
+    def _failure(
+        self, error: ModelError, began: float, deadline: float | None
+    ) -> SummarizerOverflow | SummarizerError:
+        """Return what a call's error means to a run: smaller inputs, or another way."""
+        said = storable(str(error))
+        if error.is_overflow or error.kind is ErrorKind.BODY_TOO_LARGE:
+            return SummarizerOverflow(said)
+        is_late = error.kind is ErrorKind.TIMEOUT
         given = math.inf if deadline is None else deadline - began
-        usual = HURRIED_SHARE * chatapp_settings.model_timeout_seconds
-        return error.kind is ErrorKind.TIMEOUT and given < usual
+        return SummarizerError(
+            said,
+            was_cut_off=is_late and time.monotonic() >= (self._deadline or math.inf),
+            was_hurried=is_late and given < HURRIED_SHARE * chatapp_settings.model_timeout_seconds,
+        )
 
     def _asked_to_stop(self) -> bool:
         stop = self._cancelled()

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     OVERFLOW = "overflow_retry", "Request was too large"
     OVERFLOW_AGAIN = "overflow_again", "Request was still too large"
     PRECHECK = "precheck", "Request would have been too large"
+    # What a request did not wait for any longer.
+    REST = "rest", "Rest of a compaction that a request waited for"
     MANUAL = "manual", "By hand"
     RESUMMARIZE = "resummarize", "Re-summarised"
     # The messages themselves are stored: a request would leave them out.
@@ -60,6 +62,7 @@ class RunCode(StrEnum):
     NOT_SMALLER = "not_smaller"
     LOST_RACE = "lost_race"
     OUT_OF_TIME = "out_of_time"
+    INLINE_LIMIT = "inline_limit"
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
     OVER_BUDGET = "over_budget"

@@ -25,6 +25,7 @@ from compaction.engine.strategies.halving import (
     estimate_calls,
     forced_truncation,
     is_clearly_too_large,
+    joined_parts,
     leaf,
 )
 from compaction.engine.strategies.ledger import joined_prose
@@ -38,6 +39,7 @@ from compaction.engine.types import (
     CallEstimate,
     Clock,
     Item,
+    NoMoreCallsError,
     Outcome,
     Plan,
     Step,
@@ -78,6 +80,8 @@ class BisectSummary:
     # Messages behind those to summarise, which the last call of all may read.
     kept: tuple[Item, ...] = ()
     _last: SummaryRequest | None = None
+    # The parts that are done and stand in no larger one, oldest first, with their items' number.
+    _done: list[tuple[int, Part]] = field(default_factory=list)
     _calls: SummarizerCalls = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,10 +119,15 @@ class BisectSummary:
             kept=self.kept,
             cites=self.prose_tokens > 0,
         )
-        part = self._whole(request)
+        try:
+            part = self._whole(request)
+        except NoMoreCallsError:
+            if not self._done:
+                raise
+            request, part = self._done_so_far(request)
         return Outcome(
             text=part.text,
-            items=tuple(items),
+            items=request.items,
             chunk_count=part.chunk_count,
             max_depth=part.max_depth,
             truncated=part.truncated,
@@ -138,6 +147,7 @@ class BisectSummary:
             try:
                 return self._chunk(request, depth=0, parent=None)
             except NoTextError:
+                self._done.clear()
                 if not self._calls.use_another_model():
                     return self._forced(request, depth=0, parent=None)
 
@@ -150,7 +160,10 @@ class BisectSummary:
             return ""
         request = replace(self._last, reinforced=True, missing=missing)
         request = replace(request, whole_room=self._calls.needs_room)
-        answer, step = self._calls.call(request, depth=0, parent=None)
+        try:
+            answer, step = self._calls.call(request, depth=0, parent=None)
+        except NoMoreCallsError:
+            return ""
         return answer.text if answer is not None and step.outcome == "ok" else ""
 
     def reject(self, code: str, sentence: str, text: str) -> None:
@@ -173,7 +186,42 @@ class BisectSummary:
         """All steps so far."""
         return tuple(self._calls.steps)
 
+    def _done_so_far(self, request: SummaryRequest) -> tuple[SummaryRequest, Part]:
+        """Return the request for the oldest items that are done, and their summary, without a call.
+
+        They end where an input was halved, which is never inside a group.
+        """
+        count = sum(number for number, _ in self._done)
+        parts = [part for _, part in self._done]
+        request = replace(request, items=request.items[:count], kept=())
+        self._last = None
+        if len(parts) == 1:
+            return request, parts[0]
+        merge = SummaryRequest(
+            kind="merge",
+            texts=tuple(part.text for part in parts),
+            target_tokens=request.target_tokens,
+            units=tuple(unit for part in parts for unit in part.units),
+            cites=request.cites,
+        )
+        whole = joined_parts(parts)
+        whole.text = self._joined(merge) or self._shortened(merge, 0, None).text
+        return request, whole
+
+    def _joined(self, request: SummaryRequest) -> str:
+        """Return prose that has room as it is; empty where it has not."""
+        joined = joined_prose(request.texts) if request.cites else ""
+        return joined if self.counter.count(joined) <= request.target_tokens else ""
+
     def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
+        """Return a part's summary, and keep it as one that is done."""
+        held = len(self._done)
+        part = self._part(request, depth=depth, parent=parent)
+        # Its halves are in it.
+        self._done[held:] = [(len(request.items), part)]
+        return part
+
+    def _part(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
         if not self._is_hopeless(request):
             answer, step = self._calls.ask(request, depth=depth, parent=parent)
             if answer is not None:
@@ -253,8 +301,7 @@ class BisectSummary:
 
         Prose that has room as it is is joined: asking could only lose something.
         """
-        joined = joined_prose(request.texts) if request.cites else ""
-        if joined and self.counter.count(joined) <= request.target_tokens:
+        if joined := self._joined(request):
             whole = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
             self._calls.record(
                 request, whole, depth=depth, parent=parent, outcome="ok", is_call=False
@@ -343,7 +390,7 @@ class BisectStrategy:
         on_step: Callable[[Step], None],
     ) -> Outcome:
         """Return the summary with the instruction that its first call was given."""
-        prose_tokens = prose_size(profile, summarizer)
+        prose_tokens, given = prose_size(profile, summarizer), len(job.items)
         engine = BisectSummary(
             profile=profile,
             summarizer=summarizer,
@@ -356,6 +403,8 @@ class BisectStrategy:
         outcome = engine.run(
             job.items, previous=job.previous, instructions=job.instructions, units=job.units
         )
+        if left := given - len(outcome.items):
+            job = replace(job, items=outcome.items, kept=())
         outcome = finished(outcome, engine, job, profile, summarizer)
         request = SummaryRequest(kind="chunk", items=job.items)
         return replace(
@@ -373,6 +422,7 @@ class BisectStrategy:
             metadata={
                 "leaf_count": outcome.leaf_count,
                 "split_depth": outcome.split_depth,
+                **({"messages_left": left} if left else {}),
                 **outcome.metadata,
             },
             **files_of(job.items),

@@ -78,6 +78,19 @@ def leaf(answer: SummaryAnswer, depth: int) -> Part:
     )
 
 
+def joined_parts(parts: Sequence[Part]) -> Part:
+    """Return parts that stand side by side as one without a text."""
+    return Part(
+        text="",
+        units=tuple(unit for part in parts for unit in part.units),
+        chunk_count=sum(part.chunk_count for part in parts),
+        max_depth=max(part.max_depth for part in parts),
+        truncated=any(part.truncated for part in parts),
+        leaf_count=sum(part.leaf_count for part in parts),
+        split_depth=max(part.split_depth for part in parts),
+    )
+
+
 # The smallest budget of a text that is cut by force.
 FORCED_MINIMUM_TOKENS = 128
 LONGEST_TOKEN = 16
