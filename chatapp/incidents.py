@@ -87,6 +87,7 @@ WARNING_WORDS: Mapping[str, str] = {
     "profile_unusable": "The profile names something that cannot be used",
     "trigger_failed": "A trigger failed and was left out",
     "rendering_failed": "A rendering failed; summaries were sent as system messages",
+    "summaries_failing": "A model's summaries fail",
 }
 CODE_WORDS = {**ERROR_WORDS, **CHANGE_WORDS, **WARNING_WORDS}
 MEANINGS: Mapping[str, str] = {
@@ -100,6 +101,8 @@ MEANINGS: Mapping[str, str] = {
 CODE_MEANINGS: Mapping[str, str] = {
     "stateless": "The request was sent again, and every later one of this session holds the whole "
     "history. What is stored stayed as it is.",
+    "summaries_failing": "The turn went on without a new summary, or another model wrote it. This "
+    "is said once a session; the front page says it until a summary of the model succeeds.",
     ErrorKind.CANCELLED.value: "Nothing is wrong: somebody stopped the turn. The user's message is "
     "stored; a new turn answers it.",
 }

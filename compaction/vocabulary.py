@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from chatapp.formatting import clock, duration
+from chatapp.incidents import ERROR_WORDS
 from compaction.engine.policy.reasons import RunCode, reason_label
 from compaction.engine.provenance import Origin
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
@@ -331,6 +332,16 @@ EXPLANATIONS: dict[str, Explanation] = {
         remedy="Nothing can be done.",
     ),
 }
+
+
+def failing_words(code: str) -> str:
+    """Return in a few words why compactions by a model fail; a code that is not known stays so."""
+    kind, _, named = code.partition(":")
+    if named:
+        return f"{named} refused"
+    known = EXPLANATIONS.get(kind)
+    words = known.title if known else ERROR_WORDS.get(kind, kind)
+    return words[:1].lower() + words[1:]
 
 
 def explanation_of(run: CompactionRun) -> Explanation | None:

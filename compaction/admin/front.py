@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, Value
+from django.db.models import CharField, DateTimeField, Model, Q, Value
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.lists import days_value
 from chatapp.admin.toolkit.permissions import may_run
+from chatapp.formatting import clock as time_of
 from chatapp.formatting import days_between, span_words, utc_day
 from chatapp.models import Message, Session
 from compaction.admin.actions import may_view
@@ -46,7 +47,10 @@ from compaction.statistics.daily import (
     waiting_runs,
 )
 from compaction.statistics.scores import rows_of
+from compaction.vocabulary import failing_words
 
+BREAKER_ALERTS = Q(opened_at__isnull=False) | Q(failing_since__isnull=False)
+_NO_TIME: Value = Value(None, output_field=DateTimeField())
 _NOT_YET = "Not worked out yet"
 REFRESH = "compaction_refresh_figures"
 
@@ -120,30 +124,63 @@ def _alerts_of_figures(newest: DailyFigures | None) -> list[dict[str, str]]:
 
 
 def _alerts_now(request: HttpRequest) -> list[dict[str, str]]:
-    counts = _counts()
-    return [
+    counts, failing = _counts()
+    told = [_failing(one) for one in failing] if may_view(request, ModelBreaker) else []
+    return told + [
         alert.shown(counts[alert.model])
         for alert in ALERTS
         if counts[alert.model] and may_view(request, alert.model)
     ]
 
 
-def _counts() -> Counter[type[Model]]:
-    """Return how many rows each alert is about."""
+def _failing(model: _Failing) -> dict[str, str]:
+    """Return the line of a model whose compactions fail, as the template draws it."""
+    return {
+        "said": f"Compactions of model {model.alias} fail since {time_of(model.since)}: "
+        f"{failing_words(model.code)}.",
+        "means": "No turn fails for it, and requests grow. Its page leads to the run that says "
+        "what to do; a compaction of the model that succeeds ends this.",
+        "url": html.change_url(ModelBreaker, model.alias),
+        "tone": "bad",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    alias: str
+    since: datetime
+    code: str
+
+
+def _counts() -> tuple[Counter[type[Model]], list[_Failing]]:
+    """Return how many rows each alert is about, and the models whose compactions fail."""
     # Two queries: both tables of the first hold few rows; the second has the index of unfinished
     # runs.
-    breakers = ModelBreaker.objects.filter(opened_at__isnull=False)
+    breakers = ModelBreaker.objects.filter(BREAKER_ALERTS)
     workers = WorkerHeartbeat.objects.filter(silent_at_work())
     rows = (
         breakers.order_by()
-        .values_list(Value("breaker"))
-        .union(workers.order_by().values_list(Value("worker")), all=True)
+        .values_list("model", "opened_at", "failing_since", "failing_code")
+        .union(
+            workers.order_by().values_list(
+                Value(""), "beat_at", _NO_TIME, Value("", output_field=CharField())
+            ),
+            all=True,
+        )
     )
-    kinds = Counter(kind for (kind,) in rows)
+    found = list(rows)
+    opened = sum(1 for alias, opened_at, _, _ in found if alias and opened_at)
+    silent = sum(1 for alias, *_ in found if not alias)
+    failing = [
+        _Failing(alias, since, code)
+        for alias, _, since, code in sorted(found, key=lambda one: one[0])
+        if alias and since
+    ]
     waiting = waiting_runs().filter(waits_until__gt=timezone.now()).count()
-    return Counter(
-        {ModelBreaker: kinds["breaker"], WorkerHeartbeat: kinds["worker"], CompactionRun: waiting}
+    counts: Counter[type[Model]] = Counter(
+        {ModelBreaker: opened, WorkerHeartbeat: silent, CompactionRun: waiting}
     )
+    return counts, failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ class ModelBreaker(models.Model):
     """One row a model alias whose calls have failed (limits/circuit_breaker.py).
 
     Closed while `opened_at` is empty. Open, runs wait until `retry_at`; then one of them, `probe`,
-    makes a call, and its outcome closes the breaker or opens it for longer.
+    makes a call, and its outcome closes the breaker or opens it for longer. Beside that, since when
+    and why compactions by the model fail (runs/failing.py), whatever their calls come to.
     """
 
     model = models.CharField(max_length=100, primary_key=True)
@@ -22,6 +23,15 @@ class ModelBreaker(models.Model):
     )
     last_error = models.TextField(blank=True)
     changed_at = models.DateTimeField(default=timezone.now)
+    failing_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Since when compactions by the model fail; empty while they succeed.",
+    )
+    failing_code = models.CharField(max_length=80, blank=True, default="", db_default="")
+    failing_run = models.UUIDField(
+        null=True, blank=True, editable=False, help_text="The last run that failed."
+    )
 
     class Meta:
         db_table = "compaction_breakers"

@@ -162,10 +162,16 @@ def _breakers() -> Iterator[Metric]:
     failures = GaugeMetricFamily(
         "palimpsest_breaker_failures", "Failed calls of a model in a row.", labels=["model"]
     )
+    failing = GaugeMetricFamily(
+        "palimpsest_compactions_failing",
+        "Whether the last compaction by a model failed: 1 until one succeeds.",
+        labels=["model"],
+    )
     for breaker in ModelBreaker.objects.order_by("model"):
+        failing.add_metric([breaker.model], int(breaker.failing_since is not None))
         state.add_metric([breaker.model], BREAKER_STATES[breaker.state])
         failures.add_metric([breaker.model], breaker.failures)
-    yield from (state, failures)
+    yield from (state, failures, failing)
 
 
 def _workers(now: datetime) -> Iterator[Metric]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import transaction
@@ -57,6 +57,21 @@ class InlineBound:
         )
 
 
+@dataclass(slots=True, kw_only=True)
+class ModelsTried:
+    """The aliases of a run's models: which answered, the last of them, which could not and why."""
+
+    answered: set[str] = field(default_factory=set)
+    last: str = ""
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def add(self, models: ModelSequence) -> None:
+        """Take over what came of a sequence's calls."""
+        self.answered |= {choice.alias for choice in models.answered}
+        self.last = models.answered[-1].alias if models.answered else self.last
+        self.failures |= models.failures
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """One run in the hands of one worker; `bound` where a request waits for it."""
@@ -65,6 +80,7 @@ class Work:
     lease: Lease
     deadline: float
     bound: InlineBound | None = None
+    tried: ModelsTried = field(default_factory=ModelsTried)
 
     def must_stop(self) -> bool:
         """Renew the lease while a model call waits to be repeated; whether it is better left."""

@@ -85,6 +85,7 @@ def summarise(
     finally:
         if isinstance(summarizer, ModelSequence):
             summarizer.leave()
+            work.tried.add(summarizer)
     checked = _checked(strategy, outcome, items, whole=run.replaces_id is not None)
     if isinstance(summarizer, ModelSequence) and summarizer.answered:
         checked = replace(checked, model=checked.model or summarizer.answered[-1].name)

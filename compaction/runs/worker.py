@@ -28,6 +28,7 @@ from compaction.models import CompactionProfile, CompactionRun, CompactionState,
 from compaction.profiles import parameters_of
 from compaction.runs import lifecycle, queue
 from compaction.runs.execution import do_work, fail
+from compaction.runs.failing import note_models
 from compaction.runs.heartbeat import beating
 from compaction.runs.scheduling import check, check_branch
 from compaction.runs.steps import InlineBound, Work
@@ -120,6 +121,7 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         _or_later(lease.release)
     if work.bound is not None and work.bound.was_reached:
         _or_later(partial(_finish_in_background, run, work.bound))
+    _or_later(partial(note_models, run, work.tried))
     _or_later(partial(_look_back, run))
     _or_later(partial(_check_again, run))
     return run

@@ -39,6 +39,8 @@ _OUTAGES = frozenset(
         ErrorKind.BAD_ANSWER,
     }
 )
+# What a summarising call sends besides its messages.
+_PARAMETERS = ("temperature", "max_completion_tokens", "max_tokens", "reasoning_effort")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class ModelSequence:
     """A summariser that asks the first of its models that may be asked.
 
     Without `admit`, all of them may, and no breaker hears of their calls. `failures` are the models
-    that could not answer, with what was said; `answered` are those that did.
+    that could not answer, with a code that says why; `answered` are those that did.
     """
 
     def __init__(self, choices: Sequence[Choice]) -> None:
@@ -100,7 +102,8 @@ class ModelSequence:
         except SummarizerError as error:
             error.model = choice.name
             self._tell(choice, error)
-            self.failures[choice.alias] = str(error)
+            if not (error.was_cut_off or error.was_hurried):
+                self.failures[choice.alias] = _code_of(error)
             self._pass_over(choice, RunCode.SUMMARISER_ERROR)
             raise
         if self._worker is not None:
@@ -177,3 +180,14 @@ class ModelSequence:
             circuit_breaker.record_failure(choice.alias, self._worker, str(error))
         else:
             circuit_breaker.give_back(choice.alias, self._worker)
+
+
+def _code_of(error: SummarizerError) -> str:
+    """Return why a model could not answer: the error's kind, and the parameter that is meant."""
+    cause = error.__cause__
+    if not isinstance(cause, ModelError):
+        return str(RunCode.SUMMARISER_ERROR)
+    if cause.kind is not ErrorKind.PARAMETER_REFUSED:
+        return str(cause.kind.value)
+    named = cause.param or next((one for one in _PARAMETERS if one in cause.detail), "")
+    return f"{cause.kind.value}:{named}" if named else str(cause.kind.value)
