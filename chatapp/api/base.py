@@ -49,6 +49,8 @@ class KnownFields(serializers.Serializer[Any]):
     """
 
     also: tuple[str, ...] = ()
+    rules: Mapping[str, Any] = MappingProxyType({})
+    """What the fields do not say by themselves, in words of JSON Schema."""
 
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated fields; raise ValidationError with a sentence for each wrong one."""
@@ -80,7 +82,7 @@ class KnownQueryView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Look at the parameters before anything is done."""
         super().initial(request, *args, **kwargs)
-        if not hasattr(self, str(request.method).lower()):
+        if request.method not in self.allowed_methods:
             return  # 405, whatever it asks
         pages = getattr(self, "pagination_class", None)
         others = {*_FORMAT, *(one for one in self.query if isinstance(one, str))}

@@ -10,6 +10,7 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
 from rest_framework.permissions import SAFE_METHODS
 
 # What describes bodies registers itself.
@@ -41,9 +42,19 @@ class ApiSchema(AutoSchema):
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is None:
             return None
+        if "requestBody" in operation and not self._takes_nothing(operation["requestBody"]):
+            operation["requestBody"]["required"] = True
         responses = operation["responses"] | self._problems(operation)
         operation["responses"] = dict(sorted(responses.items()))
         return operation
+
+    def _takes_nothing(self, body: dict[str, Any]) -> bool:
+        """Whether a request may come without a body, which is read as an empty object."""
+        reference = body["content"].get("application/json", {}).get("schema", {}).get("$ref")
+        if reference is None:
+            return False
+        component = self.registry[reference.rsplit("/", 1)[-1], ResolvedComponent.SCHEMA]
+        return not {"required", "anyOf"} & set(component.schema)
 
     def _problems(self, operation: dict[str, Any]) -> dict[str, dict[str, Any]]:
         parameters = operation.get("parameters", [])

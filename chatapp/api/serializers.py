@@ -53,9 +53,11 @@ class AdaptationsField(serializers.Field[Any, Any, Any, Any]):
         return {code: known[code] for code in data}
 
 
-@extend_schema_field({})
-class AnyField(serializers.JSONField):
-    """Any JSON value."""
+@extend_schema_field({"type": "object", "additionalProperties": True})
+class MetadataField(serializers.DictField):
+    """An object of the client's own; any JSON value has a place in it."""
+
+    child = serializers.JSONField(allow_null=True)
 
 
 @extend_schema_field(
@@ -72,7 +74,7 @@ class SessionSerializer(KnownFields, serializers.ModelSerializer[Session]):
 
     active_branch = serializers.UUIDField(source="active_branch_id", read_only=True)
     tools = serializers.ListField(child=ToolField(), required=False)
-    metadata = serializers.DictField(child=AnyField(allow_null=True), required=False)
+    metadata = MetadataField(required=False)
     system_prompt = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
     message_count = serializers.IntegerField(source="active_branch.message_count", read_only=True)
     token_total = serializers.IntegerField(source="active_branch.token_total", read_only=True)
@@ -208,7 +210,7 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
             "pinned",
             "created_at",
         ]
-        read_only_fields = [name for name in fields if name != "pinned"]
+        read_only_fields = fields
 
     def to_representation(self, instance: Message) -> dict[str, Any]:
         """Return the row as JSON types.

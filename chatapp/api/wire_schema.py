@@ -140,9 +140,11 @@ class KnownFieldsBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-ca
     match_subclasses = True
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> Schema:
-        """Return the usual schema, closed where it describes a request."""
+        """Return the usual schema, closed where it describes a request, whole in an answer."""
         schema: Schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
-        return schema | {"additionalProperties": False} if direction == "request" else schema
+        if direction == "request":
+            return schema | {"additionalProperties": False} | dict(self.target.rules)
+        return schema | {"required": sorted(schema["properties"])}
 
 
 class AppendBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]

@@ -97,6 +97,8 @@ class JudgeSerializer(KnownFields):
     What is not named stays as it is. An empty verdict takes it back, and its words with it.
     """
 
+    rules = {"dependentRequired": {"note": ["verdict"]}}
+
     verdict = serializers.ChoiceField(
         choices=SummaryQuality.Verdict.choices, allow_blank=True, required=False
     )

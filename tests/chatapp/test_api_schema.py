@@ -217,6 +217,29 @@ def test_bodies_with_other_fields_do_not_fit(schema):
     assert components["PinRequest"]["required"] == ["pinned"]
 
 
+def test_an_answer_has_all_its_fields(schema):
+    for name, shape in schema["components"]["schemas"].items():
+        if name.endswith("Request") or name in ("Context", "Problem", "WireMessage"):
+            continue
+        assert set(shape.get("required", [])) == set(shape.get("properties", {})), name
+
+
+def test_a_body_that_may_not_be_left_out_is_required(schema):
+    def needed(path: str, method: str = "post") -> bool:
+        return schema["paths"][f"/api/v1/{path}"][method]["requestBody"].get("required", False)
+
+    for path in ("turns", "messages", "branches"):
+        assert needed(f"sessions/{{session_id}}/{path}/")
+    assert needed("messages/{message_id}/", "patch")
+    assert not needed("sessions/{session_id}/compact/")
+    assert not needed("runs/{run_id}/cancel/")
+
+
+def test_words_need_a_verdict(schema):
+    rules = schema["components"]["schemas"]["JudgeRequest"]
+    assert rules["dependentRequired"] == {"note": ["verdict"]}
+
+
 # --- streams --------------------------------------------------------------------------------------
 
 

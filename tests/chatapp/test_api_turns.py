@@ -64,7 +64,7 @@ def test_one_whole_message_can_be_streamed_too(send):
     assert answer["Content-Type"] == "text/event-stream"
 
 
-def test_tools_end_a_turn_and_an_empty_turn_behind_their_results_goes_on(api, send, session, model_server):
+def test_tools_end_a_turn_and_posted_results_let_it_go_on(api, send, session, model_server):
     model_server.script = [
         {"when": {"call": 1}, "reply": {"tool_calls": call("f", "1")["tool_calls"]}}
     ]

@@ -310,6 +310,11 @@ def test_a_method_that_is_not_there_is_told_those_that_are(api, session, method,
     assert set(answer["Allow"].split(", ")) == allowed
 
 
+def test_a_method_that_nobody_knows_is_refused_as_such_whatever_it_asks(api, session):
+    answer = api.generic("QUERY", url(session, "context/?wire=x"))
+    assert problem(answer, 405)["code"] == "method_not_allowed"
+
+
 @pytest.mark.parametrize("key", ["", "  ", "k" * 201, "a\x85b", "é", "\x01"])
 def test_an_idempotency_key_is_printable_ascii(api, session, key):
     for where in ("messages/", "turns/"):
