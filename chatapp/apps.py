@@ -11,5 +11,6 @@ class ChatappConfig(AppConfig):
     verbose_name = "Conversations"
 
     def ready(self) -> None:
-        """Register the system checks, and note when somebody logs in."""
+        """Register the system checks; note log-ins, and what becomes of the files of parts."""
         from chatapp import checks, login  # noqa: F401
+        from chatapp.transcript import part_files  # noqa: F401

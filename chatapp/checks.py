@@ -17,6 +17,7 @@ from chatapp.formats.registry import broken_formats
 from chatapp.health import counting_parts, readiness_checks, unknown_part
 from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
+from chatapp.part_store import part_storage
 
 
 @register(Tags.security, deploy=True)
@@ -144,22 +145,39 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
     if isinstance(models, Exception):
         return []  # check_models says what is wrong
     numbers = {
-        declared.name.upper(): getattr(chatapp_settings, declared.name)
+        declared.name.upper(): (getattr(chatapp_settings, declared.name), declared.minimum)
         for declared in ChatappSettings.declarations()
         if declared.minimum is not None
     }
     for model in models.values():
-        numbers[f"CONTEXT_WINDOW of model {model.alias!r}"] = model.context_window
-        numbers[f"MAX_OUTPUT of model {model.alias!r}"] = model.max_output
+        numbers[f"CONTEXT_WINDOW of model {model.alias!r}"] = (model.context_window, 1)
+        numbers[f"MAX_OUTPUT of model {model.alias!r}"] = (model.max_output, 1)
     return [
         Error(
-            f"{name} is {number}; it must be at least 1.",
+            f"{name} is {number}; it must be at least {least}.",
             hint="Correct it, or leave it out to get the default.",
             id="chatapp.E008",
         )
-        for name, number in numbers.items()
-        if number < 1
+        for name, (number, least) in numbers.items()
+        if number < least
     ]
+
+
+@register(Tags.files)
+def check_part_storage(**kwargs: Any) -> list[CheckMessage]:
+    """The storage of parts must be one that can be made. It is not asked for anything."""
+    try:
+        part_storage()
+    except Exception as error:  # whatever its library raises
+        return [
+            Error(
+                f"PART_STORAGE cannot be used: {error}",
+                hint="It is the dotted path of a Django storage, PART_STORAGE_OPTIONS a JSON "
+                "object of what it is made with. docs/operations.md#the-store-of-parts.",
+                id="chatapp.E012",
+            )
+        ]
+    return []
 
 
 @register(Tags.compatibility)

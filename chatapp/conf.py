@@ -17,6 +17,7 @@ from typing import Any
 from chatapp.environment import (
     Database,
     Folder,
+    JsonObject,
     Level,
     LineFormat,
     Pieces,
@@ -76,6 +77,17 @@ class ServerSettings(SettingsGroup):
         variable="DATABASE_URL",
         shown="SQLite in the data folder",
         check_default=True,
+    )
+    part_storage: str = setting(
+        "chatapp.part_store.PartStorage",
+        "Django storage for the data of images and files, by its dotted path, such as "
+        "`storages.backends.s3.S3Storage`.",
+        shown="files below the data folder, in `parts/`",
+    )
+    part_storage_options: JsonObject = setting(
+        dict,
+        'Its options, as JSON: `{"bucket_name": "chats"}`.',
+        shown="none",
     )
     conn_max_age: int = setting(
         lambda given: 60 if on_sqlite(given["database"]) else 0,
@@ -173,6 +185,13 @@ class ChatappSettings(SettingsGroup):
         "Longest JSON of a message's parts beside their text: images, files, recordings.",
         unit="characters",
         minimum=1,
+    )
+    part_storage_bytes: int = setting(
+        262_144,
+        "Longest text in a part (base64, a data URL, JSON) that stays in the database; what is "
+        "longer goes into a file of the part store. `0`: everything stays.",
+        unit="bytes",
+        minimum=0,
     )
     max_answer_chars: int = setting(
         2_000_000,

@@ -6,6 +6,7 @@ container platforms mount secrets.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -201,6 +202,18 @@ def _pieces(value: Any) -> Any:
     return tuple(piece for part in value.split(",") if (piece := part.strip()))
 
 
+def _json_object(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError('{variable} must be a JSON object, such as {"name": "value"}.')
+    return found
+
+
 def _level(value: str) -> str:
     wanted = value.strip().upper()
     if wanted not in logging.getLevelNamesMapping():
@@ -239,6 +252,7 @@ def _database(address: str) -> dict[str, Any]:
 
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Pieces = Annotated[tuple[str, ...], BeforeValidator(_pieces)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]
 Level = Annotated[str, AfterValidator(_level)]
 Folder = Annotated[Path, AfterValidator(_folder)]
 Database = Annotated[dict[str, Any], BeforeValidator(_database)]

@@ -83,6 +83,7 @@ CHANGE_WORDS: Mapping[str, str] = {
 WARNING_WORDS: Mapping[str, str] = {
     "truncated_silently": "The server seems to leave the beginning out",
     "window_exceeded": "The window that is set is too small",
+    "part_file_missing": "A file of a message is missing from the store",
     # Of a context backend that can be extended.
     "profile_unusable": "The profile names something that cannot be used",
     "trigger_failed": "A trigger failed and was left out",

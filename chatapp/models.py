@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from chatapp.messages.wire import WireMessage, to_wire
+from chatapp.messages.wire import WireMessage, content_of, to_wire
+from chatapp.part_store import PartReader
 
 
 class Session(models.Model):
@@ -184,8 +187,9 @@ class Message(models.Model):
     Why: docs/architecture.md#compaction-changes-nothing-stored.
 
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
-    list, with its texts taken out into `content` (see chatapp.messages.wire). `tokens` is counted
-    once; `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
+    list, with its texts taken out into `content` (see chatapp.messages.wire), and its long data
+    into files of `parts_bytes` together (see chatapp.messages.apart). `tokens` is counted once;
+    `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
     """
 
     class Role(models.TextChoices):
@@ -212,6 +216,7 @@ class Message(models.Model):
     kind = models.CharField(max_length=11, choices=Kind.choices, default=Kind.MESSAGE)
     content = models.TextField(null=True, blank=True)
     parts = models.JSONField(null=True, blank=True)
+    parts_bytes = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
     tool_calls = models.JSONField(null=True, blank=True)
     tool_call_id = models.TextField(blank=True, default="")
     tool_name = models.TextField(blank=True, default="")
@@ -268,7 +273,16 @@ class Message(models.Model):
             ),
             # The admin's list of all messages, newest first.
             models.Index(fields=["-created_at", "-id"], name="message_newest"),
+            # The few messages of a session that name files: which files are in use.
+            models.Index(
+                fields=["session"],
+                condition=models.Q(parts_bytes__gt=0),
+                name="message_part_files",
+            ),
         ]
+
+    # Texts of the row's files by digest, while the object that they came in with is there.
+    part_texts: Mapping[str, str] = MappingProxyType({})
 
     def __str__(self) -> str:
         return f"{self.role} {self.sequence_id}"
@@ -289,8 +303,19 @@ class Message(models.Model):
         return self.pinned and self.role == self.Role.SYSTEM
 
     def wire(self) -> WireMessage:
-        """Return the message as an OpenAI chat message."""
+        """Return the message as an OpenAI chat message, its files read."""
+        return self._reader().messages([self.stored_wire()])[0]
+
+    def stored_wire(self) -> WireMessage:
+        """Return the same without the data of parts that are kept apart: no file is read."""
         return to_wire(self)
+
+    def whole_content(self) -> Any:
+        """Return the content as the client sent it, its files read."""
+        return self._reader().content(content_of(self))
+
+    def _reader(self) -> PartReader:
+        return PartReader(self.session_id, self.part_texts)
 
 
 class MessageOriginal(models.Model):

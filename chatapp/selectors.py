@@ -25,7 +25,7 @@ from chatapp.lineage import (
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.pairing import answers
-from chatapp.messages.wire import CUT_FROM, REPLAY_OF, WireMessage, content_of
+from chatapp.messages.wire import CUT_FROM, REPLAY_OF, WireMessage
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 
 # How far the members of one group may stand apart: a result that comes later is an orphan.
@@ -298,7 +298,7 @@ def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:
     for row in Message.objects.filter(path_q(branch)).order_by("position", "id"):
         if row.kind == Message.Kind.MESSAGE:
             count += 1
-            total += count_message(row.wire(), counter)
+            total += count_message(row.stored_wire(), counter)
         through[row.pk] = total
     return count, total, through
 
@@ -312,9 +312,11 @@ def whole_content(message: Message) -> Any:
     while CUT_FROM in current.metadata:
         original = MessageOriginal.objects.filter(message=current).first()
         if original is not None:
-            return content_of(Message(content=original.content, parts=original.parts))
+            whole = Message(content=original.content, parts=original.parts)
+            whole.session_id = message.session_id
+            return whole.whole_content()
         repeated = Message.objects.filter(pk=current.metadata.get(REPLAY_OF)).first()
         if repeated is None:
             break
         current = repeated
-    return content_of(current)
+    return current.whole_content()

@@ -110,6 +110,15 @@ DATABASES["default"]["CONN_MAX_AGE"] = server.conn_max_age
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = not _on_sqlite
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# --- files ----------------------------------------------------------------------------------------
+
+# No upload of a user becomes a file of `default`. Those of `parts` are never served.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "parts": {"BACKEND": server.part_storage, "OPTIONS": server.part_storage_options},
+}
+
 # --- cache and queue ------------------------------------------------------------------------------
 
 REDIS_URL = server.redis_url

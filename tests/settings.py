@@ -12,7 +12,7 @@ if "PALIMPSEST_DATA_DIR" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["PALIMPSEST_DATA_DIR"], ignore_errors=True)
 CONNECTING_OR_TUNING = (
     "OPENAI_", "SUMMARY_", "COMPACTION_", "DYNAMIC_SUMMARY", "HISTORY_LIMIT", "TOKEN_COUNTER",
-    "TURN_", "MAX_", "MODEL_TIMEOUT", "STREAM_", "HEARTBEAT_", "EMBEDDED_", "TIKTOKEN_",
+    "TURN_", "MAX_", "PART_", "MODEL_TIMEOUT", "STREAM_", "HEARTBEAT_", "EMBEDDED_", "TIKTOKEN_",
 )  # fmt: skip
 os.environ.setdefault("SECRET_KEY", "only-for-tests")
 for name in list(os.environ):

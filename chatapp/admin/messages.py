@@ -36,6 +36,7 @@ from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF
 from chatapp.models import Branch, Message, Session
+from chatapp.part_store import PartReader
 from chatapp.selectors import whole_content
 
 CUT = Section(title="Shortened", fields=("cut_words", "whole_text"))
@@ -59,6 +60,11 @@ _END_WORDS = {
     AnswerEnd.BROKEN: "It broke off; what had come is stored.",
     AnswerEnd.UNKNOWN: "The server's word for its end is not known.",
 }
+
+
+def whole_parts(message: Message) -> Any:
+    """Return a message's parts as they came in: a page shows the beginning of a file's data."""
+    return PartReader(message.session_id).content(message.parts)
 
 
 @admin.register(Message)
@@ -187,7 +193,7 @@ class MessageAdmin(ReadOnlyAdmin):
             return "null"
         return html.stored_text(message.content) if message.content else "the empty text"
 
-    parts_json = column("Parts", "parts", html.stored_json)
+    parts_json = column("Parts", whole_parts, html.stored_json, reads=("parts",))
     summary_text = column("Summary", "summary", html.stored_text)
     reasoning_text = column("Reasoning", "reasoning", html.folded_text)
     calls_json = column("Tool calls", "tool_calls", html.stored_json)

@@ -18,7 +18,6 @@ from django.db.models import QuerySet
 from django.db.models.query import BaseIterable
 
 from chatapp.llm.answer_ends import AnswerEnd, end_of
-from chatapp.messages.wire import content_of
 from chatapp.models import POSITION_STEP, Message
 
 Writer = Callable[[Message], Any]
@@ -56,7 +55,9 @@ def _content(row: Stored) -> Any:
     """Return the content as the client sent it; few messages have parts."""
     if row["parts"] is None:
         return row["content"]
-    return content_of(Message(content=row["content"], parts=_json(row["parts"])))
+    message = Message(content=row["content"], parts=_json(row["parts"]))
+    message.session_id = UUID(str(row["session_id"]))
+    return message.whole_content()
 
 
 def _end(role: str, finish_reason: str, calls: Any) -> str | None:
@@ -73,7 +74,7 @@ _WRITTEN: dict[str, Writer] = {
     "id": lambda message: str(message.id),
     "branch": lambda message: str(message.branch_id),
     "sequence_id": lambda message: _sequence_id(message.position),
-    "content": content_of,
+    "content": Message.whole_content,
     "end": lambda message: _end(message.role, message.finish_reason, message.tool_calls),
     "created_at": lambda message: _time(message.created_at),
 }
@@ -81,7 +82,7 @@ _WRITTEN: dict[str, Writer] = {
 _MADE_OF = {
     "branch": ("branch_id",),
     "sequence_id": ("position",),
-    "content": ("content", "parts"),
+    "content": ("content", "parts", "session_id"),
     "end": ("role", "finish_reason", "tool_calls"),
 }
 # The same for rows as the database gives them.

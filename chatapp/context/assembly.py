@@ -58,7 +58,9 @@ class Context:
     """What one request sends. `facts` is the backend's own news about how it came about.
 
     `places` says for each message where it stands in the conversation; empty for what is no stored
-    message. It never goes on the wire. `model` is the model that it was put together for.
+    message. It never goes on the wire. Parts that are kept apart have no data here: their files are
+    read for the request that is sent (turns/request.py). `model` is the model that it was put
+    together for.
     """
 
     messages: tuple[WireMessage, ...]
@@ -153,7 +155,7 @@ def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[Wire
     """Return what stands before the conversation: prompt, rules, summaries."""
     prompts = [session.system_prompt] if session.system_prompt else []
     front: list[WireMessage] = [{"role": "system", "content": text} for text in prompts]
-    front += [row.wire() for row in part.system]
+    front += [row.stored_wire() for row in part.system]
     front += [message for message in part.summaries if message["role"] == "system"]
     if (model.single_leading_system or part.merge_system) and len(front) > 1:
         front = [{"role": "system", "content": "\n\n".join(text_of(m["content"]) for m in front)}]
@@ -162,7 +164,7 @@ def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[Wire
 
 def _sent(row: Message, session: Session, part: HistoryPart) -> WireMessage:
     """Return a kept message as it is sent."""
-    wire = row.wire()
+    wire = row.stored_wire()
     if row.pk in part.shortened:
         wire["content"] = part.shortened[row.pk].content
     if session.api == Session.Api.RESPONSES and REASONING_ITEMS in row.metadata:

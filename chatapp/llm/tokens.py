@@ -17,7 +17,7 @@ from chatapp.llm.encodings import (
     load_encoding,
 )
 from chatapp.llm.part_tokens import attachment_tokens, unknown_tokens
-from chatapp.messages.parts import FREE_PARTS, attachment_of, shown_text
+from chatapp.messages.parts import FREE_PARTS, attachment_of, kept_apart, shown_text
 
 if TYPE_CHECKING:
     import tiktoken
@@ -235,7 +235,15 @@ def _part_cost(part: object) -> tuple[str, int]:
         return (own or "") + found.text, attachment_tokens(found)
     if own is not None:
         return own, 0
+    if told := kept_apart(part):
+        return "", told.get("tokens", 0)
     return shown_text(part), unknown_tokens(part)
+
+
+def count_part(part: object, counter: ModelTokenCounter) -> int:
+    """Return what one part of a content costs by itself."""
+    words, tokens = _part_cost(part)
+    return counter.count(words) + tokens
 
 
 def _call_texts(wire: Mapping[str, object]) -> Iterator[str]:

@@ -48,6 +48,13 @@ _KINDS: Final = {
 FREE_PARTS: Final = ("reasoning", "thinking", "redacted_thinking")
 """Parts that no request is charged for, and that no summary is made of."""
 
+KEPT_APART: Final = "kept_apart"
+"""The key of a stored part whose data is in files of the part store (chatapp/messages/apart.py).
+
+Beside the files it says what the part is, so that nobody has to read them to know.
+"""
+FACTS: Final = ("kind", "name", "media_type", "size", "pages", "seconds")
+
 _TEXT_LENGTH: Final = "chars"  # stands in a stored part in the place of its text
 _NAMES = ("filename", "file_name", "name", "title")
 _MEDIA_TYPES = ("mime_type", "mimeType", "media_type", "mediaType", "content_type", "contentType")
@@ -106,6 +113,9 @@ def attachment_of(part: Any) -> Attachment | None:
     kind = kind_of(part)
     if kind is None:
         return None
+    if told := kept_apart(part):
+        facts = {name: told[name] for name in FACTS if name in told}
+        return Attachment(**{"kind": kind, **facts}, text=_inner_text(part))
     layers = _layers(part)
     payload = _Payload.of(layers)
     media_type = payload.media_type or _media_type(layers)
@@ -122,6 +132,12 @@ def attachment_of(part: Any) -> Attachment | None:
         text=text,
         is_remote=not payload.data and not text,
     )
+
+
+def kept_apart(part: Any) -> Mapping[str, Any] | None:
+    """Return what a stored part says of its files and of itself; None where it holds its data."""
+    told = part.get(KEPT_APART) if isinstance(part, Mapping) else None
+    return told if isinstance(told, Mapping) and isinstance(told.get("files"), list) else None
 
 
 def kind_of(part: Any) -> str | None:
@@ -142,6 +158,8 @@ def note_of(part: Any, found: Attachment | None) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if not isinstance(kind, str) or kind in FREE_PARTS:
         return ""
+    if told := kept_apart(part):
+        return str(told.get("note", ""))
     if _TEXT_LENGTH in part or isinstance(part.get("text"), str):
         return ""
     if isinstance(part.get("refusal"), str):
@@ -251,7 +269,8 @@ def _inner_text(part: Mapping[str, Any]) -> str:
     content = source.get("content")
     if isinstance(content, str):
         return content
-    texts = (block.get("text") for block in content or () if isinstance(block, Mapping))
+    blocks = content if isinstance(content, list) else ()
+    texts = (block.get("text") for block in blocks if isinstance(block, Mapping))
     return "\n".join(text for text in texts if isinstance(text, str))
 
 

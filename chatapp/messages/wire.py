@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, Required, TypedDict, TypeGuard
 
+from chatapp.messages.parts import KEPT_APART
+
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ROLES = {"developer": "system", "function": "tool"}
 # The key of `metadata` that says how many characters were replaced.
@@ -78,9 +80,10 @@ class Cleaner:
         return value
 
 
-def fields_of(wire: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(wire: Mapping[str, Any], *, is_stored: bool = False) -> dict[str, Any]:
     """Return the columns of a wire message, cleaned.
 
+    `is_stored`: the message is one of ours, whose parts may name the files that they are kept in.
     Raises InvalidMessageError for what has no place in a transcript: an unknown role, content that
     is neither text, null nor a list of parts, calls that are not a list of objects.
     """
@@ -90,7 +93,7 @@ def fields_of(wire: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidMessageError(
             f"role: {role!r} is none of system, developer, user, assistant, tool."
         )
-    content, parts = _content(wire.get("content"), cleaner)
+    content, parts = _content(wire.get("content"), cleaner, () if is_stored else (KEPT_APART,))
     calls = _calls(wire, cleaner)
     if calls and role != "assistant":
         raise InvalidMessageError("tool_calls: only an assistant's message can have them.")
@@ -150,7 +153,9 @@ def _string(wire: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _content(value: Any, cleaner: Cleaner) -> tuple[str | None, list[dict[str, Any]] | None]:
+def _content(
+    value: Any, cleaner: Cleaner, own_keys: Sequence[str]
+) -> tuple[str | None, list[dict[str, Any]] | None]:
     if value is None:
         return None, None
     if isinstance(value, str):
@@ -166,8 +171,8 @@ def _content(value: Any, cleaner: Cleaner) -> tuple[str | None, list[dict[str, A
             part = {"type": "text", "text": part}
         if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
             raise InvalidMessageError(f"content[{number}]: must be an object with a type.")
-        if _TEXT_LENGTH in part:
-            raise InvalidMessageError(f"content[{number}]: has a key that no part has, `chars`.")
+        if own := next((key for key in (_TEXT_LENGTH, *own_keys) if key in part), None):
+            raise InvalidMessageError(f"content[{number}]: has a key that no part has, `{own}`.")
         cleaned = cleaner.json(part)
         if isinstance(cleaned.get("text"), str):
             # The text moves to `content`; its length in characters finds it again.
@@ -286,7 +291,10 @@ class StoredMessage(Protocol):
 
 
 def content_of(message: StoredMessage) -> str | list[dict[str, Any]] | None:
-    """Return the content as the client sent it: text, null, or its list of parts."""
+    """Return the content as the client sent it: text, null, or its list of parts.
+
+    Parts that are kept apart are still without their data: chatapp.part_store makes them whole.
+    """
     if message.parts is None:
         return message.content
     text, start, parts = message.content or "", 0, []

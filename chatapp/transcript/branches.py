@@ -19,6 +19,7 @@ from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
+from chatapp.transcript.part_files import bytes_of
 from chatapp.transcript.writing import TranscriptError, lock_branches, lock_some_branches
 
 DELETE_ATTEMPTS = 3
@@ -124,7 +125,8 @@ class Replay:
 def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
     """Repeat the active branch with other contents for some messages, and make that the active one.
 
-    `contents` maps message ids to wire contents (a text or a list of parts). The new branch forks
+    `contents` maps message ids to wire contents (a text or a list of parts, which may be kept
+    apart as they are stored). The new branch forks
     behind the last message before the first of them; what follows is stored again at the same
     positions, so that cursors and the order stay. Raises TranscriptError when another branch became
     active or a message is not on its path.
@@ -204,10 +206,12 @@ def _copies(
         row.metadata = row.metadata | {REPLAY_OF: str(old_id)}
         if old_id in contents:
             whole = len(row.content or "")
-            columns = fields_of(row.wire() | {"content": contents[old_id]})
+            sent = row.stored_wire() | {"content": contents[old_id]}
+            columns = fields_of(sent, is_stored=True)
             row.content, row.parts = columns["content"], columns["parts"]
+            row.parts_bytes = bytes_of(row.parts)
             row.metadata.setdefault(CUT_FROM, whole)
-            row.tokens = count_message(row.wire(), counter)
+            row.tokens = count_message(row.stored_wire(), counter)
         yield row
 
 

@@ -78,7 +78,7 @@ def recount_tokens(branch: Branch) -> int:
         last = batch[-1].position
         wrong = []
         for row in batch:
-            tokens = count_message(row.wire(), counter)
+            tokens = count_message(row.stored_wire(), counter)
             if tokens != row.tokens:
                 row.tokens = tokens
                 wrong.append(row)

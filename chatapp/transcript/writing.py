@@ -20,6 +20,7 @@ from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 from chatapp.selectors import copies_of, counter_of, group_of, path_q
+from chatapp.transcript.part_files import files_only_if_stored, keep_apart, look_again
 
 
 class TranscriptError(Exception):
@@ -117,7 +118,8 @@ def append(
             row.client_key, row.client_index = client_key, index
             row.metadata = row.metadata | {"request_digest": digest}
     try:
-        _place_where_it_goes_on(branch, rows)
+        with files_only_if_stored(rows):
+            _place_where_it_goes_on(branch, rows)
     except IntegrityError:
         if client_key and (earlier := stored_under(branch.session_id, client_key, digest)):
             return earlier
@@ -128,7 +130,10 @@ def append(
 
 
 def row_of(branch: Branch, draft: NewMessage, counter: ModelTokenCounter) -> Message:
-    """Return the unsaved row of a draft: cleaned, with its tokens, still without a place."""
+    """Return the unsaved row of a draft: cleaned, with its tokens, still without a place.
+
+    Files of its parts are written here, before any transaction that stores it.
+    """
     guarded = _guarded(draft)
     columns = fields_of(guarded)
     cleaner = Cleaner(replaced=columns["metadata"].get(REPLACED, 0))
@@ -150,9 +155,10 @@ def row_of(branch: Branch, draft: NewMessage, counter: ModelTokenCounter) -> Mes
         row.metadata[REPLACED] = cleaner.replaced
     if guarded is not draft.wire:
         _keep_whole(row, draft)
+    keep_apart(row, counter)
     # What is stored is counted, not what came in: the two differ where text was replaced.
     if row.kind == Message.Kind.MESSAGE:
-        row.tokens = count_message(row.wire(), counter)
+        row.tokens = count_message(row.stored_wire(), counter)
     return row
 
 
@@ -237,6 +243,7 @@ def _place_at_end(branch: Branch, rows: list[Message]) -> None:
         through=branch.token_total - sum(row.tokens for row in counted),
         is_empty=branch.message_count == len(counted),
     )
+    look_again(rows)
     Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
     store_originals(rows)
     _mark_session(branch)
@@ -297,7 +304,7 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
     before it belongs to other branches too. Raises TranscriptError where `after` is no row's place.
     """
     row = row_of(branch, draft, counter_of(branch.session))
-    with transaction.atomic():
+    with files_only_if_stored([row]), transaction.atomic():
         lock_branches(branch.session_id)
         branch.refresh_from_db()
         if row.kind == Message.Kind.MESSAGE and after < (branch.fork_position or 0):
@@ -313,6 +320,7 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
             before = _next_position(branch, after)
         row.position = (after + before) // 2
         row.tokens_through = through + row.tokens
+        look_again([row])
         row.save(force_insert=True)
         store_originals([row])
         # append() goes on behind placeholders too, or two rows would meet.

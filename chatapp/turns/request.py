@@ -25,6 +25,7 @@ from chatapp.llm.wires import arguments_of, outgoing_of
 from chatapp.messages.outgoing import TEXTS_ONLY
 from chatapp.messages.vendor import KeptFields, kept_fields, prefix_digest, server_of
 from chatapp.models import Message, Session
+from chatapp.part_store import PartReader
 from chatapp.selectors import rows_before
 
 if TYPE_CHECKING:
@@ -42,10 +43,13 @@ def model_of(session: Session) -> ModelConfig:
 def request_of(
     session: Session, context: Context, model: ModelConfig, **details: Any
 ) -> ModelRequest:
-    """Return the request of a session's turn; `details` are fields of ModelRequest."""
+    """Return the request of a session's turn, its parts whole.
+
+    `details` are fields of ModelRequest.
+    """
     room = context.account.room
     request = ModelRequest(
-        messages=context.messages,
+        messages=PartReader(session.pk).messages(context.messages),
         places=context.places,
         tools=session.tools,
         # More room than the window has left would be refused although the request fits.
@@ -111,7 +115,7 @@ def continued(
     count = sent["count"]
     places = context.places[count : count + 1]
     follows = len(context.messages) > count + 1 and places == (answer.place,)
-    if not follows or digest_of(context.messages[:count]) != sent["digest"]:
+    if not follows or digest_of(request.messages[:count]) != sent["digest"]:
         return kept
     return replace(kept, previous_response_id=answer.response_id, messages_on_server=count + 1)
 

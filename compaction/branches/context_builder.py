@@ -171,7 +171,7 @@ def cut_results(
     window = cut.window or snapshot.model.context_window
     keep = limits_of(snapshot.profile).min_keep(window)
     for row, limit in allotted(snapshot, kept, cut):
-        content = row.wire()["content"]
+        content = row.stored_wire()["content"]
         texts = texts_of(content)
         after = cut_blocks(texts, limit, min_keep=least_of(limit, keep), marker=sent_marker)
         sizes = sum(map(len, texts)), sum(map(len, after))

@@ -1,13 +1,19 @@
-"""A real ASGI server for what no test client can show: streams that arrive piece by piece."""
+"""A real ASGI server for what no test client can show: streams that arrive piece by piece.
+
+And a store of parts of its own for a test of it.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import uvicorn
+
+from tests.chatapp.part_shapes import CountingStorage, use_store
 
 
 class AsgiServer:
@@ -41,3 +47,9 @@ def asgi_server(transactional_db):
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def part_folder(settings, tmp_path) -> Path:
+    """The folder of a part store; what is longer than LONGEST bytes goes there."""
+    return use_store(settings, tmp_path, CountingStorage)
