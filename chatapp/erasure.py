@@ -23,9 +23,11 @@ from django.dispatch import Signal
 from chatapp.formatting import plural, short_id
 from chatapp.keys import ApiKey
 from chatapp.models import Branch, ImportJob, Message, Session
+from chatapp.part_store import delete_files_of
 
 BATCH = 500
 _LOG = "admin log entries"
+_FILES = "files of message parts"
 _TITLES = "titles of deleted sessions in the admin log"
 
 user_erased = Signal()
@@ -72,6 +74,8 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
     for session in Session.objects.filter(owner=user).only("pk").iterator():
         for model in _with_session():
             _delete_in_batches(model._default_manager.filter(session=session.pk), counts, log)
+        # While the session's row still says where to look, should the store not answer.
+        counts[_FILES] += delete_files_of(session.pk)
         _delete(Session.objects.filter(pk=session.pk), [session.pk], counts, log)
         on_session()
     _delete_in_batches(ApiKey.objects.filter(owner=user), counts, log)
@@ -176,4 +180,5 @@ class _AdminLog:
 
 def told(erased: Erased) -> str:
     """Return the sentence that says what went, without a name."""
-    return f"A person was erased: {erased}. {plural(sum(erased.counts.values()), 'row')} in all."
+    rows = sum(count for name, count in erased.counts.items() if name != _FILES)
+    return f"A person was erased: {erased}. {plural(rows, 'row')} in all."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from chatapp.imports import continue_import
+from chatapp.transcript import part_files
 from compaction.errors import RunGoneError
 from compaction.runs import queue
 from compaction.runs.heartbeat import beat
@@ -43,6 +44,11 @@ def import_file(job_id: str) -> str:
 def sweep() -> dict[str, int]:
     """Find what died or never started; return how many of each."""
     return sweep_runs().as_dict()
+
+
+def delete_orphans() -> int:
+    """Delete the files of parts that no message names any more; return how many."""
+    return part_files.delete_orphans()
 
 
 def roll_up() -> int:

@@ -17,6 +17,7 @@ from compaction.doctor.summaries import check_placeholders, check_summaries
 from compaction.doctor.transcript import (
     check_active_branch,
     check_pairs,
+    check_part_files,
     check_places,
     check_sums,
     check_tokens,
@@ -35,8 +36,8 @@ def examine(session_id: UUID, *, recount: bool = False) -> list[Finding]:
 
     Rows that are read one after another may differ because somebody writes meanwhile: where an
     error shows, it is looked for again while the session's branches are locked. With `recount` the
-    tokens of every message are counted again, which reads all texts. A session that was deleted has
-    no findings.
+    tokens of every message are counted again and files of parts compared with what was stored,
+    which reads all of them. A session that was deleted has no findings.
     """
     findings = list(_look(session_id))
     if any(finding.is_error for finding in findings):
@@ -45,7 +46,8 @@ def examine(session_id: UUID, *, recount: bool = False) -> list[Finding]:
             findings = list(_look(session_id))
     if recount:
         findings = [*_count(session_id), *findings]
-    return findings
+    # Neither locks nor repairs reach the store.
+    return [*findings, *check_part_files(session_id, are_read=recount)]
 
 
 def _look(session_id: UUID) -> Iterator[Finding]:

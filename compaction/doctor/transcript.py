@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.db.models import (
     BigIntegerField,
@@ -27,8 +28,10 @@ from chatapp.formatting import plural
 from chatapp.llm.tokens import count_message
 from chatapp.messages.pairing import answers
 from chatapp.models import Message, Session
+from chatapp.part_store import why_not_there
 from chatapp.selectors import GROUP_REACH, counter_of, path_messages
 from chatapp.transcript import activate_main_line, recount_tokens
+from chatapp.transcript.part_files import files_named
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import put_branch_sums_right, while_nobody_works
 
@@ -178,6 +181,30 @@ def _misplaced(
         )
 
 
+def check_part_files(session_id: UUID, *, are_read: bool = False) -> Iterator[Finding]:
+    """Yield how many files of a session's parts are not there as they were stored.
+
+    Without `are_read` their sizes tell.
+    """
+    named = files_named(session_id)
+    of_digest = {file.digest: file for _, file in named}
+    wrong = {
+        digest: why
+        for digest, file in of_digest.items()
+        if (why := why_not_there(session_id, file, is_read=are_read))
+    }
+    if wrong:
+        yield Finding(
+            code="part_files_missing",
+            text=f"Of {plural(len(of_digest), 'file')} with images and other parts of messages, "
+            f"{len(wrong):,} cannot be read: {next(iter(wrong.values()))}. A line of text is sent "
+            "in their place.",
+            remedy="No program can repair this: put the files back from a backup of the store.",
+            session=session_id,
+            message=next(pk for pk, file in named if file.digest in wrong),
+        )
+
+
 SUMS_BATCH = 500
 _MESSAGE = Message.Kind.MESSAGE
 _TOKENS = Case(When(kind=_MESSAGE, then=F("tokens")), default=0, output_field=IntegerField())
@@ -272,5 +299,5 @@ def _counted_again(line: BranchPath) -> Iterator[tuple[Message, int]]:
     batch = list(rows[:SUMS_BATCH])
     while batch:
         for row in batch:
-            yield row, count_message(row.wire(), counter)
+            yield row, count_message(row.stored_wire(), counter)
         batch = list(rows.filter(position__gt=batch[-1].position)[:SUMS_BATCH])

@@ -31,6 +31,8 @@ SWEEP_TASK = "compaction.tasks.sweep"
 SWEEP_MINUTES = 1
 ROLL_UP_TASK = "compaction.tasks.roll_up"
 ROLL_UP_MINUTES = 5
+ORPHANS_TASK = "compaction.tasks.delete_orphans"
+ORPHANS_MINUTES = 24 * 60
 # Who waits for a ping is a load balancer with little patience.
 PING_SECONDS = 1
 # A worker that was told to stop leaves the queue this long to take its last result.
@@ -71,6 +73,7 @@ def ensure_schedules() -> None:
     """Store the schedules; safe to call again and from two processes."""
     _ensure_schedule("compaction sweep", SWEEP_TASK, SWEEP_MINUTES)
     _ensure_schedule("compaction figures", ROLL_UP_TASK, ROLL_UP_MINUTES)
+    _ensure_schedule("orphans of the part store", ORPHANS_TASK, ORPHANS_MINUTES)
 
 
 def _ensure_schedule(name: str, task: str, minutes: int) -> None:

@@ -316,13 +316,14 @@ def test_the_task_rolls_up(session):
     assert DailyFigures.objects.count() == 1
 
 
-def test_the_queue_does_it_every_five_minutes():
+def test_the_queue_does_it_every_five_minutes_beside_its_other_tasks():
     from django_q.models import Schedule
 
     queue.ensure_schedules()
     queue.ensure_schedules()
     found = Schedule.objects.order_by("func").values_list("func", "minutes", "repeats")
     assert list(found) == [
+        ("compaction.tasks.delete_orphans", 1440, -1),
         ("compaction.tasks.roll_up", 5, -1),
         ("compaction.tasks.sweep", 1, -1),
     ]
