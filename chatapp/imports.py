@@ -55,8 +55,8 @@ REDELIVERED_AFTER = timedelta(minutes=10)
 # Rows of imports that ended so long ago are removed.
 FORGOTTEN_AFTER = timedelta(days=30)
 SWEEP_BATCH = 100
-# Brackets and colons of a file that a request reads itself: some seconds, some 50 MB.
-MOST_MARKS_AT_ONCE = 400_000
+# Lines, brackets and colons of a file that a request reads itself: a second or two.
+MOST_PIECES_AT_ONCE = 100_000
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def accept_file(
 
 
 def _is_much(content: bytes) -> bool:
-    return is_large(content, size=chatapp_settings.import_at_once_bytes, marks=MOST_MARKS_AT_ONCE)
+    return is_large(content, size=chatapp_settings.import_at_once_bytes, pieces=MOST_PIECES_AT_ONCE)
 
 
 def _open(*, owner: Any, size: int, name: str) -> ImportJob:

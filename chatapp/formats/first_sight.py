@@ -28,9 +28,12 @@ def refuse_at_sight(content: bytes, limits: FileLimits) -> None:
         refuse_lines(content.count(b"\n") + (not content.endswith(b"\n")), limits)
 
 
-def is_large(content: bytes, *, size: int, marks: int) -> bool:
-    """Whether a file has more bytes than `size`, or more brackets and colons than `marks`."""
-    return len(content) > size or _marks(content) > marks
+def is_large(content: bytes, *, size: int, pieces: int) -> bool:
+    """Whether a file has more bytes than `size`, or more lines, brackets and colons than `pieces`.
+
+    Those decide how long it takes to be read.
+    """
+    return len(content) > size or _marks(content) + content.count(b"\n") > pieces
 
 
 def _marks(content: bytes) -> int:

@@ -166,6 +166,17 @@ def test_problems_are_written_with_file_and_line(root, tmp_path):
     assert done.error is None
 
 
+def test_of_very_many_problems_the_first_are_written_and_the_others_counted(root, tmp_path):
+    file = write(tmp_path / "log.jsonl", "{}\n" * 300 + json.dumps(HELLO))
+
+    done = run("import_transcript", file)
+
+    told = done.err.splitlines()
+    assert len(told) == 201
+    assert told[0].startswith(f"{file}:1: ")
+    assert told[-1] == f"{file}: And 100 more parts of the file were left out or mended."
+
+
 def test_a_folder_stands_for_the_transcripts_in_it(root, tmp_path):
     write(tmp_path / "b" / "two.jsonl", json.dumps(HELLO | {"title": "Two"}))
     write(tmp_path / "one.json", {"messages": [{"role": "user", "content": "One"}]})

@@ -108,6 +108,14 @@ def test_a_file_that_is_larger_than_a_request_may_do_waits_for_a_worker(api, lim
     assert Session.objects.count() == 3
 
 
+def test_a_file_of_very_many_pieces_waits_for_a_worker_before_it_is_read(api, monkeypatch):
+    monkeypatch.setattr(imports, "MOST_PIECES_AT_ONCE", 10)
+    assert send(api, lines(1)).status_code == 201
+    answer = send(api, lines(3))
+    assert answer.status_code == 202
+    assert answer.json()["conversations"] == {"done": 0, "total": None}
+
+
 def test_a_request_that_takes_too_long_leaves_the_rest_to_a_worker(api, limits, monkeypatch):
     monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
     seconds = iter([0.0, 0.0, 5.0, *[21.0] * 100])

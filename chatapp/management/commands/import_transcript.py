@@ -113,7 +113,7 @@ class Command(BaseCommand):
             return FileResult(file=name, error=f"It could not be stored: {error}")
         except OSError as error:
             return FileResult(file=name, error=f"It could not be read: {error.strerror or error}.")
-        return FileResult(file=name, imported=report.imported, problems=report.problems)
+        return FileResult(file=name, imported=report.imported, problems=report.problems.told())
 
     def show(self, result: FileResult, *, as_json: bool) -> None:
         """Write one file's result: counts on stdout, problems and errors on stderr."""
