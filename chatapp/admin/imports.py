@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest
@@ -14,6 +12,7 @@ from chatapp.admin.toolkit.columns import column, table_of
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, hex_range
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section, Table
+from chatapp.admin.toolkit.permissions import holds, link_for
 from chatapp.formatting import duration, number, plural, when
 from chatapp.imports import why_it_waits
 from chatapp.models import ImportedSession, ImportJob
@@ -25,7 +24,7 @@ _NUMBERS = Section(
     fields=(
         "status_shown",
         "owner",
-        "name",
+        "name_shown",
         "size_shown",
         "format",
         "progress_shown",
@@ -34,7 +33,7 @@ _NUMBERS = Section(
         "problems_shown",
         "error_code",
     ),
-    optional={"name": "name", "format": "format", "error_code": "error_code"},
+    optional={"name_shown": "name", "format": "format", "error_code": "error_code"},
 )
 _TIMES = Section(
     title="Times",
@@ -81,10 +80,12 @@ class ImportJobAdmin(WideList):
     list_filter = (CREATED_SINCE, Day, "status")
     list_only = ("status", "owner__username", "conversations_total", "conversations_done")
     search_help_text = "The beginning of an id, or the owner."
+    sections = (_NUMBERS, _TIMES, _TEXTS)
 
     status_shown = column(
         "Status", lambda job: html.badge(job.get_status_display(), _TONES[job.status])
     )
+    name_shown = column("Name", "name", is_text=True)
     size_shown = column("Bytes", "size", number)
     progress_shown = column("Taken in", _progress)
     made_shown = column("Sessions", "sessions_made", number)
@@ -95,18 +96,13 @@ class ImportJobAdmin(WideList):
     finished_shown = column("Ended", "finished_at", when)
     worked_shown = column("Worked at it", "seconds", duration)
     error_shown = column("What went wrong", "error", html.stored_text)
-    problem_texts = column("By line", _problem_lines)
+    problem_texts = column("By line", _problem_lines, is_text=True)
 
-    def search_q(self, wanted: str) -> Q:
+    def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the owner's name, and ids by their beginning."""
         found = Q(owner__username__icontains=wanted)
         ids = hex_range(wanted)
         return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
-
-    def get_sections(self, request: HttpRequest, obj: Any) -> tuple[Section, ...]:
-        """Return the numbers, and what quotes the file for those who may read messages."""
-        may_read = request.user.has_perm("chatapp.view_message")
-        return (_NUMBERS, _TIMES, _TEXTS) if may_read else (_NUMBERS, _TIMES)
 
     def notices_for(self, request: HttpRequest, obj: ImportJob) -> list[SafeString | str]:
         """Say what a queued import waits for."""
@@ -114,7 +110,7 @@ class ImportJobAdmin(WideList):
 
     def tables_for(self, request: HttpRequest, obj: ImportJob) -> list[Table]:
         """Return the first sessions that the file became, for those who may see sessions."""
-        if not request.user.has_perm("chatapp.view_session"):
+        if not holds(request, "chatapp.view_session"):
             return []
         rows = list(obj.results.select_related("session").order_by("number")[:SESSIONS_SHOWN])
         left = obj.sessions_made - len(rows)
@@ -124,7 +120,7 @@ class ImportJobAdmin(WideList):
                 rows,
                 {
                     "Place in the file": lambda row: number(row.number + 1),
-                    "Session": lambda row: html.session_link(row.session),
+                    "Session": lambda row: link_for(request, row.session),
                     "Messages added": lambda row: number(row.messages_added),
                     "": _was_there,
                 },

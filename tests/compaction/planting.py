@@ -28,7 +28,16 @@ from django_q.models import Failure, Schedule, Task
 
 from chatapp.keys import create_key
 from chatapp.messages.wire import CUT_FROM
-from chatapp.models import Branch, Incident, LearnedLimits, Message, MessageOriginal, Session
+from chatapp.models import (
+    Branch,
+    ImportedSession,
+    ImportJob,
+    Incident,
+    LearnedLimits,
+    Message,
+    MessageOriginal,
+    Session,
+)
 from compaction.engine.fidelity.entities import key_of
 from compaction.models import (
     CompactionRun,
@@ -100,6 +109,9 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (MessageOriginal, "content"): words,
     (Incident, "text"): words,
     (Incident, "details"): said,
+    (ImportJob, "name"): str,
+    (ImportJob, "problems"): lambda marker: [{"line": 1, "text": marker}],
+    (ImportJob, "error"): words,
     (SessionSummary, "summary_text"): words,
     (SessionSummary, "summary_prompt"): words,
     (SessionSummary, "metadata"): noted,
@@ -141,6 +153,7 @@ ON_NO_PAGE = {(SummaryUnits, "units")}
 def text_columns() -> Iterator[tuple[type[Model], str]]:
     """Yield every column of the two apps that has no longest value, and titles."""
     yield Session, "title"
+    yield ImportJob, "name"
     for model in (model for label in OUR_APPS for model in apps.get_app_config(label).get_models()):
         for field in model._meta.concrete_fields:
             if isinstance(field, TextField | JSONField):
@@ -228,6 +241,10 @@ def _more_rows(session: Session) -> None:
     SummaryQuality.objects.update_or_create(
         summary_id=key, defaults={"version": 1, "score": 50, "verdict": "bad"}
     )
+    # The figures of the front page are worked out from the first run's day on.
+    CompactionRun.objects.update(created_at=timezone.now())
+    job = ImportJob.objects.create(owner=session.owner, status="failed", sessions_made=1)
+    ImportedSession.objects.create(job=job, number=0, session=session)
     ModelBreaker.objects.create(model="default", failures=3, opened_at=timezone.now())
     WorkerHeartbeat.objects.create(id=uuid.uuid4(), kind="queue", host="here", pid=1, run=failed)
     LearnedLimits.objects.create(server="", name="scripted", context_window=9000)
@@ -318,6 +335,8 @@ def addresses(*, most_rows: int) -> list[str]:
 def _filled(route: Route, most_rows: int) -> Iterator[str]:
     if not route.arguments:
         yield route.text
+        if route.model is not None:
+            yield f"{route.text}?q=abcd"
         return
     for row in _rows(route, most_rows):
         for name in _forms_of(route)[:most_rows]:

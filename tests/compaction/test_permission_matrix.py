@@ -9,8 +9,10 @@ import html
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from urllib.parse import urlencode
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import Permission
 from django.contrib.messages.storage.cookie import CookieStorage
 from django.core.exceptions import PermissionDenied
@@ -18,7 +20,8 @@ from django.http import Http404
 from django.test import Client, RequestFactory
 from django.urls import resolve
 
-from compaction.models import CompactionRun
+from chatapp.models import Message, Session
+from compaction.models import CompactionRun, SessionSummary
 from tests.compaction import planting
 from tests.compaction.planting import NO_TEXTS, ON_NO_PAGE, PLANTED, Scene, addresses
 from tests.compaction.support import NEVER, compact
@@ -126,10 +129,12 @@ def test_every_column_of_texts_is_planted_or_said_to_hold_none():
     assert not planted & set(NO_TEXTS)
 
 
-def test_no_single_permission_but_that_for_messages_shows_a_text(scene):
+@pytest.mark.parametrize("app", planting.OUR_APPS)
+def test_no_single_permission_but_that_for_messages_shows_a_text(scene, app):
     desk = Desk(addresses(most_rows=1))
     shown = {}
-    for permission in ours().exclude(codename="view_message"):
+    found = ours().filter(content_type__app_label=app)
+    for permission in found.exclude(codename="view_message"):
         operator = with_only(scene.operator, permission)
         for address, status, text in desk.visited(operator):
             assert status in CALM, (permission.codename, address, status)
@@ -156,6 +161,41 @@ def test_with_that_for_messages_every_text_is_somewhere(scene):
         assert status in CALM, (address, status)
         seen |= scene.seen_on(text)
     assert {text_of(each) for each in set(PLANTED) - seen} == {text_of(each) for each in ON_NO_PAGE}
+
+
+def rows_found(client: Client, address: str) -> int:
+    return len(client.get(address).context["cl"].result_list)
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("chatapp/session", (Session, "title")),
+        ("chatapp/message", (Session, "title")),
+        ("chatapp/message", (Message, "content")),
+        ("compaction/compactionrun", (Session, "title")),
+        ("compaction/sessionsummary", (SessionSummary, "summary_text")),
+    ],
+)
+def test_a_search_finds_by_a_text_only_for_who_may_see_it(scene, label, text):
+    is_title = text[1] == "title"
+    query = {"q": f"{'' if is_title else 'text: '}{scene.markers[text]}"}
+    address = f"/admin/{label}/?{urlencode(query)}"
+    others = Permission.objects.exclude(codename="view_message")
+    assert rows_found(may(scene.operator, *others), address) == 0
+    assert rows_found(may(scene.operator, *Permission.objects.all()), address) > 0
+
+
+def test_a_filter_finds_by_a_text_only_for_who_may_see_it(scene):
+    filters = {
+        f"/admin/{model._meta.app_label}/{model._meta.model_name}/?{name}__icontains=a"
+        for model, name in PLANTED
+        if model in admin.site._registry
+    }
+    others = Permission.objects.exclude(codename="view_message")
+    for given, status in ((others, {400}), (Permission.objects.all(), {200, 302})):
+        client = may(scene.operator, *given)
+        assert {client.get(address).status_code for address in filters} <= status
 
 
 # --- what is done ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import admin_extensions
-from chatapp.models import Session
+from chatapp.models import ImportJob, Session
 
 SEE_TEXTS = "chatapp.view_message"
 TEXTS_HIDDEN = (
@@ -56,17 +56,19 @@ def may_run(request: HttpRequest) -> bool:
 
 
 def is_text_column(field: Field[Any, Any]) -> bool:
-    """Whether a column of the database holds texts; titles are short ones."""
-    is_title = issubclass(field.model, Session) and field.name == "title"
-    return is_title or isinstance(field, TextField | JSONField)
+    """Whether a column of the database holds texts; titles and names of files are short ones."""
+    is_name = (field.model, field.name) in ((Session, "title"), (ImportJob, "name"))
+    return is_name or isinstance(field, TextField | JSONField)
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
 def nameless(row: Model) -> str:
-    """Return what a row is called without words of a conversation: a session's title is one."""
-    return f"Session {formatting.short_id(row.pk)}" if isinstance(row, Session) else str(row)
+    """Return what a row is called without words of its owner's: titles, names of their files."""
+    if isinstance(row, Session | ImportJob):
+        return f"{str(row._meta.verbose_name).capitalize()} {formatting.short_id(row.pk)}"
+    return str(row)
 
 
 def name_for(request: HttpRequest, row: Model) -> str:
