@@ -75,6 +75,7 @@ def prepare(*, whole: bool) -> list[Page]:
     resummarize(summary, instructions="Keep every time and every path.")
     pages = [
         Page(name="front", path="/admin/"),
+        Page(name="models", path="/admin/chatapp/learnedlimits/models/"),
         *lists(),
         *pages_of(session),
     ]

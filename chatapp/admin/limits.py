@@ -12,8 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from chatapp import formatting
+from chatapp.admin.models_page import ModelsPage, models_link
 from chatapp.admin.toolkit.columns import column
-from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
 from chatapp.admin.toolkit.permissions import holds
 from chatapp.llm.adaptations import in_words
@@ -25,7 +25,7 @@ NOT_CONFIGURED = "no model of the settings"
 
 
 @admin.register(LearnedLimits)
-class LearnedLimitsAdmin(WideList):
+class LearnedLimitsAdmin(ModelsPage):
     """One model of one server. Forgetting learned limits brings the settings back into force."""
 
     list_display = (
@@ -150,12 +150,12 @@ class LearnedLimitsAdmin(WideList):
     # --- page -------------------------------------------------------------------------------------
 
     def links_for(self, request: HttpRequest, obj: LearnedLimits) -> list[Link]:
-        """Return the way to forget it."""
-        if not self.has_delete_permission(request, obj):
-            return []
-        return [
-            Link(label="Forget", url=reverse("admin:chatapp_learnedlimits_delete", args=[obj.pk]))
-        ]
+        """Return the ways to forget it, and to ask its server anew."""
+        links = [models_link()]
+        if self.has_delete_permission(request, obj):
+            url = reverse("admin:chatapp_learnedlimits_delete", args=[obj.pk])
+            links.append(Link(label="Forget", url=url))
+        return links
 
     def change_view(
         self,

@@ -220,19 +220,20 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", [*CHANGES, "all others"])
-def test_each_action_takes_its_permission_and_no_other(scene, name):
+def test_each_action_takes_its_permission_and_no_other(scene, name, model_server):
     given = {f"{one.content_type.app_label}.{one.codename}": one for one in ours()}
     seeing = [permission for each, permission in given.items() if ".view_" in each]
     others = [permission for each, permission in given.items() if each not in CHANGES]
     further = others if name == "all others" else [given[name]]
     users = Permission.objects.get(codename="view_user")
     posts = planting.posts(scene)
-    before = planting.stored()
+    before, asked = planting.stored(), len(model_server.calls)
     send_all(with_only(scene.operator, users, *seeing, *further), posts)
     changed = {each for each, rows in planting.stored().items() if rows != before[each]}
     wanted = CHANGES.get(name, set())
     assert wanted <= changed
     assert changed if wanted else not changed, changed
+    assert (len(model_server.calls) > asked) == (wanted == RUNS and "add_" in name)
 
 
 def test_all_permissions_but_that_for_runs_start_none(scene, model_server):

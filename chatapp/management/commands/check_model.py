@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.llm.adaptations import in_words
 from chatapp.llm.learned_limits import with_learned_limits
-from chatapp.llm.probing import QUESTIONS, ProbeResult, probe
+from chatapp.llm.probing import ProbeResult, answered, probe
 from chatapp.llm.registry import UnknownModelError, all_models, get_model
 from chatapp.management.console import printable, quiet_logs, stop_signals_interrupt, wrapped
 
@@ -50,16 +50,11 @@ class Command(BaseCommand):
         for result in probe(model):
             results.append(result)
             self._tell(result)
-        tokens, cost = sum(one.tokens for one in results), sum(one.cost for one in results)
-        answered = sum(not one.sentence for one in results)
-        price = f", {cost:.6f} by the prices that are set" if cost else ""
-        self.stdout.write(
-            f"  {answered} of {len(QUESTIONS)} questions answered; {tokens:,} tokens{price}."
-        )
+        self.stdout.write(f"  {answered(results)}")
         learnt = sorted(with_learned_limits(model).adaptations - set(known))
         for code in learnt:
             self.stdout.write(f"  learnt: {in_words(code)}")
-        return answered > 0
+        return any(not one.sentence for one in results)
 
     def _tell(self, result: ProbeResult) -> None:
         verdict = "no" if result.sentence else "yes"
