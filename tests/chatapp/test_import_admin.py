@@ -60,10 +60,14 @@ def test_a_page_shows_sessions_problems_and_times(admin_client, owner):
     assert "3: The line was left out" in shown
 
 
-def test_what_quotes_the_file_is_shown_to_those_who_may_read_messages_only(reader, owner):
-    job = accept_file(owner=owner, content=lines(2) + b"\nno JSON at all").job
+def test_what_quotes_the_file_is_shown_to_those_who_may_read_messages_only(
+    reader, admin_client, owner
+):
+    job = accept_file(owner=owner, content=lines(2) + b"\nno JSON at all", name="diary.json").job
+    assert "diary.json" in page_of(admin_client, job)
     shown = page_of(reader, job)
     assert "1 problem" in shown
+    assert "diary" not in shown
     assert "The line was left out" not in shown
     assert "Talk 0" not in shown
 
