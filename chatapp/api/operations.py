@@ -6,6 +6,7 @@ answer with). The rest follows from the kind of request (chatapp/api/problems.py
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
@@ -44,6 +45,8 @@ class ApiSchema(AutoSchema):
             return None
         if "requestBody" in operation and not self._takes_nothing(operation["requestBody"]):
             operation["requestBody"]["required"] = True
+        for status, response in operation["responses"].items():
+            response["description"] = response["description"] or HTTPStatus(int(status)).phrase
         responses = operation["responses"] | self._problems(operation)
         operation["responses"] = dict(sorted(responses.items()))
         return operation

@@ -113,6 +113,8 @@ def _response(status: int, codes: list[str]) -> dict[str, Any]:
     response = _document(status, codes, MEANINGS[codes[0]], words)
     if status in _WAITS or "turn_in_progress" in codes:
         response["headers"] = {"Retry-After": _retry_after(required=status in _WAITS)}
+    if status == HTTPStatus.UNAUTHORIZED:
+        response["headers"] = {"WWW-Authenticate": dict(_HOW_TO_LOG_IN)}
     return response
 
 
@@ -142,6 +144,15 @@ def _document(
         "description": words,
         "content": {PROBLEM_TYPE: {"schema": schema, "example": shown}},
     }
+
+
+_HOW_TO_LOG_IN: Mapping[str, Any] = MappingProxyType(
+    {
+        "description": "The scheme that an API key is sent with.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^Bearer "},
+    }
+)
 
 
 def _retry_after(*, required: bool) -> dict[str, Any]:

@@ -14,10 +14,8 @@ import pytest
 from django.core.management import call_command
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
-from rest_framework import exceptions as framework
 
-from chatapp.api import exceptions, parsers
-from chatapp.api.problems import MEANINGS, STATUS_OF
+from chatapp.api.problems import STATUS_OF
 from chatapp.api.wire_schema import SHOWN
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.messages.wire import is_blank
@@ -25,7 +23,8 @@ from tests.chatapp.test_api_sessions import url
 from tests.factories import SessionFactory, call, profile, store, talk
 
 METHODS = {"get", "post", "put", "patch", "delete"}
-API_DOC = Path(__file__).parents[2] / "docs" / "api.md"
+ROOT = Path(__file__).parents[2]
+API_DOC = ROOT / "docs" / "api.md"
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,8 @@ def test_each_operation_tells_its_errors_as_problem_documents(schema):
         needed |= {"404"} if "{" in path else set()
         needed |= {"408", "411", "413", "415"} if "requestBody" in operation else set()
         assert needed <= set(operation["responses"]), (method, path)
-        for status in operation["responses"]:
+        for status, response in operation["responses"].items():
+            assert response["description"], (method, path, status)
             if status >= "400":
                 assert codes(operation, status), (method, path, status)
 
@@ -124,6 +124,14 @@ def test_each_operation_takes_keys_in_both_forms_or_a_log_in(schema):
         assert operation["security"] == [{"apiKey": []}, {"apiKeyToken": []}, {"cookieAuth": []}]
 
 
+@pytest.mark.django_db
+def test_how_to_log_in_is_told(schema, client):
+    told = schema["paths"]["/api/v1/models/"]["get"]["responses"]["401"]["headers"]
+    answer = client.get("/api/v1/models/")
+    assert answer.status_code == 401
+    assert re.search(told["WWW-Authenticate"]["schema"]["pattern"], answer["WWW-Authenticate"])
+
+
 def test_when_to_come_back_is_told(schema):
     turn = schema["paths"]["/api/v1/sessions/{session_id}/turns/"]["post"]
     assert codes(turn, "409") == ["turn_in_progress", "conflict"]
@@ -138,18 +146,13 @@ def test_when_to_come_back_is_told(schema):
 
 
 def test_every_code_of_an_error_is_in_the_table():
-    classes = [*vars(exceptions).values(), *vars(parsers).values()]
-    ours = [
-        one
-        for one in classes
-        if isinstance(one, type)
-        and issubclass(one, framework.APIException)
-        and one.__module__.startswith("chatapp")
-    ]
-    own = {one.default_code for one in ours} - {"error", "unprocessable", "model_error"}
-    text = Path(exceptions.__file__).read_text()
-    assert own | set(re.findall(r'code="(\w+)"', text)) <= set(STATUS_OF)
-    assert {"busy", "too_many_turns", "key_reused"} <= set(MEANINGS)
+    folders = [ROOT / "chatapp" / "api", ROOT / "compaction" / "api"]
+    texts = [file.read_text() for folder in folders for file in folder.glob("*.py")]
+    named = re.compile(r'(?:code=|default_code = )"(\w+)"')
+    codes = {code for text in texts for code in named.findall(text)}
+    assert {"busy", "too_many_turns", "key_reused", "missing_scope"} <= codes
+    # These two are the kinds of others, which all have codes of their own.
+    assert codes - {"unprocessable", "model_error"} <= set(STATUS_OF)
 
 
 def test_the_page_tells_every_code():
