@@ -78,8 +78,8 @@ class Profile(QualityParameters):
     )
     cut: str = parameter(
         "last_n",
-        "What stays verbatim: the last N messages, the most recent tokens, or the tail of the "
-        "sliding window.",
+        "What stays verbatim: the last N messages, the most recent tokens at least (checkpoint) or "
+        "at most (recent_tokens), or the tail of the sliding window.",
         group="cut",
         registry="CUTS",
     )

@@ -153,6 +153,7 @@ CUTS: Registry[Cut] = Registry(
     {
         "last_n": "compaction.engine.policy.cuts.cut_last_n",
         "recent_tokens": "compaction.engine.policy.cuts.cut_recent_tokens",
+        "checkpoint": "compaction.engine.policy.cuts.cut_checkpoint",
         "tail_size": "compaction.engine.policy.cuts.cut_tail_size",
     },
     fault_of=_cut_fault,

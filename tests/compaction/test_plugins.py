@@ -466,7 +466,7 @@ def test_the_profiles_page_offers_the_names(made, admin_client):
     ("parameter", "known"),
     [
         ("strategy", "bisect, digest, minutes, telegram"),
-        ("cut", "last_n, recent_tokens, tail_size, whole_turns"),
+        ("cut", "last_n, recent_tokens, checkpoint, tail_size, whole_turns"),
         ("rendering", "system, merged_system, user_tags, briefing"),
     ],
 )

@@ -58,6 +58,27 @@ def cut_recent_tokens(items: Sequence[Item], profile: Profile, facts: PlanFacts)
 
 
 @TailCut
+def cut_checkpoint(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+    """Keep no fewer than the most recent tokens: the message that reaches the number stays whole.
+
+    The open question counts. Where that is more than the window has room for, no more than that is
+    kept.
+    """
+    before, question = _before_question(items, facts)
+    asked = sum(item.tokens for item in question)
+    plan = keep_no_fewer_tokens(
+        before,
+        profile.keep_recent_tokens - asked,
+        earlier=facts.earlier,
+        is_followed=bool(question),
+    )
+    room = facts.room() - asked
+    if sum(item.tokens for item in plan.keep) > room:
+        plan = keep_recent_tokens(before, room, earlier=facts.earlier)
+    return _with_question(before, plan, question, facts)
+
+
+@TailCut
 def cut_tail_size(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
     """Keep the tail of the sliding window, which counts every message, the open question too."""
     plan = keep_tail(items, profile.tail_keep_size, earlier=facts.earlier)
@@ -92,6 +113,30 @@ def keep_recent_tokens(items: Sequence[Item], tokens: int, *, earlier: int = 0) 
         return Plan(summarise=(), keep=tuple(items))
     later = LegalCuts.of(items, earlier=earlier > 0).first(start - 1, len(items))
     return _cut_at(items, later or start, earlier=earlier)
+
+
+def keep_no_fewer_tokens(
+    items: Sequence[Item], tokens: int, *, earlier: int = 0, is_followed: bool = False
+) -> Plan:
+    """Keep the newest items that have `tokens` together, and where that parts a group, fewer.
+
+    The cut is the first legal one at or behind the item that reaches the number: a group that
+    crosses it is summarised whole, unless nothing legal follows; then it is kept whole. Items that
+    have fewer tokens altogether are all kept.
+
+    `earlier` is how many items stand before these; `is_followed` says that a question stands behind
+    them. Raises MoreItemsNeeded.
+    """
+    start, kept = len(items), 0
+    while start > 0 and kept < tokens:
+        start -= 1
+        kept += items[start].tokens
+    if start == 0:
+        if earlier:
+            raise MoreItemsNeeded
+        return Plan(summarise=(), keep=tuple(items))
+    later = LegalCuts.of(items, earlier=earlier > 0).first(start - 1, len(items) - 1)
+    return _cut_at(items, later or (len(items) if is_followed else start), earlier=earlier)
 
 
 def legal_plan(items: Sequence[Item], plan: Plan, facts: PlanFacts) -> Plan:
