@@ -269,7 +269,7 @@ def test_every_code_of_the_services_and_the_engine_has_words():
         "summariser_error", "bad_answer", "too_many_calls", "nothing_to_do", "not_smaller",
         "lost_race", "out_of_time", "interrupted", "unknown_model", "internal_error",
         "busy", "not_due", "nothing_to_compact", "not_active", "cancelled", "deleted",
-        "stopped", "over_budget", "breaker_open", "strategy_error",
+        "stopped", "over_budget", "breaker_open", "strategy_error", "inline_limit",
     }  # fmt: skip
     assert used == set(RunCode) == set(EXPLANATIONS)
 
