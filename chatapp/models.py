@@ -89,6 +89,9 @@ class Session(models.Model):
         return self.active_branch
 
 
+MAX_LABEL_CHARS = 120
+
+
 class Branch(models.Model):
     """A parent branch up to `fork_position`, then its own messages.
 
@@ -133,6 +136,8 @@ class Branch(models.Model):
     replaces = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="replays"
     )
+    # A name that people give it; empty for none.
+    label = models.CharField(max_length=MAX_LABEL_CHARS, blank=True, default="", db_default="")
     head_position = models.BigIntegerField(default=0)
     message_count = models.PositiveIntegerField(default=0)
     token_total = models.BigIntegerField(default=0)
@@ -149,7 +154,7 @@ class Branch(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.get_kind_display()} {str(self.id)[:8]}"
+        return self.label or f"{self.get_kind_display()} {str(self.id)[:8]}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Store the branch; a new one gets its lineage from its parent's."""

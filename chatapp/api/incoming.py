@@ -21,6 +21,7 @@ from chatapp.messages.wire import (
 from chatapp.transcript.writing import NewMessage
 
 CONTINUE = "continue"
+EDITS = "edits"
 HOW_TO_GO_ON = (
     '{"continue": true} goes on without a message: it answers one that waits, or finishes an '
     "answer that was cut off."
@@ -103,6 +104,11 @@ class TurnSerializer(AppendSerializer):
     messages = serializers.ListField(child=WireMessageField(), required=False, default=list)
     content = serializers.JSONField(required=False, write_only=True)
     stream = serializers.BooleanField(required=False, default=False)
+    edits = serializers.UUIDField(
+        required=False,
+        default=None,
+        help_text="A user's message whose place these messages take, in a branch of their own.",
+    )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         """Add the field whose name is a keyword of Python."""
@@ -114,6 +120,9 @@ class TurnSerializer(AppendSerializer):
         if attrs[CONTINUE] and attrs["messages"]:
             problem = "Send a message or continue the last answer, not both."
             raise serializers.ValidationError({CONTINUE: [problem]})
+        if attrs[EDITS] and not attrs["messages"]:
+            problem = "Send the message that takes the place of the edited one."
+            raise serializers.ValidationError({EDITS: [problem]})
         return attrs
 
     def to_internal_value(self, data: Any) -> Any:
@@ -125,14 +134,16 @@ class TurnSerializer(AppendSerializer):
     def _of_one_message(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the turn with its one message in the list; raise ValidationError."""
         _refuse_messages_beside(data)
-        message = {k: v for k, v in data.items() if k not in ("stream", "messages", CONTINUE)}
+        message = {
+            k: v for k, v in data.items() if k not in ("stream", "messages", CONTINUE, EDITS)
+        }
         if "role" not in message:
             if wrong := unknown_names(data, self.fields, what="field"):
                 raise serializers.ValidationError(wrong)
             message = {"role": "user", "content": data["content"]}
         if _says_nothing(message):
             raise serializers.ValidationError({"content": [f"Is blank. {EMPTY_TURN}"]})
-        given = {key: data[key] for key in ("stream", CONTINUE) if key in data}
+        given = {key: data[key] for key in ("stream", CONTINUE, EDITS) if key in data}
         return {"messages": [message]} | given
 
 

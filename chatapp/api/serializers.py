@@ -18,7 +18,7 @@ from chatapp.llm.answer_ends import AnswerEnd
 from chatapp.llm.learned_limits import still_known
 from chatapp.llm.registry import all_models
 from chatapp.messages.wire import Cleaner
-from chatapp.models import Branch, Message, Session
+from chatapp.models import MAX_LABEL_CHARS, Branch, Message, Session
 
 # PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
 NUL = "\x00"
@@ -284,6 +284,7 @@ class BranchSerializer(serializers.ModelSerializer[Branch]):
             "id",
             "parent",
             "kind",
+            "label",
             "replaces",
             "fork_position",
             "head_position",
@@ -307,11 +308,33 @@ class ActivateSerializer(KnownFields):
     )
 
 
+def label_field(**options: Any) -> serializers.CharField:
+    """Return the field of a branch's label."""
+    return serializers.CharField(
+        max_length=MAX_LABEL_CHARS,
+        allow_null=True,
+        allow_blank=True,
+        help_text="A name for people; null takes it away.",
+        **options,
+    )
+
+
 class ForkSerializer(KnownFields):
     """Where a new branch starts, and whether to go on there at once."""
 
-    message = serializers.UUIDField(help_text="The last message that both branches share.")
+    message = serializers.UUIDField(
+        help_text="The last message that both branches share, or with `before` the first that the "
+        "new one does not."
+    )
+    before = serializers.BooleanField(required=False, default=False)
+    label = label_field(required=False, default="")  # type: ignore[assignment]
     activate = serializers.BooleanField(required=False, default=True)
+
+
+class BranchLabelSerializer(KnownFields):
+    """What may change of a branch: its label; null takes it away."""
+
+    label = label_field()  # type: ignore[assignment]
 
 
 class AccountSerializer(serializers.Serializer[Any]):

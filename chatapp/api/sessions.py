@@ -1,33 +1,19 @@
-"""Sessions and branches: sessions/, sessions/{id}/, …/branches/, branches/{id}/activate/."""
+"""Sessions: sessions/ and sessions/{id}/."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 from django.db.models import QuerySet
-from django.http import Http404
 from drf_spectacular.utils import extend_schema, extend_schema_view
-from rest_framework import generics, status
-from rest_framework.request import Request
-from rest_framework.response import Response
+from rest_framework import generics
 from rest_framework.serializers import BaseSerializer
 
 from chatapp import transcript
-from chatapp.api.base import (
-    KnownQueryView,
-    OldestFirstPagination,
-    SessionView,
-    message_of,
-    sessions_of,
-)
+from chatapp.api.base import KnownQueryView, sessions_of
 from chatapp.api.query import QueryParameter
-from chatapp.api.serializers import (
-    ActivateSerializer,
-    BranchSerializer,
-    ForkSerializer,
-    SessionSerializer,
-)
-from chatapp.models import Branch, Session
+from chatapp.api.serializers import SessionSerializer
+from chatapp.models import Session
 
 
 class OwnSessions(KnownQueryView, generics.GenericAPIView[Session]):
@@ -89,61 +75,3 @@ class SessionDetail(OwnSessions, generics.RetrieveUpdateDestroyAPIView[Session])
     def perform_destroy(self, instance: Session) -> None:
         """Delete the session whole, also while a turn or a compaction writes to it."""
         transcript.delete_session(instance)
-
-
-class BranchList(SessionView):
-    """The lines of a session's tree; POST starts a new one at a message."""
-
-    pagination_class = OldestFirstPagination
-    problems = {"POST": ("conflict",)}
-
-    @extend_schema(summary="List a session's branches", responses=BranchSerializer(many=True))
-    def get(self, request: Request, session_id: str) -> Response:
-        """Return a page of branches, oldest first."""
-        rows = Branch.objects.filter(session=self.get_session()).select_related("session")
-        pages = self.pagination_class()
-        page = pages.paginate_queryset(rows, request, view=self)
-        return pages.get_paginated_response(BranchSerializer(page or [], many=True).data)
-
-    @extend_schema(
-        summary="Fork at a message", request=ForkSerializer, responses={201: BranchSerializer}
-    )
-    def post(self, request: Request, session_id: str) -> Response:
-        """Fork at a message; the session goes on there unless `activate` is false."""
-        session = self.get_session()
-        serializer = ForkSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        at = message_of(request.user, serializer.validated_data["message"])
-        if at.session_id != session.pk:
-            raise Http404
-        branch = transcript.fork(session, at=at)
-        if serializer.validated_data["activate"]:
-            transcript.switch(session, branch)
-        branch.session = session
-        return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
-
-
-class BranchActivate(KnownQueryView):
-    """Make a branch the line that the next turn goes on with."""
-
-    problems = {"POST": ("conflict",)}
-
-    @extend_schema(
-        summary="Switch to a branch", request=ActivateSerializer, responses=BranchSerializer
-    )
-    def post(self, request: Request, branch_id: str) -> Response:
-        """Switch to the branch; nothing is lost on the one that is left.
-
-        The context backend may refuse with a sentence (409); then the session stays where it was.
-        """
-        branch = (
-            Branch.objects.select_related("session__active_branch")
-            .filter(pk=branch_id, session__owner=cast(Any, request.user))
-            .first()
-        )
-        if branch is None:
-            raise Http404
-        asked = ActivateSerializer(data=request.data or {})
-        asked.is_valid(raise_exception=True)
-        transcript.switch(branch.session, branch, asked.validated_data.get("wishes"))
-        return Response(BranchSerializer(branch).data)

@@ -6,8 +6,9 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
+from uuid import UUID
 
-from django.http import StreamingHttpResponse
+from django.http import Http404, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import ValidationError
@@ -17,8 +18,8 @@ from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 from rest_framework.utils.encoders import JSONEncoder
 
-from chatapp.api.base import AnyAccept, SessionView
-from chatapp.api.incoming import CONTINUE, EMPTY_TURN, TurnSerializer
+from chatapp.api.base import AnyAccept, SessionView, message_of
+from chatapp.api.incoming import CONTINUE, EDITS, EMPTY_TURN, TurnSerializer
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.problems import FAILED_TURN
 from chatapp.api.query import QueryParameter
@@ -112,7 +113,8 @@ class TurnView(SessionView):
 
         With `stream` the answer comes as server-sent events, once nothing is left that could be
         refused at once. A session runs one turn at a time; a second one gets 409. A turn without a
-        message needs `continue`.
+        message needs `continue`. With `edits` the conversation forks before an earlier question and
+        goes on there; nothing is lost of the other branch.
         """
         session = self.get_session()
         serializer = TurnSerializer(data=request.data)
@@ -133,6 +135,7 @@ class TurnView(SessionView):
                 session=session,
                 drafts=drafts,
                 goes_on=goes_on,
+                edits=_edited(request, session, serializer.validated_data[EDITS]),
                 client_key=idempotency_key(request),
                 stream=wants_stream,
                 emit=emit if wants_stream else silent,
@@ -141,6 +144,18 @@ class TurnView(SessionView):
         if wants_stream:
             return stream_turn(started, queue)
         return Response(turn_json(finish_turn(started)))
+
+
+def _edited(request: Request, session: Session, message_id: UUID | None) -> Message | None:
+    """Return the message that a turn edits; 404 where it is another session's."""
+    if message_id is None:
+        return None
+    message = message_of(request.user, message_id)
+    if message.session_id != session.pk:
+        raise Http404
+    if message.role != Message.Role.USER or message.kind != Message.Kind.MESSAGE:
+        raise ValidationError({EDITS: ["Only a user's message can be edited."]})
+    return message
 
 
 def _follows_results(session: Session) -> bool:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from chatapp.api import catalogue, imports, messages, schema, sessions, transfer, turns
+from chatapp.api import branches, catalogue, imports, messages, schema, sessions, transfer, turns
 
 urlpatterns = [
     path("sessions/", sessions.SessionList.as_view(), name="session-list"),
@@ -13,7 +13,7 @@ urlpatterns = [
     ),
     path("sessions/<uuid:session_id>/turns/", turns.TurnView.as_view(), name="turn"),
     path("sessions/<uuid:session_id>/context/", turns.ContextView.as_view(), name="context"),
-    path("sessions/<uuid:session_id>/branches/", sessions.BranchList.as_view(), name="branch-list"),
+    path("sessions/<uuid:session_id>/branches/", branches.BranchList.as_view(), name="branch-list"),
     path("sessions/<uuid:session_id>/export/", transfer.ExportView.as_view(), name="export"),
     path("imports/", imports.ImportList.as_view(), name="import-list"),
     path("imports/<uuid:import_id>/", imports.ImportDetail.as_view(), name="import-detail"),
@@ -23,9 +23,10 @@ urlpatterns = [
         name="import-sessions",
     ),
     path("messages/<uuid:message_id>/", messages.MessageDetail.as_view(), name="message-detail"),
+    path("branches/<uuid:branch_id>/", branches.BranchDetail.as_view(), name="branch-detail"),
     path(
         "branches/<uuid:branch_id>/activate/",
-        sessions.BranchActivate.as_view(),
+        branches.BranchActivate.as_view(),
         name="branch-activate",
     ),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),

@@ -182,18 +182,26 @@ class TurnBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
             },
             "continue": {"const": False, "description": "Goes without a message only."},
         }
+        edits: Schema = {
+            "edits": {
+                "type": "string",
+                "format": "uuid",
+                "description": "A user's message whose place this takes, in a branch of its own.",
+            }
+        }
         none = {"messages": {"type": "array", "maxItems": 0}}
         message = _wire_message(auto_schema)
         whole = [
-            one | {"properties": one["properties"] | how | none} for one in _messages(_NOT_BLANK)
+            one | {"properties": one["properties"] | how | edits | none}
+            for one in _messages(_NOT_BLANK)
         ]
         on = {"const": True, "description": "Answer what waits, or finish an answer cut off."}
         some = {"type": "array", "items": message, "minItems": 1}
         return {
             "description": "What a turn answers. One without a message needs `continue`.",
             "anyOf": [
-                _closed("question", "content", how | none | {"content": _question()}),
-                _closed("messages", "messages", how | {"messages": some}),
+                _closed("question", "content", how | edits | none | {"content": _question()}),
+                _closed("messages", "messages", how | edits | {"messages": some}),
                 _closed("continue", "continue", how | none | {"continue": on}),
                 {"title": "message", "oneOf": whole},
             ],

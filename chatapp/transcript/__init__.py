@@ -14,8 +14,10 @@ from chatapp.transcript.branches import (
     create_session,
     delete_session,
     fork,
+    fork_before,
     point_placeholder,
     replay,
+    set_label,
     switch,
 )
 from chatapp.transcript.many import NewSession, prepare_sessions
@@ -42,6 +44,7 @@ __all__ = [
     "create_session",
     "delete_session",
     "fork",
+    "fork_before",
     "insert_between",
     "lock_branches",
     "lock_some_branches",
@@ -53,6 +56,7 @@ __all__ = [
     "renumber",
     "repair_sums",
     "replay",
+    "set_label",
     "set_pinned",
     "switch",
 ]

@@ -54,14 +54,13 @@ def delete_session(session: Session) -> None:
     raise TranscriptError("The session is being worked on. Wait for its turn to end, then delete.")
 
 
-def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Branch:
+def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK, label: str = "") -> Branch:
     """Return a new branch that shares the path up to and including message `at`.
 
     Raises TranscriptError when the message is not part of the session's conversation, or stands
     inside a call and its results, which may not be parted.
     """
-    if at.session_id != session.pk or at.kind != Message.Kind.MESSAGE:
-        raise TranscriptError("A branch can only start at a message of the same session.")
+    _refuse_strangers(session, at)
     members = group_of(at)
     if members[-1].pk != at.pk:
         raise TranscriptError(
@@ -76,10 +75,42 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK) -> Bran
             parent=at.branch,
             fork_position=at.position,
             kind=kind,
+            label=label,
             head_position=at.position,
             message_count=messages_through(at),
             token_total=at.tokens_through,
         )
+
+
+def fork_before(session: Session, *, at: Message, label: str = "") -> Branch:
+    """Return a new branch that shares the path up to the message before `at`.
+
+    Before the first message that is nothing: the branch is an empty line of its own. Raises
+    TranscriptError as fork() does.
+    """
+    _refuse_strangers(session, at)
+    first = group_of(at)[0]
+    if first.pk != at.pk:
+        raise TranscriptError(
+            "A branch cannot start between a tool call and its results: "
+            f"fork before the call, message {first.pk}."
+        )
+    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    before = next(iter(rows_before(at.branch, messages, end=at.position, most=1)), None)
+    if before is not None:
+        return fork(session, at=before, label=label)
+    return Branch.objects.create(session=session, kind=Branch.Kind.FORK, label=label)
+
+
+def _refuse_strangers(session: Session, at: Message) -> None:
+    if at.session_id != session.pk or at.kind != Message.Kind.MESSAGE:
+        raise TranscriptError("A branch can only start at a message of the same session.")
+
+
+def set_label(branch: Branch, label: str) -> None:
+    """Give a branch a name for people; empty for none."""
+    branch.label = label
+    Branch.objects.filter(pk=branch.pk).update(label=label)
 
 
 class SwitchRefusedError(TranscriptError):
@@ -161,6 +192,7 @@ def _start(session: Session, old: Branch, first: Message) -> Branch:
         parent=before.branch if before else None,
         fork_position=before.position if before else None,
         kind=Branch.Kind.REPLAY,
+        label=old.label,
         replaces=old,
         head_position=old.head_position,
         message_count=old.message_count,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import IntegrityError, OperationalError
+from django.db import IntegrityError, OperationalError, transaction
 
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
@@ -26,8 +26,13 @@ from chatapp.llm.requests import Reply
 from chatapp.messages.wire import VENDOR, WireMessage, is_blank
 from chatapp.models import Message, Session
 from chatapp.selectors import active_branch, copies_of, rows_before
-from chatapp.transcript import append
-from chatapp.transcript.writing import NewMessage, SessionDeletedError
+from chatapp.transcript import append, fork_before, switch
+from chatapp.transcript.writing import (
+    NewMessage,
+    SessionDeletedError,
+    digest_of,
+    stored_under,
+)
 from chatapp.turns.attempts import AttemptOptions, NoAnswerError, NothingToAnswerError, TurnAttempts
 from chatapp.turns.lease import TurnLease
 
@@ -55,12 +60,14 @@ class TurnFailedError(Exception):
 class Turn:
     """What a turn is asked to do; `cancelled` may be set from another thread.
 
-    `goes_on`: an answer that was cut off is continued where it stopped.
+    `goes_on`: an answer that was cut off is continued where it stopped. `edits`: the drafts take
+    the place of this message in a branch of their own, which becomes the active one.
     """
 
     session: Session
     drafts: Sequence[NewMessage] = ()
     goes_on: bool = False
+    edits: Message | None = None
     client_key: str | None = None
     stream: bool = False
     emit: Emit = silent
@@ -135,10 +142,35 @@ def _store_drafts(turn: Turn) -> list[Message]:
     if not turn.drafts:
         turn.session.refresh_from_db(fields=["active_branch"])
         return []
+    if turn.edits is not None and not _was_stored(turn):
+        return _store_edited(turn, turn.edits)
     stored = append(active_branch(turn.session), turn.drafts, client_key=turn.client_key)
     if stored[0].branch_id != turn.session.active_branch_id:
         turn.session.refresh_from_db(fields=["active_branch"])
     return stored
+
+
+def _was_stored(turn: Turn) -> bool:
+    """Whether the same turn came before, with the same key; nothing is forked again then.
+
+    Raises KeyReusedError where the key belongs to other messages.
+    """
+    if not turn.client_key:
+        return False
+    digest = digest_of(turn.drafts)
+    return bool(stored_under(turn.session.pk, turn.client_key, digest))
+
+
+def _store_edited(turn: Turn, edited: Message) -> list[Message]:
+    """Store what came in where the edited message stands, in a branch that is active then.
+
+    All or nothing: no branch is left behind where the backend refuses the switch. The message that
+    was edited, and what followed it, stay in their own branch.
+    """
+    with transaction.atomic():
+        branch = fork_before(turn.session, at=edited)
+        switch(turn.session, branch)
+        return append(branch, turn.drafts, client_key=turn.client_key)
 
 
 def finish_turn(started: StartedTurn) -> TurnResult:

@@ -1,0 +1,104 @@
+"""Branches: sessions/{id}/branches/, branches/{id}/, branches/{id}/activate/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chatapp import transcript
+from chatapp.api.base import KnownQueryView, OldestFirstPagination, SessionView, message_of
+from chatapp.api.serializers import (
+    ActivateSerializer,
+    BranchLabelSerializer,
+    BranchSerializer,
+    ForkSerializer,
+)
+from chatapp.models import Branch
+
+
+class BranchList(SessionView):
+    """The lines of a session's tree; POST starts a new one at a message."""
+
+    pagination_class = OldestFirstPagination
+    problems = {"POST": ("conflict",)}
+
+    @extend_schema(summary="List a session's branches", responses=BranchSerializer(many=True))
+    def get(self, request: Request, session_id: str) -> Response:
+        """Return a page of branches, oldest first."""
+        rows = Branch.objects.filter(session=self.get_session()).select_related("session")
+        pages = self.pagination_class()
+        page = pages.paginate_queryset(rows, request, view=self)
+        return pages.get_paginated_response(BranchSerializer(page or [], many=True).data)
+
+    @extend_schema(
+        summary="Fork at a message", request=ForkSerializer, responses={201: BranchSerializer}
+    )
+    def post(self, request: Request, session_id: str) -> Response:
+        """Fork behind a message, or `before` it, and go on there unless `activate` is false."""
+        session = self.get_session()
+        serializer = ForkSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        asked = serializer.validated_data
+        at = message_of(request.user, asked["message"])
+        if at.session_id != session.pk:
+            raise Http404
+        start = transcript.fork_before if asked["before"] else transcript.fork
+        branch = start(session, at=at, label=asked["label"] or "")
+        if asked["activate"]:
+            transcript.switch(session, branch)
+        branch.session = session
+        return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
+
+
+def _branch_of(user: Any, branch_id: str) -> Branch:
+    """Return one of the user's own branches, or 404."""
+    rows = Branch.objects.select_related("session__active_branch")
+    branch = rows.filter(pk=branch_id, session__owner=user).first()
+    if branch is None:
+        raise Http404
+    return branch
+
+
+class BranchDetail(KnownQueryView):
+    """One branch; PATCH names it."""
+
+    @extend_schema(summary="Read a branch", responses=BranchSerializer)
+    def get(self, request: Request, branch_id: str) -> Response:
+        """Return where the branch begins and ends, and its label."""
+        return Response(BranchSerializer(_branch_of(request.user, branch_id)).data)
+
+    @extend_schema(
+        summary="Name a branch", request=BranchLabelSerializer, responses=BranchSerializer
+    )
+    def patch(self, request: Request, branch_id: str) -> Response:
+        """Give the branch a label for people, or take it away; nothing else of it changes."""
+        branch = _branch_of(request.user, branch_id)
+        asked = BranchLabelSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        transcript.set_label(branch, asked.validated_data["label"] or "")
+        return Response(BranchSerializer(branch).data)
+
+
+class BranchActivate(KnownQueryView):
+    """Make a branch the line that the next turn goes on with."""
+
+    problems = {"POST": ("conflict",)}
+
+    @extend_schema(
+        summary="Switch to a branch", request=ActivateSerializer, responses=BranchSerializer
+    )
+    def post(self, request: Request, branch_id: str) -> Response:
+        """Switch to the branch; nothing is lost on the one that is left.
+
+        The context backend may refuse with a sentence (409); then the session stays where it was.
+        """
+        branch = _branch_of(request.user, branch_id)
+        asked = ActivateSerializer(data=request.data or {})
+        asked.is_valid(raise_exception=True)
+        transcript.switch(branch.session, branch, asked.validated_data.get("wishes"))
+        return Response(BranchSerializer(branch).data)
