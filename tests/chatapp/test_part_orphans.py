@@ -26,6 +26,7 @@ from chatapp.transcript.part_files import delete_orphans, files_only_if_stored
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from compaction import tasks
 from tests.chatapp.part_shapes import IMAGE, PDF, files_below, path_of, user_with
+from tests.compaction.test_killed_anywhere import dies
 from tests.factories import SessionFactory, UserFactory, store, talk
 
 pytestmark = [
@@ -162,6 +163,23 @@ def test_inside_a_transaction_of_the_caller_files_are_left_for_the_day_after(ses
     age(*files_below(part_folder))
     assert delete_orphans() == 1
     assert files_below(part_folder) == []
+
+
+def test_a_process_that_is_killed_between_any_two_statements_leaves_no_row_without_its_file(
+    session, part_folder
+):
+    statements = 0
+    while dies(statements, lambda: store(session, [user_with(IMAGE), user_with(PDF)])):
+        assert not Message.objects.exists()
+        assert len(files_below(part_folder)) == 2
+        statements += 1
+    assert statements > 2
+    rows = Message.objects.order_by("position")
+    assert [row.whole_content()[1] for row in rows] == [IMAGE, PDF]
+    age(*files_below(part_folder))
+    assert delete_orphans() == 0
+    rows.delete()
+    assert delete_orphans() == 2
 
 
 # --- orphans --------------------------------------------------------------------------------------
