@@ -315,7 +315,7 @@ class Message(models.Model):
         """Return the same without the data of parts that are kept apart: no file is read."""
         return to_wire(self)
 
-    def whole_content(self) -> Any:
+    def content_with_files(self) -> Any:
         """Return the content as the client sent it, its files read."""
         return self._reader().content(content_of(self))
 

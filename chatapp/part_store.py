@@ -29,7 +29,7 @@ from chatapp.messages.apart import (
     UNREADABLE,
     PartFile,
     PartFileError,
-    whole_content,
+    with_files,
 )
 from chatapp.messages.wire import WireMessage
 
@@ -159,7 +159,7 @@ class PartReader:
 
     def content(self, content: Any) -> Any:
         """Return a content with all of its parts whole."""
-        return whole_content(content, self.read)
+        return with_files(content, self.read)
 
     def messages(self, messages: Sequence[WireMessage]) -> tuple[WireMessage, ...]:
         """Return messages with all of their parts whole."""

@@ -312,11 +312,11 @@ def whole_content(message: Message) -> Any:
     while CUT_FROM in current.metadata:
         original = MessageOriginal.objects.filter(message=current).first()
         if original is not None:
-            whole = Message(content=original.content, parts=original.parts)
-            whole.session_id = message.session_id
-            return whole.whole_content()
+            cut = Message(content=original.content, parts=original.parts)
+            cut.session_id = message.session_id
+            return cut.content_with_files()
         repeated = Message.objects.filter(pk=current.metadata.get(REPLAY_OF)).first()
         if repeated is None:
             break
         current = repeated
-    return current.whole_content()
+    return current.content_with_files()

@@ -57,7 +57,7 @@ def _content(row: Stored) -> Any:
         return row["content"]
     message = Message(content=row["content"], parts=_json(row["parts"]))
     message.session_id = UUID(str(row["session_id"]))
-    return message.whole_content()
+    return message.content_with_files()
 
 
 def _end(role: str, finish_reason: str, calls: Any) -> str | None:
@@ -74,7 +74,7 @@ _WRITTEN: dict[str, Writer] = {
     "id": lambda message: str(message.id),
     "branch": lambda message: str(message.branch_id),
     "sequence_id": lambda message: _sequence_id(message.position),
-    "content": Message.whole_content,
+    "content": Message.content_with_files,
     "end": lambda message: _end(message.role, message.finish_reason, message.tool_calls),
     "created_at": lambda message: _time(message.created_at),
 }

@@ -159,7 +159,7 @@ def line_without_file(part: Mapping[str, Any], error: Exception) -> str:
     return f"{(note or f'[{kind}]').removesuffix(']')}: {why}]"
 
 
-def whole_content(content: Any, read: Read) -> Any:
+def with_files(content: Any, read: Read) -> Any:
     """Return a content with all of its parts whole; one that has no files is returned as it is."""
     if not isinstance(content, list) or not any(map(kept_apart, content)):
         return content

@@ -65,7 +65,7 @@ def test_a_digest_gives_nobody_a_file_of_another_session(session):
     (row,) = store(session, [user_with(IMAGE)])
     stranger = SessionFactory(owner=UserFactory(), wires=[user_with(PDF)])
     Message.objects.filter(session=stranger).update(parts=row.parts)
-    shown = Message.objects.get(session=stranger).whole_content()
+    shown = Message.objects.get(session=stranger).content_with_files()
     assert shown[1]["text"] == "[image 3 kB: its file is missing from the store]"
 
 
@@ -155,14 +155,16 @@ def test_a_name_with_a_type_in_it_is_said(session):
     ).unlink()
     row = Message.objects.get()
     text = "[image a.png, 1.2 MB: its file is missing from the store]"
-    assert row.whole_content()[1] == {"type": "text", "text": text}
+    assert row.content_with_files()[1] == {"type": "text", "text": text}
 
 
 def test_what_stands_beside_a_text_is_left_out_where_its_file_is_missing(session):
     part = {"type": "text", "text": "Look.", "cache": b64(2_000)}
     store(session, [{"role": "user", "content": [part]}])
     path_of(session, part["cache"]).unlink()
-    assert Message.objects.get().whole_content() == [{"type": "text", "text": "Look.", "cache": ""}]
+    assert Message.objects.get().content_with_files() == [
+        {"type": "text", "text": "Look.", "cache": ""}
+    ]
 
 
 # --- the storage ----------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ def test_half_a_file_of_a_storage_that_writes_in_place_is_written_again(
     path.write_text(URL[:100])
     (row,) = store(session, [user_with(IMAGE)])
     assert path.read_text() == URL
-    assert Message.objects.get().whole_content()[1] == IMAGE
+    assert Message.objects.get().content_with_files()[1] == IMAGE
     assert row.parts_bytes == len(URL)
 
 

@@ -123,7 +123,7 @@ def test_a_transaction_that_fails_takes_no_file_of_another_row(session, part_fol
     store(session, [user_with(IMAGE)])
     fail_to_store(session, user_with(IMAGE, PDF))
     assert files_below(part_folder) == [path_of(session, URL)]
-    assert Message.objects.get().whole_content()[1] == IMAGE
+    assert Message.objects.get().content_with_files()[1] == IMAGE
 
 
 def test_a_message_put_between_that_fails_leaves_no_file(session, part_folder):
@@ -152,7 +152,7 @@ def test_a_file_that_somebody_deleted_meanwhile_is_there_when_its_row_is(
 
     monkeypatch.setattr(writing, "_add_to_sums", after_a_clean_up)
     store(session, [user_with(IMAGE)])
-    assert Message.objects.get().whole_content()[1] == IMAGE
+    assert Message.objects.get().content_with_files()[1] == IMAGE
 
 
 def test_inside_a_transaction_of_the_caller_files_are_left_for_the_day_after(session, part_folder):
@@ -175,7 +175,7 @@ def test_a_process_that_is_killed_between_any_two_statements_leaves_no_row_witho
         statements += 1
     assert statements > 2
     rows = Message.objects.order_by("position")
-    assert [row.whole_content()[1] for row in rows] == [IMAGE, PDF]
+    assert [row.content_with_files()[1] for row in rows] == [IMAGE, PDF]
     age(*files_below(part_folder))
     assert delete_orphans() == 0
     rows.delete()
@@ -262,7 +262,7 @@ def test_a_row_on_its_way_keeps_its_file_from_being_deleted(session, part_folder
     threading.Timer(0.5, go_on.set).start()
     assert delete_orphans() == 0
     writer.join(20)
-    assert Message.objects.get().whole_content()[1] == IMAGE
+    assert Message.objects.get().content_with_files()[1] == IMAGE
 
 
 def test_nothing_is_asked_of_the_store_for_messages_without_files(session, monkeypatch):

@@ -84,7 +84,7 @@ def test_a_part_comes_back_as_it_was_sent_and_its_row_holds_no_data(api, session
     assert content_over_api(api, session, verbosity="compact") == sent["content"]
     detail = api.get(f"/api/v1/messages/{row.pk}/").json()
     # The keys of an object keep the order in which they were stored.
-    assert list(strings_in(detail["content"])) == list(strings_in(row.whole_content()))
+    assert list(strings_in(detail["content"])) == list(strings_in(row.content_with_files()))
 
 
 @each_shape
@@ -293,7 +293,7 @@ def test_an_export_is_whole_and_imports_back_equal(session, owner):
     report = import_file(owner=other, content=json.dumps(exported).encode())
     again = report.imported[0].session
     rows = Message.objects.filter(session=again).order_by("position")
-    assert [row.whole_content() for row in rows] == [one["content"] for one in wires]
+    assert [row.content_with_files() for row in rows] == [one["content"] for one in wires]
     assert all(row.parts_bytes for row in rows if row.parts)
 
 
@@ -319,7 +319,7 @@ def test_a_fork_and_a_replay_name_the_same_file(session, part_folder):
     cut = [{"type": "text", "text": "line\n"}, rows[2].stored_wire()["content"][1]]
     done = transcript.replay(session, contents={rows[2].pk: cut})
     copy = Message.objects.get(branch=done.new, role="tool")
-    assert copy.whole_content() == [{"type": "text", "text": "line\n"}, IMAGE]
+    assert copy.content_with_files() == [{"type": "text", "text": "line\n"}, IMAGE]
     assert copy.parts_bytes == len(URL)
     assert len(files_below(part_folder)) == 1
 
