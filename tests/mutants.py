@@ -18,7 +18,7 @@ bisect          compaction/engine/strategies/bisect.py
 halving         compaction/engine/strategies/halving.py
                 tests/engine: test_bisect_strategy test_bisect test_bisect_properties
 acceptance      compaction/engine/strategies/acceptance.py
-                tests/engine: test_validation test_plausibility test_outcomes
+                tests/engine: test_validation test_plausibility test_outcomes test_hostile_texts
 leases          compaction/branches/leases.py
                 tests/compaction: test_states test_leases
 planning        compaction/branches/planning.py
