@@ -36,6 +36,7 @@ class WireMessageField(serializers.Field[Any, Any, Any, Any]):
         """Return a draft; refuse what has no place in a transcript, with a reason."""
         if not isinstance(data, dict):
             raise serializers.ValidationError("A message must be an object.")
+        _check_function_call(data)
         try:
             fields = fields_of(data)
             check_size(
@@ -54,6 +55,20 @@ class WireMessageField(serializers.Field[Any, Any, Any, Any]):
     def to_representation(self, value: Any) -> Any:
         """Return the value: this field is only read from clients."""
         return value
+
+
+def _check_function_call(data: dict[str, Any]) -> None:
+    """Refuse the older form of a call where it is none, or where no call can stand."""
+    called = data.get("function_call")
+    if called is None:
+        return
+    if not isinstance(called, dict):
+        problem = f"must be an object, not {json_type(called)}."
+    elif data.get("role") != "assistant":
+        problem = "only an assistant's message can have one."
+    else:
+        return
+    raise serializers.ValidationError(f"function_call: {problem}")
 
 
 def _check_user_message(data: dict[str, Any], fields: dict[str, Any]) -> None:

@@ -65,15 +65,15 @@ _CALL: Schema = {
 }
 _NO_CALLS: Schema = {
     "tool_calls": {"anyOf": [{"type": "null"}, {"type": "array", "maxItems": 0}]},
-    "function_call": {"not": {"type": "object"}},
+    "function_call": {"type": "null"},
 }
 _CALLS: Schema = {
     "tool_calls": {"anyOf": [{"type": "null"}, {"type": "array", "items": _CALL}]},
     "function_call": {
         "description": "The form of calls before there were tools.",
         "anyOf": [
+            {"type": "null"},
             {"type": "object", "properties": {"name": _TEXT}, "required": ["name"]},
-            {"not": {"type": "object"}},
         ],
     },
 }

@@ -106,6 +106,9 @@ def test_an_id_is_a_uuid_with_hyphens(api, session, value):
         ("reasoning_content", {}),
         ("tool_calls", "f"),
         ("tool_calls", [{"function": {"name": 5}}]),
+        ("function_call", "f"),
+        ("function_call", False),
+        ("function_call", {"name": "f"}),
     ],
 )
 def test_a_field_of_a_message_is_named(api, session, field, value):
