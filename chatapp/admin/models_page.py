@@ -30,6 +30,7 @@ from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.probing import QUESTIONS, ProbeResult, answered, probe
 from chatapp.llm.registry import ModelConfig, UnknownModelError, all_models, get_model
 from chatapp.models import LearnedLimits
+from chatapp.pools import Pool, answered_in
 
 TITLE = "Models"
 NAME = "chatapp_learnedlimits_models"
@@ -65,6 +66,7 @@ class ModelsPage(WideList):
         """Return the way from the list to the page."""
         return [*super().list_links(request), models_link()]
 
+    @answered_in(Pool.SLOW)
     def models_view(self, request: HttpRequest) -> HttpResponse:
         """Show the models; ask the one that a POST names, and show what came of it."""
         if not self.has_view_permission(request):

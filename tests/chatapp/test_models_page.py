@@ -14,6 +14,7 @@ from django.urls import reverse
 from chatapp.admin import models_page
 from chatapp.llm import probing
 from chatapp.models import LearnedLimits
+from chatapp.pools import Pool, pool_of
 from tests.factories import UserFactory
 from tests.fakes.model_server import ModelServer
 from tests.fakes.silent_server import SilentServer
@@ -198,6 +199,11 @@ def test_it_is_a_post_with_a_token_against_forgery(admin_user, use_models):
         assert ask(client).status_code == 403
         client.get(PAGE, {"alias": "default"})
         assert server.requests == []
+
+
+def test_its_requests_wait_in_the_threads_for_slow_ones():
+    assert pool_of(PAGE) is Pool.SLOW
+    assert pool_of("/admin/chatapp/learnedlimits/") is Pool.QUICK
 
 
 def test_the_list_of_learned_limits_leads_to_it(admin_client):
