@@ -15,11 +15,14 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chatapp.api.base import KnownQueryView
 from chatapp.api.problems import PROBLEM_SCHEMA
 
 
-class SchemaView(SpectacularAPIView):
+class SchemaView(KnownQueryView, SpectacularAPIView):
     """The OpenAPI schema; `version` becomes part of its file's name, so it must be fit for one."""
+
+    query = ("version", "lang")
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -40,8 +43,10 @@ class SchemaView(SpectacularAPIView):
     ),
     name="dispatch",
 )
-class DocsView(SpectacularSwaggerView):
+class DocsView(KnownQueryView, SpectacularSwaggerView):
     """The schema as a page where requests can be tried."""
+
+    query = ("version", "lang")
 
     url_name = "schema"
     # OPTIONS would ask for a template that describes the page.

@@ -72,6 +72,8 @@ def test_a_name_like_nothing_there_is_told_what_there_is(api, session):
         ("export/?az=json", "as"),
         ("summaries/?stat=active", "status"),
         ("/api/v1/runs/?sesion=x", "session"),
+        ("/api/v1/schema/?versoin=1", "version"),
+        ("/api/v1/docs/?formt=json", "format"),
     ],
 )
 def test_a_query_parameter_that_is_not_there_is_named_too(api, session, where, meant):
