@@ -36,7 +36,10 @@ ABOUT_A_BRANCH = {
     "trigger_due", "asked_again", "messages_left_out", "waiting_for_worker", "cursor_put_right",
     "branch_left_alone",
 }  # fmt: skip
-ABOUT_A_MODEL = {"breaker_opened", "breaker_probes", "breaker_closed"}
+ABOUT_A_MODEL = {
+    "breaker_opened", "breaker_probes", "breaker_closed", "model_passed_over", "model_failing",
+    "model_works_again",
+}  # fmt: skip
 REST = {"swept"}
 
 
@@ -159,6 +162,27 @@ def test_a_breaker_and_what_waits_for_it(session, told, settings):
     CompactionRun.objects.update(waits_until=timezone.now())
     execute_run(run.pk)
     assert len(told("breaker_probes")) == len(told("breaker_closed")) == 1
+
+
+def test_a_model_that_fails_until_it_works_again(session, told, model_server, use_models):
+    use_models(model_server.models() | {"other": model_server.models(NAME="other")["default"]})
+    profile(message_limit=10, keep_last_n=2, summary_model=["default", "other"])
+    refusal = {"status": 401, "body": {"error": {"message": "wrong key"}}}
+    echo = list(model_server.script)
+    model_server.script = [{"when": {"purpose": "summary", "call": 1}, "reply": {"error": refusal}}]
+    model_server.script += echo
+    run = compact(session)
+    (passed,) = told("model_passed_over")
+    assert (passed.model, passed.code, passed.levelname) == (
+        "default", "summariser_error", "WARNING",
+    )  # fmt: skip
+    (fails,) = told("model_failing")
+    assert (fails.model, fails.code, fails.levelname) == ("default", "authentication", "WARNING")
+    assert (fails.session, fails.run) == (str(session.pk), str(run.pk))
+    model_server.script = echo
+    compact(SessionFactory(owner=session.owner, wires=talk(6, marker=1)))
+    (works,) = told("model_works_again")
+    assert works.model == "default"
 
 
 def ahead(**changes):
