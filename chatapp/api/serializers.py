@@ -99,6 +99,7 @@ class SessionSerializer(KnownFields, serializers.ModelSerializer[Session]):
             "updated_at",
         ]
         read_only_fields = ["id", "created_at", "updated_at"]
+        extra_kwargs = {"model": {"trim_whitespace": False}}
 
     def update(self, instance: Session, validated_data: dict[str, Any]) -> Session:
         """Write only what was sent: a turn may change the other columns at the same time."""

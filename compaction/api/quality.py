@@ -104,7 +104,7 @@ class JudgeSerializer(KnownFields):
     )
     note = serializers.CharField(allow_blank=True, max_length=NOTE_CHARS, required=False)
     ignored = serializers.ListField(
-        child=serializers.CharField(max_length=KEY_CHARS),
+        child=serializers.CharField(max_length=KEY_CHARS, trim_whitespace=False),
         max_length=MOST_IGNORED,
         required=False,
         help_text="All that is ignored from now on.",

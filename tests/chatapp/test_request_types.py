@@ -62,6 +62,12 @@ def test_a_flag_is_true_or_false(api, session, value):
     assert Message.objects.count() == 4
 
 
+@pytest.mark.parametrize("alias", [" ", " default", "default\n"])
+def test_an_alias_is_taken_as_it_is(api, alias):
+    (said,) = errors(post(api, SESSIONS, {"model": alias}))["model"]
+    assert said.startswith(f"There is no model {alias!r}.")
+
+
 def test_the_sentence_names_both_types(api):
     found = errors(post(api, SESSIONS, {"title": 5, "stateless": "yes", "tools": {}, "api": None}))
     assert found["title"] == ["Must be a text, not a number."]

@@ -324,12 +324,20 @@ def test_the_list_of_ignored_facts_takes_the_place_of_the_one_before(api, measur
     assert ([fact["key"] for fact in body["lost"]], body["ignored"]) == (["db-7"], ["x"])
 
 
+def test_a_key_is_kept_as_it_is(api, measured):
+    for key in (" db-7", "\x1e\x85"):
+        body = api.patch(url_of(measured, "quality"), {"ignored": [key]}, format="json").json()
+        assert body["ignored"] == [key]
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
         ({"verdict": "fine"}, "verdict"),
         ({"note": "Alone."}, "note"),
         ({"ignored": "db-7"}, "ignored"),
+        ({"ignored": ["db-7", 7]}, "ignored"),
+        ({"ignored": [""]}, "ignored"),
     ],
 )
 def test_quality_refuses_what_it_cannot_use(api, measured, body, field):
