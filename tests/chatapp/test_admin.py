@@ -305,6 +305,14 @@ def test_a_superuser_deletes_a_session_and_is_told_how_much_goes_with_it(admin_c
     assert not Message.objects.exists()
 
 
+def test_no_row_of_a_list_is_selected_before_somebody_does_it(admin_client, nasty):
+    page = admin_client.get(list_of("chatapp_session")).text
+    boxes = re.findall(r'<input type="checkbox" name="_selected_action"[^>]*>', page)
+    assert len(boxes) == 1
+    assert "checked" not in boxes[0]
+    assert f'value="{nasty.pk}"' in boxes[0]
+
+
 def test_selected_sessions_are_deleted_by_superusers(admin_client, nasty):
     data = {"action": "delete_selected", "_selected_action": str(nasty.pk), "post": "yes"}
     admin_client.post(list_of("chatapp_session"), data | {"index": "0"})

@@ -134,7 +134,8 @@ class ReadOnlyAdmin(PageForms):
     @admin.display(description=TICK_ALL)
     def action_checkbox(self, obj: Any) -> SafeString:
         """Return the box that selects a row, for screen readers without the row's texts."""
-        box = CheckboxInput({"class": "action-select", "aria-label": f"Select {nameless(obj)}"})
+        told = {"class": "action-select", "aria-label": f"Select {nameless(obj)}"}
+        box = CheckboxInput(told, check_test=lambda value: False)
         return box.render(ACTION_CHECKBOX_NAME, str(obj.pk))
 
     def changelist_view(
