@@ -184,7 +184,7 @@ class ImportWork:
         if self._keeps_results:
             self.imported += [one for one in results if one is not None]
 
-    def _note(self, results: Results) -> None:
+    def _note(self, results: Results, problems: ProblemList) -> None:
         before = self._job.conversations_done
         made = [(number, one) for number, one in enumerate(results, before) if one is not None]
         self._update(
@@ -192,7 +192,7 @@ class ImportWork:
             sessions_made=F("sessions_made") + len(made),
             messages_added=F("messages_added") + sum(one.messages_added for _, one in made),
             attempts=0,
-            **self._told(),
+            **self._told(problems),
         )
         ImportedSession.objects.bulk_create(
             ImportedSession(
@@ -205,9 +205,11 @@ class ImportWork:
             for number, one in made
         )
 
-    def _told(self) -> dict[str, Any]:
-        told = [asdict(problem) for problem in self.problems]
-        return {"problems": told, "problems_left_out": self.problems.left_out}
+    def _told(self, more: Sequence[Problem] = ()) -> dict[str, Any]:
+        known = ProblemList(self.problems)
+        known += more
+        told = [asdict(problem) for problem in known]
+        return {"problems": told, "problems_left_out": known.left_out}
 
     def _spent(self) -> Any:
         return F("seconds") + (time.monotonic() - self._begun)

@@ -78,7 +78,11 @@ class ImportReport:
 Results = Sequence[Imported | None]
 
 
-def _nobody(results: Results) -> None:
+# Called with the results of some conversations and what was left out of them.
+Note = Callable[[Results, ProblemList], None]
+
+
+def _nobody(results: Results, problems: ProblemList) -> None:
     """Tell nobody: the default."""
 
 
@@ -140,21 +144,20 @@ def import_batch(
     owner: Any,
     model: str,
     problems: ProblemList,
-    note: Callable[[Results], None] = _nobody,
+    note: Note = _nobody,
 ) -> Results:
     """Store some conversations, or what they have more than the sessions made from them earlier.
 
-    All of them are stored, or none; `note` is called with the results in their transaction. A
-    conversation that has messages, none of which can be stored, becomes no empty session.
+    All of them are stored, or none; `note` is called in their transaction. A conversation that has
+    messages, none of which can be stored, becomes no empty session.
     """
-    found = ProblemList()
-    readable = [_readable(conversation, found) for conversation in conversations]
+    unstorable = ProblemList()
+    readable = [_readable(conversation, unstorable) for conversation in conversations]
     batch = _Batch(owner=owner, model=model, readable=readable)
     try:
-        results, said = batch.store(note)
+        results, found = batch.store(unstorable, note)
     except IntegrityError:  # another import of the same file was a moment faster
-        results, said = batch.store(note)
-    found += said
+        results, found = batch.store(unstorable, note)
     problems += found
     changed = [one.session for one in results if one is not None and one.messages_added]
     if changed:
@@ -194,9 +197,12 @@ class _Batch:
     model: str
     readable: Sequence[_Readable]
 
-    def store(self, note: Callable[[Results], None]) -> tuple[Results, ProblemList]:
-        """Store them; raises IntegrityError where one of them was stored meanwhile."""
-        problems = ProblemList()
+    def store(self, unstorable: ProblemList, note: Note) -> tuple[Results, ProblemList]:
+        """Store them; return what they became, and the problems with those that are added.
+
+        Raises IntegrityError where one of them was stored meanwhile.
+        """
+        problems = ProblemList(unstorable)
         known = self._known()
         plain = [one for one in self.readable if one.key not in known and one.is_plain]
         prepared = transcript.prepare_sessions(
@@ -210,7 +216,7 @@ class _Batch:
         with transaction.atomic():
             made = dict(zip((one.key for one in plain), prepared.store(), strict=True))
             results = [self._result(one, made, known, problems) for one in self.readable]
-            note(results)
+            note(results, problems)
         return results, problems
 
     def _known(self) -> dict[str, Session]:

@@ -348,6 +348,7 @@ def test_the_sweep_delivers_what_a_killed_worker_left_and_nothing_is_stored_twic
     api, commit, monkeypatch, queue
 ):
     job = killed(api, commit, monkeypatch, after=2)
+    assert job.attempts == 0  # it came further
     queue.clear()
     with commit(execute=True):
         assert sweep_runs().requeued_imports == 0
@@ -360,6 +361,41 @@ def test_the_sweep_delivers_what_a_killed_worker_left_and_nothing_is_stored_twic
     job.refresh_from_db()
     assert (job.sessions_made, job.messages_added) == (4, 8)
     assert (Session.objects.count(), Message.objects.count()) == (4, 8)
+
+
+def test_a_worker_whose_import_another_one_took_stores_nothing_more(api, commit, monkeypatch):
+    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    job = waiting(api, lines(4), commit)
+    real, batches = import_work.import_batch, []
+
+    def meanwhile(*args, **kwargs):
+        batches.append(1)
+        if len(batches) == 3:
+            ImportJob.objects.update(worker=uuid.uuid4())
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(import_work, "import_batch", meanwhile)
+    assert continue_import(uuid.UUID(job["id"])) == "gone"
+    assert len(batches) == 3
+    assert Session.objects.count() == 2
+    assert ImportJob.objects.get().status == "working"
+
+
+def test_what_was_wrong_is_told_once_however_many_workers_it_takes(
+    api, commit, monkeypatch, limits
+):
+    limits(MAX_MESSAGE_CHARS=300)
+    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    long = {"messages": [{"role": "user", "content": "x" * 301}, *talk(1, words=2)]}
+    file = b"\n".join([json.dumps(long).encode(), lines(1), b"no JSON", lines(1, start=1)])
+    job = waiting(api, file, commit)
+    turns = iter([False, True])
+    assert continue_import(uuid.UUID(job["id"]), is_stopping=lambda: next(turns, True)) == "queued"
+    assert continue_import(uuid.UUID(job["id"])) == "done"
+    told = [one["text"] for one in api.get(f"{IMPORTS}{job['id']}/").json()["problems"]]
+    assert len(told) == 2
+    assert sum("not readable JSON" in text for text in told) == 1
+    assert sum("MAX_MESSAGE_CHARS" in text for text in told) == 1
 
 
 def test_an_import_at_which_three_workers_died_fails_and_says_so(api, commit, monkeypatch):
@@ -479,7 +515,9 @@ def test_imports_that_ended_long_ago_are_forgotten_and_their_sessions_stay(api, 
 def test_erasing_a_person_takes_their_imports_first(api, owner, commit):
     waiting(api, lines(2), commit)
     send(api, lines(1, start=5))
-    erased = erase_user(owner)
+    there = []
+    erased = erase_user(owner, on_session=lambda: there.append(ImportJob.objects.exists()))
+    assert there == [False]
     assert erased.counts["imports"] == 2
     assert not ImportJob.objects.exists()
     assert not ImportPiece.objects.exists()

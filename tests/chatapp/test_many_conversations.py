@@ -67,6 +67,16 @@ def test_a_conversation_is_stored_the_same_alone_and_among_others(owner, monkeyp
     assert shape(together)[0][0] == len(WIRES)
 
 
+def test_a_long_tool_result_among_others_is_kept_whole(owner, settings):
+    settings.COMPACTION = settings.COMPACTION | {"STORED_RESULT_CHARS": 5_000}
+    long = {"messages": [user("Read it."), call("f", "1"), result("1", "word " * 10_000)]}
+    content = json.dumps(long).encode() + b"\n" + lines(1)
+    session = import_file(owner=owner, content=content).imported[0].session
+    row = Message.objects.get(session=session, role="tool")
+    assert len(row.content) < 6_000
+    assert row.original.content == "word " * 10_000
+
+
 def test_many_conversations_take_few_queries_each(owner):
     content = lines(200)
     with CaptureQueriesContext(
