@@ -25,6 +25,7 @@ from compaction.engine.strategies.acceptance import (
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.types import (
     Clock,
+    NoMoreCallsError,
     Step,
     Summarizer,
     SummarizerError,
@@ -147,6 +148,9 @@ class SummarizerCalls:
         try:
             answer = capped(self.summarizer.summarize(request), request.target_tokens)
             outcome, error, code = self._judged(answer, request, depth)
+        except NoMoreCallsError:
+            self.made -= 1
+            raise
         except SummarizerOverflow as overflow:
             outcome, error, model = "overflow", str(overflow), overflow.model
         except SummarizerError as failure:
