@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
@@ -24,7 +25,12 @@ from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, sessions_named
 from chatapp.admin.toolkit.page_forms import PageForm
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import request_url
-from chatapp.admin.toolkit.permissions import may_see_texts, nameless
+from chatapp.admin.toolkit.permissions import (
+    link_for,
+    may_see_texts,
+    nameless,
+    nameless_link,
+)
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Message, Session
@@ -180,17 +186,17 @@ class SessionAdmin(TimelineOfSession):
         """Return the other apps' tables, and the branches, oldest first."""
         further = [table for part in session_parts() for table in part.tables(obj)]
         rows = obj.branches.order_by("created_at")[: BRANCHES_SHOWN + 1]
-        return [*further, branch_table(list(rows), obj)]
+        return [*further, branch_table(request, list(rows), obj)]
 
 
-def branch_table(branches: QuerySet[Branch] | list[Branch], session: Session) -> Table:
+def branch_table(request: HttpRequest, branches: list[Branch], session: Session) -> Table:
     """Return the table of a session's branches."""
-    shown = list(branches)[:BRANCHES_SHOWN]
+    shown = branches[:BRANCHES_SHOWN]
     more = None
     if len(branches) > BRANCHES_SHOWN:
         more = Link.to_list("All branches", Branch, session__id__exact=session.pk)
     cells: Cells = {
-        "Branch": html.row_link,
+        "Branch": partial(link_for, request),
         "In use": lambda branch: "yes" if branch.pk == session.active_branch_id else "",
         "Forked at": lambda branch: formatting.place(branch.fork_position),
         "Messages": lambda branch: formatting.number(branch.message_count),
@@ -200,12 +206,17 @@ def branch_table(branches: QuerySet[Branch] | list[Branch], session: Session) ->
     return table_of("Branches", shown, cells, more=more)
 
 
+def _listed(links: Iterable[SafeString | str]) -> SafeString | str:
+    return format_html_join(", ", "{}", ((link,) for link in links)) or "—"
+
+
 @admin.register(Branch)
 class BranchAdmin(ReadOnlyAdmin):
     """A parent up to a fork, then messages of its own; sums count the whole path."""
 
     list_display = ("name", "in_session", "kind", "forked_at", "messages", "tokens", "created_at")
     list_select_related = ("session",)
+    list_only = ("label",)
     list_filter = (one_row(Session, "session"), CREATED_SINCE, "kind")
     sections = (
         Section(
@@ -217,15 +228,16 @@ class BranchAdmin(ReadOnlyAdmin):
         Section(title="Times", fields=("created_at",)),
     )
 
-    name = column("Branch", str)
+    name = column("Branch", lambda branch: branch, str, instead=nameless)
     in_session = IN_SESSION
     forked_at = column("Forked at", "fork_position", formatting.place)
 
-    @admin.display(description="Replayed as")
-    def replayed_as(self, branch: Branch) -> SafeString | str:
-        """Return links to the branches that repeat it with shortened tool results."""
-        rows = branch.replays.only("kind", "replaces").order_by("created_at")[:REPLAYS_SHOWN]
-        return format_html_join(", ", "{}", ((html.row_link(row),) for row in rows)) or "—"
+    replayed_as = column(
+        "Replayed as",
+        lambda branch: branch.replays.order_by("created_at")[:REPLAYS_SHOWN],
+        lambda rows: _listed(html.row_link(row) for row in rows),
+        instead=lambda rows: _listed(nameless_link(row) for row in rows),
+    )
 
     head = column("Last position", "head_position", formatting.place)
     messages = column("Messages", "message_count", formatting.number)

@@ -290,6 +290,7 @@ def use_table(request: HttpRequest, profile: CompactionProfile) -> Table:
         .select_related("branch__session__owner")
         .only(
             "branch__kind",
+            "branch__label",
             "branch__session__title",
             "branch__session__owner__username",
         )[:SESSIONS_SHOWN]
@@ -308,7 +309,7 @@ def use_table(request: HttpRequest, profile: CompactionProfile) -> Table:
             (
                 link_for(request, state.branch.session),
                 state.branch.session.owner.get_username(),
-                html.row_link(state.branch),
+                link_for(request, state.branch),
             )
             for state in rows
         ],

@@ -21,7 +21,7 @@ from chatapp.admin.toolkit.lists import one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import place_url
-from chatapp.admin.toolkit.permissions import nameless_link
+from chatapp.admin.toolkit.permissions import nameless, nameless_link
 from chatapp.formatting import clock, when
 from chatapp.models import POSITION_STEP, Session
 from compaction.admin.actions import REFUSALS
@@ -68,6 +68,7 @@ class CompactionStateAdmin(WideList):
         "lease_expires_at",
         "backoff_until",
         "branch__kind",
+        "branch__label",
         "branch__message_count",
         "branch__session__title",
     )
@@ -89,7 +90,7 @@ class CompactionStateAdmin(WideList):
     class Media:
         css = {"all": ["compaction/session.css"]}
 
-    of_branch = column("Branch", "branch", str)
+    of_branch = column("Branch", "branch", str, instead=nameless)
     in_session = column("Session", "branch.session", html.session_link, instead=nameless_link)
 
     @admin.display(description="Now")

@@ -19,7 +19,7 @@ from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import JSONField, Model, TextField
+from django.db.models import CharField, JSONField, Model, TextField
 from django.test import RequestFactory
 from django.urls import URLPattern, URLResolver
 from django.urls.resolvers import RegexPattern
@@ -96,6 +96,7 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (Session, "system_prompt"): words,
     (Session, "tools"): tool,
     (Session, "metadata"): noted,
+    (Branch, "label"): str,
     (Message, "content"): words,
     (Message, "parts"): lambda marker: [{"type": "text", "text": marker}],
     (Message, "tool_calls"): calls,
@@ -134,11 +135,23 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (SummaryUnits, "units"): lambda marker: [[marker]],
     (ModelBreaker, "last_error"): words,
 }
-# Columns of no text, and why.
+# Columns called like this hold words of the code, of settings or of servers, in every table.
+CODES = {
+    "code", "configured_entry", "digest", "error_code", "error_kind", "failing_code",
+    "finish_reason", "format", "host", "kind", "mode", "model", "origin", "prefix", "profile",
+    "prompt_version", "reason", "response_id", "server", "status", "trigger",
+}  # fmt: skip
+# Other columns of no text, and why.
 NO_TEXTS = {
     "chatapp.session.adaptations": "codes of changes",
     "chatapp.learnedlimits.adaptations": "codes of changes",
+    "chatapp.apikey.name": "what an operator calls a key",
     "chatapp.apikey.scopes": "codes",
+    "chatapp.learnedlimits.name": "a model's name",
+    "chatapp.message.client_key": "a program's key, on no page",
+    "chatapp.session.import_key": "a program's key, on no page",
+    "compaction.compactionprofile.name": "what an operator calls a profile",
+    "compaction.compactionprofile.description": "what an operator says of a profile",
     "chatapp.messageoriginal.parts": "shown in the place of the content, as that is",
     "compaction.compactionprofile.parameters": "settings of an operator",
     "compaction.dailyfigures.ratios": "numbers",
@@ -151,12 +164,11 @@ ON_NO_PAGE = {(SummaryUnits, "units")}
 
 
 def text_columns() -> Iterator[tuple[type[Model], str]]:
-    """Yield every column of the two apps that has no longest value, and titles."""
-    yield Session, "title"
-    yield ImportJob, "name"
+    """Yield every column of the two apps that may hold words, long or short."""
     for model in (model for label in OUR_APPS for model in apps.get_app_config(label).get_models()):
         for field in model._meta.concrete_fields:
-            if isinstance(field, TextField | JSONField):
+            is_short = isinstance(field, CharField) and not field.choices
+            if isinstance(field, TextField | JSONField) or is_short:
                 yield model, field.name
 
 

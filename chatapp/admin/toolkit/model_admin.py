@@ -21,13 +21,14 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from chatapp.admin.toolkit.columns import is_text
+from chatapp.admin.toolkit.columns import is_text, nameless_field
 from chatapp.admin.toolkit.history import told_to, write_entry
 from chatapp.admin.toolkit.lists import AheadPaginator, LeanChangeList, hex_range, page_asked_for
 from chatapp.admin.toolkit.page_forms import PageForms
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import (
     TEXTS_HIDDEN,
+    is_named_by_people,
     is_text_column,
     may_see_texts,
     name_for,
@@ -99,10 +100,17 @@ class ReadOnlyAdmin(PageForms):
 
     def _permitted(self, request: HttpRequest, name: Any) -> Any:
         """Return a column's name, what stands in its place for the operator, or None."""
-        cell = getattr(type(self), str(name), None)
-        if not is_text(cell) or may_see_texts(request):
+        if may_see_texts(request):
             return name
-        return getattr(cell, "instead", None)
+        cell = getattr(type(self), str(name), None)
+        if is_text(cell):
+            return getattr(cell, "instead", None)
+        fields = {field.name: field for field in self.opts.concrete_fields}
+        field = fields.get(str(name)) if cell is None else None
+        related: Any = field.related_model if field is not None else None
+        if related is not None and is_named_by_people(related):
+            return nameless_field(field)
+        return name
 
     def texts_hidden(
         self, request: HttpRequest, panels: Iterable[Panel] = (), tables: Iterable[Table] = ()

@@ -18,8 +18,10 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import admin_extensions
-from chatapp.models import ImportJob, Session
+from chatapp.models import Branch, ImportJob, Session
 
+# Columns of words that people give their things; what the rows are called comes from them.
+NAMES = ((Session, "title"), (Branch, "label"), (ImportJob, "name"))
 SEE_TEXTS = "chatapp.view_message"
 TEXTS_HIDDEN = (
     "You may not see messages, summaries, titles and other texts of conversations: that takes the "
@@ -56,17 +58,16 @@ def may_run(request: HttpRequest) -> bool:
 
 
 def is_text_column(field: Field[Any, Any]) -> bool:
-    """Whether a column of the database holds texts; titles and names of files are short ones."""
-    is_name = (field.model, field.name) in ((Session, "title"), (ImportJob, "name"))
-    return is_name or isinstance(field, TextField | JSONField)
+    """Whether a column of the database holds texts; names that people give are short ones."""
+    return (field.model, field.name) in NAMES or isinstance(field, TextField | JSONField)
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
 def nameless(row: Model) -> str:
-    """Return what a row is called without words of its owner's: titles, names of their files."""
-    if isinstance(row, Session | ImportJob):
+    """Return what a row is called without words of its owner's: titles, labels, names of files."""
+    if is_named_by_people(type(row)):
         return f"{str(row._meta.verbose_name).capitalize()} {formatting.short_id(row.pk)}"
     return str(row)
 
@@ -76,9 +77,14 @@ def name_for(request: HttpRequest, row: Model) -> str:
     return str(row) if may_see_texts(request) else nameless(row)
 
 
-def nameless_link(session: Session) -> SafeString | str:
-    """Return a link to a session by its id."""
-    return html.row_link(session, nameless(session))
+def is_named_by_people(model: type[Model]) -> bool:
+    """Whether rows of a table are called what their owners call them."""
+    return any(issubclass(model, named) for named, _ in NAMES)
+
+
+def nameless_link(row: Model | None) -> SafeString | str:
+    """Return a link to a row by its id; a dash for no row."""
+    return "—" if row is None else html.row_link(row, nameless(row))
 
 
 def link_for(request: HttpRequest, row: Model) -> SafeString | str:
