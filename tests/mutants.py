@@ -14,7 +14,7 @@ Module          Its file, and the files of its tests, the quickest first
 cuts            compaction/engine/policy/cuts.py
                 tests/engine: test_cuts test_plugin_contracts test_tail_cuts
 bisect          compaction/engine/strategies/bisect.py
-                tests/engine: test_bisect test_bisect_strategy test_bisect_bound test_gate
+                tests/engine: test_bisect test_bisect_strategy test_bisect_bound test_bisect_gate
 halving         compaction/engine/strategies/halving.py
                 tests/engine: test_bisect_strategy test_bisect test_bisect_properties
 acceptance      compaction/engine/strategies/acceptance.py
