@@ -146,7 +146,9 @@ def _open(*, owner: Any, size: int, name: str) -> ImportJob:
         started_at=timezone.now(),
     )
     limit = chatapp_settings.imports_per_owner
-    if ImportJob.objects.filter(owner=owner, status__in=ImportJob.UNDER_WAY).count() > limit:
+    # What a dead process left behind is under way no more, whether a sweep found it yet or not.
+    is_alive = Q(status=Status.QUEUED) | Q(status=Status.WORKING, lease_expires_at__gte=Now())
+    if ImportJob.objects.filter(is_alive, owner=owner).count() > limit:
         job.delete()
         raise TooManyImportsError(
             f"{limit} imports of yours are waiting or under way, which is as many as may be at "
@@ -286,7 +288,7 @@ def why_it_waits() -> str:
     """Return what an import that is queued waits for, in a sentence for its owner."""
     looks = [each.readiness["queue"] for each in registered() if "queue" in each.readiness]
     troubles = [found.text for found in (look() for look in looks) if not found.ok]
-    return " ".join(troubles) or "It waits for a worker of the queue."
+    return " ".join(["It waits for a worker of the queue.", *troubles])
 
 
 def waiting_imports() -> int:

@@ -46,6 +46,7 @@ def measure(sizes: Sizes) -> Iterator[Row]:
             yield from _silent_turns(server, sizes.hostile_turns)
             yield from _large_pages(server, sizes.hostile_messages)
             yield from _large_bodies(server, sizes.hostile_bytes)
+            yield from _large_files(server, sizes.hostile_lines)
 
 
 class _Server:
@@ -193,6 +194,34 @@ def _large_bodies(server: _Server, size: int) -> Iterator[Row]:
             took = (time.perf_counter() - started) * 1000
         yield Row(name=f"{name} ({status})", n=len(body), value=took, unit="ms")
         yield Row(name=f"memory, {name}", n=len(body), value=grown[0], unit="MB more")
+
+
+def _large_files(server: _Server, lines: int) -> Iterator[Row]:
+    """Files of very many lines that hold nothing, or very much; no worker takes them in."""
+    asker, other = server.user("importer"), server.user("other")
+    talk = {"messages": [{"role": "user", "content": "Hi"}]}
+    files = {
+        "a file of empty objects": b"{}\n" * lines,
+        "a list of empty objects": b"[" + b"{}," * lines + b"{}]",
+        "a file of lines that are no JSON": b"x\n" * lines,
+        "a file of conversations of one line": (json.dumps(talk).encode() + b"\n") * (lines // 150),
+    }
+    for name, content in files.items():
+        waits: list[float] = []
+        asked = threading.Thread(
+            target=lambda waits=waits: waits.append(
+                _worst(lambda: other.ask("GET", "/healthz"), 20)
+            )
+        )
+        with server.peak() as grown:
+            asked.start()
+            started = time.perf_counter()
+            status = asker.ask("POST", "/api/v1/sessions/import/", content)
+            took = (time.perf_counter() - started) * 1000
+            asked.join()
+        yield Row(name=f"{name} ({status})", n=len(content), value=took, unit="ms")
+        yield Row(name=f"memory, {name}", n=len(content), value=grown[0], unit="MB more")
+        yield Row(name=f"/healthz, {name}", n=20, value=waits[0], unit="ms", aim=QUIET)
 
 
 def _announce(port: int, path: str, size: int) -> str:

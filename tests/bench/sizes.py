@@ -32,6 +32,7 @@ class Sizes:
     hostile_turns: int = 70
     hostile_messages: int = 200
     hostile_bytes: int = 15_000_000
+    hostile_lines: int = 3_000_000
 
 
 TINY = Sizes(
@@ -58,4 +59,5 @@ TINY = Sizes(
     hostile_turns=9,
     hostile_messages=3,
     hostile_bytes=10_000,
+    hostile_lines=3_000,
 )

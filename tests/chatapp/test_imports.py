@@ -193,6 +193,13 @@ def test_an_owner_has_so_many_imports_under_way_and_no_more(api, limits, commit)
     assert send(api, lines(1, start=2)).status_code == 201
 
 
+def test_what_dead_processes_left_counts_for_nobody(api, owner, limits):
+    limits(IMPORTS_PER_OWNER=1)
+    dead = ImportJob.objects.create(owner=owner, status="working", worker=uuid.uuid4())
+    its_lease_expires(dead)
+    assert send(api, lines(1)).status_code == 201
+
+
 def test_a_refused_file_leaves_no_import_under_way(api):
     for _ in range(5):
         problem(send(api, b"hello"), 422)
