@@ -52,12 +52,14 @@ def test_a_refused_answer_is_asked_for_once_more_and_recorded():
         (GATE, "rejected", False, 0),
     ]
     assert NOT_A_SUMMARY in [step.code for step in steps]
-    assert [step.kind for step in steps if step.is_call] == ["chunk", "chunk"]
+    assert [(step.kind, step.depth) for step in steps if step.is_call] == [("chunk", 0)] * 2
     assert steps[1].output == REPLY
     assert (len(requests), requests[1].reinforced) == (2, True)
     assert requests[1].missing
     assert "PX-4471 goes to Hamburg" in outcome.text
     assert "night train" not in outcome.text
+    # It is the model's text, and not chosen sentences.
+    assert outcome.writer == ""
 
 
 def test_a_second_answer_that_does_not_count_ends_in_chosen_sentences():
@@ -111,7 +113,11 @@ def halved(words, *, prose_tokens, merges=True):
         counter=WordCounter(),
         prose_tokens=prose_tokens,
     )
-    return engine.run(ITEMS), [step for step in engine.steps if step.kind == "merge"]
+    outcome = engine.run(ITEMS)
+    merges_made = [step for step in engine.steps if step.kind == "merge"]
+    # Only what a model wrote, or what was joined of its texts, can be asked for again.
+    assert bool(engine.ask_again(("w1",))) == merges
+    return outcome, merges_made
 
 
 @pytest.mark.parametrize(
