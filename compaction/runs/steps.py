@@ -15,7 +15,7 @@ from compaction.branches.leases import Lease
 from compaction.engine.fidelity.redaction import redact
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.finishing import chooses_sentences
-from compaction.engine.strategies.prompts import transcript
+from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks
 from compaction.engine.types import (
     NoMoreCallsError,
     Step,
@@ -314,7 +314,7 @@ class StepWriter:
         request = step.request
         if request is None or not step.is_call:
             return {}
-        kept = transcript(request.kept, by_position=request.cites) if request.kept else ""
+        kept = BETWEEN_BLOCKS.join(blocks(request.kept, by_position=request.cites))
         given = {
             "by_position": request.cites,
             "hides_secrets": self.hides_secrets,

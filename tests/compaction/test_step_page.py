@@ -56,7 +56,9 @@ def downloaded(client, step: CompactionStep) -> str:
 
 def without_marks(text: str) -> str:
     """What was sent without the numbers that nobody can guess."""
-    return re.sub(r"(</?[a-z-]+) id=[0-9a-f]{8}>", r"\1>", text)
+    fences = re.sub(r"(</?[a-z-]+) id=[0-9a-f]{8}>", r"\1>", text)
+    messages = re.sub(r"^[0-9a-f]{8} \[", "[", fences, flags=re.MULTILINE)
+    return re.sub(r"^[0-9a-f]{8} calls ", "  calls ", messages, flags=re.MULTILINE)
 
 
 def steps_of(run: CompactionRun) -> list[CompactionStep]:
