@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.db.models import F, IntegerField, JSONField, Model, TextField, Value
 from django.db.models.expressions import Combinable, Func
 from django.db.models.functions import Coalesce
@@ -66,17 +67,21 @@ class _Clock:
         """Return it as it was asked for not long ago."""
         if connection.vendor == "sqlite":
             return timedelta(0)
-        if self._asked is None or time.monotonic() - self._asked > CLOCK_SECONDS:
-            self._ahead, self._asked = _ask_clock(), time.monotonic()
+        is_old = self._asked is None or time.monotonic() - self._asked > CLOCK_SECONDS
+        # A transaction that failed answers nothing any more.
+        if is_old and not connection.needs_rollback:
+            with suppress(DatabaseError):
+                self._ahead, self._asked = _ask_clock(), time.monotonic()
         return self._ahead
 
 
 def _ask_clock() -> timedelta:
-    before = timezone.now()
     with connection.cursor() as cursor:
+        # Behind the connecting, which may take seconds.
+        before = timezone.now()
         cursor.execute("SELECT clock_timestamp()")
         told: datetime = cursor.fetchone()[0]
-    return told - before - (timezone.now() - before) / 2
+        return told - before - (timezone.now() - before) / 2
 
 
 _clock = _Clock()

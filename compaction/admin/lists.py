@@ -9,7 +9,6 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -18,6 +17,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import Cells, column, table_of, text_cell
 from chatapp.admin.toolkit.lists import Condition, by_condition, by_value
 from chatapp.admin.toolkit.page_parts import Link, Table
+from chatapp.database import database_now
 from chatapp.formatting import clock
 from compaction import vocabulary
 from compaction.conf import compaction_settings
@@ -126,7 +126,7 @@ BY_RUN_STATUS = by_condition(
         UNFINISHED: ("Queued or running", lambda: Q(status__in=UNFINISHED_STATUSES)),
         WAITING: (
             "Queued, and waits for a time",
-            lambda: Q(status=QUEUED, waits_until__gt=timezone.now()),
+            lambda: Q(status=QUEUED, waits_until__gt=database_now()),
         ),
     },
 )
@@ -136,9 +136,9 @@ BY_ACTIVITY = by_condition(
     {
         COMPACTING: (
             "Compacting",
-            lambda: Q(lease_owner__isnull=False, lease_expires_at__gt=timezone.now()),
+            lambda: Q(lease_owner__isnull=False, lease_expires_at__gt=database_now()),
         ),
-        BACKING_OFF: ("Backs off", lambda: Q(backoff_until__gt=timezone.now())),
+        BACKING_OFF: ("Backs off", lambda: Q(backoff_until__gt=database_now())),
     },
 )
 """What a branch is doing now: a worker holds it, or automatic runs wait after failures."""

@@ -10,7 +10,6 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.template.loader import render_to_string
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -22,6 +21,7 @@ from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import place_url
 from chatapp.admin.toolkit.permissions import nameless, nameless_link
+from chatapp.database import database_now
 from chatapp.formatting import clock, when
 from chatapp.models import POSITION_STEP, Session
 from compaction.admin.actions import REFUSALS
@@ -98,7 +98,7 @@ class CompactionStateAdmin(WideList):
         """Return whether a worker holds the branch, or automatic runs wait after failures."""
         if state.is_consolidating:
             return html.badge("Compacting", "busy")
-        if state.backoff_until is not None and state.backoff_until > timezone.now():
+        if state.backoff_until is not None and state.backoff_until > database_now():
             return html.badge(f"Backs off until {clock(state.backoff_until)}", "bad")
         return "Idle"
 
@@ -201,7 +201,7 @@ def next_check_words(snapshot: BranchSnapshot) -> str:
     moment = snapshot.state.next_check_at
     if moment is None:
         return "—"
-    if moment <= timezone.now():
+    if moment <= database_now():
         return "Now: with the next sweep, once a minute."
     return f"At {when(moment)}, also if nothing is said."
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.db.models import Model, Q
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
@@ -23,6 +22,7 @@ from chatapp.admin.toolkit.lists import by_condition, hex_range
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
 from chatapp.admin.toolkit.permissions import may_see_texts
+from chatapp.database import database_now
 from chatapp.formatting import when
 from compaction.models import CompactionRun, WorkerHeartbeat
 from compaction.monitoring.health import ALIVE_SECONDS
@@ -48,12 +48,12 @@ _MEANINGS = {
 
 def is_silent(worker: WorkerHeartbeat) -> bool:
     """Whether a process gave no sign of life for longer than several beats."""
-    return timezone.now() - worker.beat_at > timedelta(seconds=ALIVE_SECONDS)
+    return database_now() - worker.beat_at > timedelta(seconds=ALIVE_SECONDS)
 
 
 def silent_at_work() -> Q:
     """Return the condition for processes that fell silent in the middle of a run."""
-    since = timezone.now() - timedelta(seconds=ALIVE_SECONDS)
+    since = database_now() - timedelta(seconds=ALIVE_SECONDS)
     return Q(beat_at__lt=since, run__isnull=False)
 
 

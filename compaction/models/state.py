@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 
+from chatapp.database import database_now
 from chatapp.llm.registry import UnknownModelError, get_model
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
@@ -85,7 +86,7 @@ class CompactionState(models.Model):
         return (
             self.lease_owner is not None
             and self.lease_expires_at is not None
-            and self.lease_expires_at > timezone.now()
+            and self.lease_expires_at > database_now()
         )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from django.utils import timezone
-
+from chatapp.database import database_now
 from chatapp.extensions import ReadinessPart
 from compaction.models import WorkerHeartbeat
 from compaction.runs import queue as task_queue
@@ -41,7 +40,7 @@ def queue() -> ReadinessPart:
             "background. Start `manage.py qcluster`.",
         )
     # The clocks of two machines differ a little.
-    age = max(timezone.now() - newest, timedelta())
+    age = max(database_now() - newest, timedelta())
     if age >= timedelta(seconds=ALIVE_SECONDS):
         return ReadinessPart(
             ok=False,

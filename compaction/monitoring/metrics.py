@@ -14,7 +14,6 @@ from django.db import Error
 from django.db.models import Count, Max, Min, Q, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry
@@ -28,6 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from chatapp.api.exceptions import plain_problem
+from chatapp.database import database_now
 from chatapp.keys import ApiKey, bearer_of, find_key, note_use
 from compaction.models import (
     CompactionRun,
@@ -65,7 +65,7 @@ class DatabaseCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures; each source is asked once, whatever is stored."""
-        now = timezone.now()
+        now = database_now()
         yield from _ended_runs()
         yield from _unfinished_runs(now)
         yield from _waiting_tasks()

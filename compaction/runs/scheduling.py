@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db.models.functions import Now
-from django.utils import timezone
 
+from chatapp.database import database_now
 from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Message, Session
 from compaction.branches.leases import after_lease, ensure_state
@@ -141,7 +141,7 @@ def _next_check(snapshot: BranchSnapshot) -> datetime | None:
         return None
     due = since + timedelta(seconds=profile.compression_cooldown_sec)
     # What is due now is queued, noted, or waits for more messages.
-    return due if due > timezone.now() else None
+    return due if due > database_now() else None
 
 
 def check_later(branches: Sequence[Branch]) -> None:
@@ -156,7 +156,7 @@ def check_later(branches: Sequence[Branch]) -> None:
     CompactionState.objects.bulk_create(
         [CompactionState(branch=branch) for branch in branches], ignore_conflicts=True
     )
-    now = timezone.now()
+    now = database_now()
     waiting = CompactionState.objects.filter(next_check_at__lte=now + LONGEST_WAIT).count()
     when = now + timedelta(minutes=waiting // LATER_LOOKS_A_MINUTE)
     CompactionState.objects.filter(branch__in=branches).update(next_check_at=when)
@@ -171,4 +171,4 @@ def assign_profile(session: Session, name: str) -> None:
         find_profile(name)
     for branch in Branch.objects.filter(session=session):
         state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
-        state.update(profile=name, next_check_at=timezone.now())
+        state.update(profile=name, next_check_at=database_now())

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from django.db import connection, transaction
 from django.db.models import F, QuerySet, UUIDField, Value
 from django.db.models.functions import Now
-from django.utils import timezone
 
+from chatapp.database import database_now
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import insert_between, lock_branches
@@ -298,7 +298,7 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "cursor": last.position,
         "covered_messages": F("covered_messages") + messages + rules,
         "covered_tokens": last.tokens_through,
-        "last_consolidated_at": timezone.now(),
+        "last_consolidated_at": database_now(),
         "failures": 0,
         "backoff_until": None,
         # Should this worker die before it looks for what is left, the sweep does.
