@@ -97,20 +97,25 @@ MAX_RESPONSE_ID_CHARS = 200
 
 
 def append(
-    branch: Branch, drafts: Sequence[NewMessage], *, client_key: str | None = None
+    branch: Branch,
+    drafts: Sequence[NewMessage],
+    *,
+    client_key: str | None = None,
+    edits: UUID | None = None,
 ) -> list[Message]:
     """Store messages at the branch's end and return the rows, in order.
 
-    With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first.
-    Raises chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when
-    the key belongs to other messages.
+    With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first; what
+    they take the place of (`edits`) makes another call of it. Raises
+    chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when the
+    key belongs to other messages.
     """
     if not drafts:
         return []
     counter = counter_of(branch.session)
     rows = [row_of(branch, draft, counter) for draft in drafts]
     if client_key:
-        digest = digest_of(drafts)
+        digest = digest_of(drafts, edits=edits)
         earlier = stored_under(branch.session_id, client_key, digest)
         if earlier:
             return earlier
@@ -416,9 +421,11 @@ def set_pinned(message: Message, pinned: bool) -> list[Message]:
     return members
 
 
-def digest_of(drafts: Sequence[NewMessage]) -> str:
+def digest_of(drafts: Sequence[NewMessage], *, edits: UUID | None = None) -> str:
     """Return what tells one body from another."""
     text = json.dumps([dict(draft.wire) for draft in drafts], sort_keys=True, default=str)
+    if edits is not None:
+        text += str(edits)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 

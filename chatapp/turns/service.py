@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, OperationalError, transaction
@@ -25,11 +26,12 @@ from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
 from chatapp.messages.wire import VENDOR, WireMessage, is_blank
 from chatapp.models import Message, Session
-from chatapp.selectors import active_branch, copies_of, rows_before
+from chatapp.selectors import active_branch, copies_of, path_q, rows_before
 from chatapp.transcript import append, fork_before, switch
 from chatapp.transcript.writing import (
     NewMessage,
     SessionDeletedError,
+    TranscriptError,
     digest_of,
     stored_under,
 )
@@ -72,6 +74,11 @@ class Turn:
     stream: bool = False
     emit: Emit = silent
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def edited_id(self) -> UUID | None:
+        """The key of the message that is edited."""
+        return None if self.edits is None else self.edits.pk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +151,30 @@ def _store_drafts(turn: Turn) -> list[Message]:
         return []
     if turn.edits is not None and not _was_stored(turn):
         return _store_edited(turn, turn.edits)
-    stored = append(active_branch(turn.session), turn.drafts, client_key=turn.client_key)
+    stored = append(
+        active_branch(turn.session),
+        turn.drafts,
+        client_key=turn.client_key,
+        edits=turn.edited_id,
+    )
     if stored[0].branch_id != turn.session.active_branch_id:
         turn.session.refresh_from_db(fields=["active_branch"])
+        _refuse_elsewhere(turn.session, stored[-1])
     return stored
+
+
+def _refuse_elsewhere(session: Session, last: Message) -> None:
+    """Raise TranscriptError where what was stored before is still to be answered, elsewhere.
+
+    The session went on in another branch meanwhile, and the answer would stand there.
+    """
+    places = [place.pk for place in (last, *copies_of([last]))]
+    on_the_way = Message.objects.filter(path_q(session.branch), pk__in=places).exists()
+    if not on_the_way and _answer_after(last) is None:
+        raise TranscriptError(
+            f"The messages of this Idempotency-Key stand in the branch {last.branch_id}, which is "
+            "no longer the active one, and have no answer yet. Activate it, then send this again."
+        )
 
 
 def _was_stored(turn: Turn) -> bool:
@@ -157,7 +184,7 @@ def _was_stored(turn: Turn) -> bool:
     """
     if not turn.client_key:
         return False
-    digest = digest_of(turn.drafts)
+    digest = digest_of(turn.drafts, edits=turn.edited_id)
     return bool(stored_under(turn.session.pk, turn.client_key, digest))
 
 
@@ -170,7 +197,7 @@ def _store_edited(turn: Turn, edited: Message) -> list[Message]:
     with transaction.atomic():
         branch = fork_before(turn.session, at=edited)
         switch(turn.session, branch)
-        return append(branch, turn.drafts, client_key=turn.client_key)
+        return append(branch, turn.drafts, client_key=turn.client_key, edits=edited.pk)
 
 
 def finish_turn(started: StartedTurn) -> TurnResult:

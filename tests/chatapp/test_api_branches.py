@@ -195,3 +195,34 @@ def test_a_refused_switch_leaves_no_branch_behind(session, rows, send, settings)
     assert Message.objects.count() == len(rows)
     session.refresh_from_db()
     assert session.active_branch_id == rows[0].branch_id
+
+
+def test_a_key_belongs_to_the_question_that_was_edited(session, rows, send):
+    key = {"Idempotency-Key": "k1"}
+    body = {"content": "Rather this."}
+    assert send(body, **key).status_code == 200
+    for edited in (rows[0], rows[2]):
+        refused = send(body | {"edits": str(edited.pk)}, **key)
+        assert problem(refused, 422)["code"] == "key_reused"
+    assert Branch.objects.filter(session=session).count() == 1
+
+
+def test_an_edit_is_not_answered_in_another_branch(api, session, rows, send, model_server):
+    body = {"content": "Rather this.", "edits": str(rows[2].pk)}
+    key = {"Idempotency-Key": "k1"}
+    works = model_server.script
+    model_server.script = [{"when": {}, "reply": {"error": {"status": 401, "body": {}}}}]
+    assert send(body, **key).status_code == 502
+    model_server.script = works
+    edited = Message.objects.get(content="Rather this.").branch_id
+    api.post(f"/api/v1/branches/{rows[0].branch_id}/activate/")
+    refused = send(body, **key)
+    assert str(edited) in problem(refused, 409)["detail"]
+    assert contents(api, session) == [row.content for row in rows]
+    api.post(f"/api/v1/branches/{edited}/activate/")
+    answer = send(body, **key)
+    assert answer.status_code == 200
+    assert contents(api, session)[-2:] == ["Rather this.", "ok"]
+    # Once it is answered, the answer comes back wherever the session is.
+    api.post(f"/api/v1/branches/{rows[0].branch_id}/activate/")
+    assert send(body, **key).json()["answer"]["id"] == answer.json()["answer"]["id"]
