@@ -169,13 +169,12 @@ class NewestFirstPagination(CursorPagination):
             raise NotFound(self.invalid_cursor_message) from error
 
 
-class TranscriptPagination(NewestFirstPagination):
-    """A branch's messages by position; `order=newest` starts at the end.
+class BoundedPagination(NewestFirstPagination):
+    """The same; a page ends early where more rows would bring more than MAX_PAGE_BYTES.
 
-    A page ends early where more rows would bring more than MAX_PAGE_BYTES; it has one at least.
+    It has one row at least. Sizes are read first, so that no text is that is not sent.
     """
 
-    ordering = ("position", "id")
     _most_rows: int | None = None
 
     def paginate_queryset(
@@ -190,8 +189,11 @@ class TranscriptPagination(NewestFirstPagination):
             size = stored_bytes(columns)
             if "parts" in columns:
                 size += F("parts_bytes")  # of files, which the page holds as well
-            sized = queryset.values("position", "id").annotate(size=size)
-            sizes = [row["size"] for row in super().paginate_queryset(sized, request, view) or ()]
+            places = [name.removeprefix("-") for name in self.ordering]
+            alone = queryset if chosen else queryset.select_related(None)
+            sized = alone.values(*places).annotate(page_bytes=size)
+            rows = super().paginate_queryset(sized, request, view) or ()
+            sizes = [row["page_bytes"] for row in rows]
             if self.cursor is not None and self.cursor.reverse:
                 sizes.reverse()  # it is read from its end
             sums = itertools.accumulate(sizes)
@@ -202,6 +204,12 @@ class TranscriptPagination(NewestFirstPagination):
         """Return how many rows the page may have, at most."""
         asked = super().get_page_size(request)
         return min(asked, self._most_rows) if asked and self._most_rows else asked
+
+
+class TranscriptPagination(BoundedPagination):
+    """A branch's messages by position; `order=newest` starts at the end."""
+
+    ordering = ("position", "id")
 
     def path_q(self, branch: Branch, request: Request) -> Q:
         """Return the filter for that part of the branch's path that holds the page asked for.

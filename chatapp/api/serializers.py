@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -115,15 +116,15 @@ class SessionSerializer(KnownFields, serializers.ModelSerializer[Session]):
         return _storable(value)
 
     def validate_metadata(self, value: dict[str, Any]) -> Any:
-        """Refuse what no database stores."""
-        return _storable(value)
+        """Refuse what no database stores, and what is longer than a message."""
+        return _storable(_of_some_size(value))
 
     def validate_tools(self, value: list[Any]) -> Any:
         """Each tool is an object with a type, as the model server wants it."""
         for number, tool in enumerate(value):
             if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
                 raise serializers.ValidationError(f"Tool {number} must be an object with a type.")
-        return _storable(value)
+        return _storable(_of_some_size(value))
 
     def validate_model(self, value: str) -> str:
         """Only aliases of the settings can be used."""
@@ -138,6 +139,14 @@ class SessionSerializer(KnownFields, serializers.ModelSerializer[Session]):
         if len(value) > chatapp_settings.max_message_chars:
             raise serializers.ValidationError(_too_long(len(value)))
         return _storable(value)
+
+
+def _of_some_size(value: Any) -> Any:
+    """Return JSON that is no longer than a message may be."""
+    length = len(json.dumps(value, ensure_ascii=False))
+    if length > chatapp_settings.max_message_chars:
+        raise serializers.ValidationError(_too_long(length))
+    return value
 
 
 def _too_long(length: int) -> str:

@@ -10,7 +10,7 @@ from rest_framework import generics
 from rest_framework.serializers import BaseSerializer
 
 from chatapp import transcript
-from chatapp.api.base import KnownQueryView, sessions_of
+from chatapp.api.base import BoundedPagination, KnownQueryView, sessions_of
 from chatapp.api.query import QueryParameter
 from chatapp.api.serializers import SessionSerializer
 from chatapp.models import Session
@@ -34,6 +34,8 @@ class OwnSessions(KnownQueryView, generics.GenericAPIView[Session]):
 )
 class SessionList(OwnSessions, generics.ListCreateAPIView[Session]):
     """Your sessions, newest first; POST starts one."""
+
+    pagination_class = BoundedPagination
 
     query = (
         QueryParameter(name="title", description="Sessions with this in their title."),

@@ -107,11 +107,11 @@ def test_a_page_of_sessions_costs_the_same_however_many_there_are(
 ):
     for _ in range(3):
         SessionFactory(owner=owner)
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):  # the sizes, the rows
         api.get(SESSIONS)
     for _ in range(20):
         SessionFactory(owner=owner)
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):  # the sizes, the rows
         api.get(SESSIONS)
 
 
@@ -351,3 +351,33 @@ def test_a_backend_may_refuse_a_switch_or_do_as_it_is_asked(api, owner, settings
     assert api.post(address, {"wishes": {"hurry": True}}, format="json").status_code == 200
     session.refresh_from_db()
     assert session.active_branch_id == fork.pk
+
+
+def test_a_page_of_sessions_ends_before_it_holds_too_much(api, owner, settings):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_PAGE_BYTES": 10_000}
+    made = [
+        SessionFactory(owner=owner, system_prompt="p" * size, metadata={"note": "n" * size})
+        for size in (10, 4_000, 4_000, 9_000, 10, 10)
+    ]
+    pages, link = [], SESSIONS
+    while link:
+        page = api.get(link).json()
+        pages.append([row["id"] for row in page["results"]])
+        link = page["next"]
+    assert [one for page in pages for one in page] == [str(row.pk) for row in reversed(made)]
+    assert len(pages) > 2
+    assert all(len(page) < 4 for page in pages)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"metadata": {"a": "x" * 600}}, {"tools": [{"type": "function", "x": "y" * 600}]}],
+    ids=["metadata", "tools"],
+)
+def test_fields_of_a_session_are_no_longer_than_a_message(api, session, settings, body):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_MESSAGE_CHARS": 500}
+    for answer in (
+        api.post(SESSIONS, body, format="json"),
+        api.patch(url(session), body, format="json"),
+    ):
+        assert "500 are allowed" in str(problem(answer, 400)["errors"])
