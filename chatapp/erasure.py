@@ -6,17 +6,22 @@ nothing for long. What was broken off is finished by asking again: the user goes
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import SESSION_KEY
+from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.models import Session as WebSession
-from django.db import transaction
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import CASCADE, Model, QuerySet
 from django.dispatch import Signal
 
@@ -24,11 +29,17 @@ from chatapp.formatting import plural, short_id
 from chatapp.keys import ApiKey
 from chatapp.models import Branch, ImportJob, Message, Session
 from chatapp.part_store import delete_files_of
+from chatapp.transcript import lock_branches
 
 BATCH = 500
+DELETE_ATTEMPTS = 20
+PAUSE_SECONDS = 0.25
+NOBODY = "erased"
+"""The name of a user who can do nothing; what an erased operator did to others' rows is kept under
+it."""
 _LOG = "admin log entries"
 _FILES = "files of message parts"
-_TITLES = "titles of deleted sessions in the admin log"
+_TITLES = "admin log entries about deleted rows"
 
 user_erased = Signal()
 """Sent with `user` before anything of theirs goes.
@@ -71,15 +82,11 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
     user_erased.send(sender=type(user), user=user)
     # First, so that a worker makes no more sessions of a file of theirs.
     _delete_in_batches(ImportJob.objects.filter(owner=user), counts, log)
-    for session in Session.objects.filter(owner=user).only("pk").iterator():
-        for model in _with_session():
-            _delete_in_batches(model._default_manager.filter(session=session.pk), counts, log)
-        # While the session's row still says where to look, should the store not answer.
-        counts[_FILES] += delete_files_of(session.pk)
-        _delete(Session.objects.filter(pk=session.pk), [session.pk], counts, log)
+    for key in Session.objects.filter(owner=user).values_list("pk", flat=True).iterator():
+        _delete_session(key, counts, log)
         on_session()
     _delete_in_batches(ApiKey.objects.filter(owner=user), counts, log)
-    log.forget_gone_titles()
+    log.forget_what_is_gone()
     for attempts in (AccessAttempt, AccessLog, AccessFailureLog):
         found = attempts.objects.filter(username__iexact=user.get_username())
         counts["log-in attempts"] += found.delete()[0]
@@ -105,8 +112,36 @@ def _with_session() -> Iterator[type[Model]]:
     yield Branch
 
 
+def _delete_session(key: UUID, counts: Counter[str], log: _AdminLog) -> None:
+    """Delete a session, also while a turn or a run that was under way still writes to it.
+
+    Most goes in batches that lock little. What comes in meanwhile goes with the rest, under the
+    locks that writers take, too.
+    """
+    with suppress(IntegrityError, OperationalError):
+        for model in _with_session():
+            _delete_in_batches(model._default_manager.filter(session=key), counts, log)
+    # While the session's row still says where to look, should the store not answer.
+    counts[_FILES] += delete_files_of(key)
+    for attempt in range(1, DELETE_ATTEMPTS + 1):
+        try:
+            with transaction.atomic():
+                lock_branches(key, for_deletion=True)
+                rows = Session.objects.select_for_update().filter(pk=key)
+                _delete(rows, [key], counts, log)
+            return
+        except (IntegrityError, OperationalError):
+            if attempt == DELETE_ATTEMPTS:
+                raise
+            time.sleep(PAUSE_SECONDS)
+
+
 def _delete_in_batches(rows: QuerySet[Any], counts: Counter[str], log: _AdminLog) -> None:
-    while keys := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
+    # As many as there are now: a quick writer would keep it busy for ever.
+    for _ in range(rows.count() // BATCH + 1):
+        keys = list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH])
+        if not keys:
+            return
         _delete(rows.model._default_manager.filter(pk__in=keys), keys, counts, log)
 
 
@@ -155,27 +190,59 @@ class _AdminLog:
         if known:
             self._counts[_LOG] += self._entries.filter(object_id__in=known).delete()[0]
 
-    def forget_gone_titles(self) -> None:
-        """Take the titles out of entries about sessions that were deleted before.
+    def forget_what_is_gone(self) -> None:
+        """Take the words out of entries about rows that were deleted before.
 
         Nobody can tell any more whose they were.
         """
-        about = self._entries.filter(content_type__model=Session._meta.model_name)
-        there = {str(key) for key in Session.objects.values_list("pk", flat=True)}
-        for entry in about.only("object_id", "object_repr").iterator():
-            nameless = f"Session {short_id(entry.object_id)}"
-            if entry.object_id not in there and entry.object_repr != nameless:
-                LogEntry.objects.filter(pk=entry.pk).update(object_repr=nameless)
-                self._counts[_TITLES] += 1
+        for content_type in ContentType.objects.filter(pk__in=self._entries.values("content_type")):
+            about = self._entries.filter(content_type=content_type)
+            there = _stored_keys(content_type.model_class(), about)
+            for entry in about.only("object_id", "object_repr", "change_message").iterator():
+                nameless = f"{content_type.name.capitalize()} {short_id(entry.object_id or '')}"
+                told = (entry.object_repr, entry.change_message)
+                if entry.object_id not in there and told != (nameless, ""):
+                    changed = LogEntry.objects.filter(pk=entry.pk)
+                    changed.update(object_repr=nameless, change_message="")
+                    self._counts[_TITLES] += 1
 
     def forget_user(self, user: Any) -> None:
-        """Delete the entries about the user; those that the user made go with the row."""
+        """Delete the entries about the user; what the user did to others' rows stays, nameless."""
         about = LogEntry.objects.filter(
             content_type__app_label=user._meta.app_label,
             content_type__model=user._meta.model_name,
             object_id=str(user.pk),
         )
         self._counts[_LOG] += about.delete()[0]
+        done = LogEntry.objects.filter(user=user)
+        if done.exists():
+            done.update(user=_nobody(type(user)), change_message="")
+
+
+def _stored_keys(model: type[Model] | None, entries: QuerySet[LogEntry]) -> set[str]:
+    """Return which of the rows that log entries are about are still there."""
+    if model is None:
+        return set()
+    keys = []
+    for told in entries.values_list("object_id", flat=True).distinct():
+        with suppress(ValidationError):  # a key of an older version of the table
+            keys.append(model._meta.pk.to_python(told))
+    found: set[str] = set()
+    for start in range(0, len(keys), BATCH):
+        rows = model._default_manager.filter(pk__in=keys[start : start + BATCH])
+        found |= {str(key) for key in rows.values_list("pk", flat=True)}
+    return found
+
+
+def _nobody(users: Any) -> Any:
+    """Return the user without a person, who cannot log in."""
+    found, is_new = users._default_manager.get_or_create(
+        **{users.USERNAME_FIELD: NOBODY}, defaults={"is_active": False}
+    )
+    if is_new:
+        found.set_unusable_password()
+        found.save()
+    return found
 
 
 def told(erased: Erased) -> str:

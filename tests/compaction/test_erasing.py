@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 from datetime import timedelta
 from uuid import uuid4
 
@@ -30,7 +32,7 @@ from compaction.models import (
 )
 from compaction.runs.worker import compact_branch
 from tests import facts
-from tests.factories import SessionFactory, UserFactory, profile, talk
+from tests.factories import SessionFactory, UserFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db
 ADMIN_USERS = "/admin/auth/user/"
@@ -301,3 +303,73 @@ def test_log_in_attempts_of_long_ago_go_too(person):
     AccessAttempt.objects.update(attempt_time=timezone.now() - timedelta(days=90))
     erase_user(person)
     assert not AccessAttempt.objects.exists()
+
+
+# --- what stands elsewhere ------------------------------------------------------------------------
+
+
+def test_words_about_rows_that_were_deleted_before_go_from_the_log(person, operator, marker):
+    session = SessionFactory(owner=person, title=marker, wires=talk(1))
+    key = create_key(owner=person, name=marker)
+    row = person.api_keys.get()
+    log(operator, row, f"Made {marker}.")
+    log(operator, session, f"Renamed from {marker}.")
+    log(operator, session.branch, marker)
+    assert key.secret
+    row.delete()
+    session.delete()
+    erase_user(person)
+    assert marker not in dump()
+    assert LogEntry.objects.count() == 3
+
+
+def test_the_log_of_rows_that_are_there_stays_as_it_is(person, operator):
+    others = SessionFactory(owner=UserFactory(), title="theirs")
+    log(operator, others, "Compacted.")
+    erase_user(person)
+    assert LogEntry.objects.get().change_message == "Compacted."
+
+
+def test_what_an_erased_operator_did_to_others_stays_without_a_name(person, marker):
+    others = SessionFactory(owner=UserFactory(), title="theirs")
+    log(person, others, f"Because {marker} said so.")
+    erase_user(person)
+    assert marker not in dump()
+    entry = LogEntry.objects.get(object_id=str(others.pk))
+    assert (entry.user.username, entry.user.is_active) == ("erased", False)
+    assert not entry.user.has_usable_password()
+
+
+def test_a_servers_error_goes_with_whoever_it_quoted(person, marker):
+    ModelBreaker.objects.create(model="m", failures=1, last_error=f"cannot handle {marker}")
+    erase_user(person)
+    assert marker not in dump()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_person_whose_sessions_are_written_to_meanwhile_is_erased():
+    """A turn that is under way when the person is erased goes on storing for a while."""
+    person = UserFactory()
+    sessions = [SessionFactory(owner=person, wires=talk(3)) for _ in range(3)]
+    end = time.monotonic() + 3
+
+    def write(session) -> None:
+        try:
+            while time.monotonic() < end:
+                store(session, talk(1))
+                time.sleep(0.01)
+        except Exception:  # its session is gone, which is what was asked for
+            pass
+        finally:
+            connection.close()
+
+    writers = [threading.Thread(target=write, args=(session,)) for session in sessions]
+    for writer in writers:
+        writer.start()
+    time.sleep(0.2)
+    erase_user(person)
+    for writer in writers:
+        writer.join()
+    assert not get_user_model().objects.filter(pk=person.pk).exists()
+    assert not Message.objects.exists()
+    assert not Branch.objects.exists()
