@@ -171,7 +171,7 @@ class ImportDetail(OneImport):
         """Return how far the import is, its first sessions, and what was wrong with the file."""
         return Response(as_whole_dict(self.get_job()))
 
-    @extend_schema(summary="Cancel an import", responses=WholeImportSerializer)
+    @extend_schema(summary="Cancel an import", responses={200: WholeImportSerializer})
     def delete(self, request: Request, import_id: UUID) -> Response:
         """End an import that waits or is under way; the sessions that it made stay."""
         job = self.get_job()

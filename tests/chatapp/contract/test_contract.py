@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Branch, ImportJob, Message, Session
 from compaction.models import CompactionRun, SessionSummary
 from tests.factories import SessionFactory, api_key, call, result, talk, user
 
@@ -28,7 +28,7 @@ pytest.importorskip("schemathesis", reason="needs the extra dev: pip install -e 
 
 ROOT = Path(__file__).parents[3]
 CONFIG = Path(__file__).with_name("schemathesis.toml")
-EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "4")
+EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "3")
 SEED = os.environ.get("SCHEMATHESIS_SEED", "20261129")
 IS_QUICK = "SCHEMATHESIS_EXAMPLES" not in os.environ
 MOST_SECONDS = 600 if IS_QUICK else 24 * 3600
@@ -38,9 +38,9 @@ QUICK = """
 include-method = "POST"
 include-path-regex = "/(turns|messages)/$"
 phases.coverage.enabled = false
-generation.max-examples = 20
+generation.max-examples = 12
 """
-SESSIONS, DOOMED = 4, 60
+SESSIONS, DOOMED, IMPORTS = 4, 60, 6
 
 
 def filled_session(owner: Any, api: Any, number: int) -> Session:
@@ -62,6 +62,16 @@ def filled_session(owner: Any, api: Any, number: int) -> Session:
     return session
 
 
+def start_import(api: Any, number: int) -> None:
+    """Have a file imported at once, or by a worker that never comes."""
+    file = json.dumps([user(f"file {number}"), {"role": "assistant", "content": "read"}])
+    when = {"HTTP_PREFER": "respond-async"} if number % 2 else {}
+    answer = api.post(
+        "/api/v1/sessions/import/", file, content_type="application/octet-stream", **when
+    )
+    assert answer.status_code == (202 if when else 201), answer.content
+
+
 def keys(rows: Iterable[Any]) -> list[str]:
     return [str(row.pk) for row in rows]
 
@@ -70,6 +80,8 @@ def keys(rows: Iterable[Any]) -> list[str]:
 def dictionaries(owner, api, queued, transactional_db) -> dict[str, list[str]]:
     """Keys of rows that are there, by the names that schemathesis.toml gives them."""
     filled = [filled_session(owner, api, number) for number in range(SESSIONS)]
+    for number in range(IMPORTS):
+        start_import(api, number)
     doomed = [SessionFactory(owner=owner, wires=talk(1)) for _ in range(DOOMED)]
     places = Message.objects.filter(session=filled[0], kind="message")
     return {
@@ -80,6 +92,7 @@ def dictionaries(owner, api, queued, transactional_db) -> dict[str, list[str]]:
         "messages": keys(Message.objects.filter(session__in=filled)),
         "branches": keys(Branch.objects.filter(session__in=filled)),
         "runs": keys(CompactionRun.objects.filter(session__in=filled)),
+        "imports": keys(ImportJob.objects.filter(owner=owner)),
         "summaries": keys(SessionSummary.objects.filter(session__in=filled)),
     }
 
