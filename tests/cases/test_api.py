@@ -18,7 +18,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from rest_framework.test import APIClient
 
 from chatapp import transcript
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Branch, ImportJob, Message, Session
 from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionRun, SessionSummary
 from tests.cases.support import (
@@ -316,6 +316,7 @@ def secrets(cases, play, owner):
         "branch_id": fork.pk,
         "run_id": run.pk,
         "summary_id": SessionSummary.objects.get().pk,
+        "import_id": ImportJob.objects.create(owner=owner, name="MK-5201.json").pk,
     }
     return case, session, ids
 
