@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from chatapp.formats.nesting import flattened
 from chatapp.formats.records import (
     NO_LIMITS,
     FileLimits,
@@ -108,6 +109,13 @@ class _UnreadableError(ValueError):
     """No JSON value starts here; the text says why."""
 
 
+class _TooDeepError(_UnreadableError):
+    """A value is nested deeper than MAX_DEPTH."""
+
+    def __init__(self) -> None:
+        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
+
+
 def _read_lines(text: str, limits: FileLimits) -> Document:
     refuse_lines(text.count("\n") + (not text.endswith("\n")), limits)
     records: list[Record] = []
@@ -145,18 +153,29 @@ def _broken(number: int, position: int, error: _UnreadableError) -> Problem:
 
 
 def _decode(text: str, position: int) -> tuple[Any, int]:
+    """Return the value that starts here and where it ends; of deep trees a flatter form."""
+    try:
+        return _decode_one(text, position)
+    except _TooDeepError:
+        flat = flattened(text, position)
+        if flat is None:
+            raise
+    return _decode_one(flat[0], 0)[0], flat[1]
+
+
+def _decode_one(text: str, position: int) -> tuple[Any, int]:
     try:
         value, end = _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         raise _UnreadableError(f"{error.msg}, character {error.pos + 1}") from error
     except RecursionError as error:
-        raise _UnreadableError(f"nested deeper than {MAX_DEPTH} levels") from error
+        raise _TooDeepError from error
     except ValueError as error:  # Python refuses to read integers of more than 4300 digits
         raise _UnreadableError("a number with too many digits") from error
     # What is nested that deep opens that many lists and objects.
     opened = text.count("[", position, end) + text.count("{", position, end)
     if opened > MAX_DEPTH and _is_too_deep(value):
-        raise _UnreadableError(f"nested deeper than {MAX_DEPTH} levels")
+        raise _TooDeepError
     return value, end
 
 

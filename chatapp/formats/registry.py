@@ -36,6 +36,11 @@ KEYS_SHOWN = 6
 BUILT_IN = {
     "pi": "chatapp.formats.pi.FORMAT",
     "claude_code": "chatapp.formats.claude_code.FORMAT",
+    "chatgpt": "chatapp.formats.chatgpt.FORMAT",
+    "librechat": "chatapp.formats.librechat.FORMAT",
+    "chatbot_ui": "chatapp.formats.chatbot_ui.FORMAT",
+    "open_webui": "chatapp.formats.open_webui.FORMAT",
+    "oasst": "chatapp.formats.oasst.FORMAT",
     "anthropic": "chatapp.formats.anthropic.FORMAT",
     "gemini": "chatapp.formats.gemini.FORMAT",
     "openai_responses": "chatapp.formats.openai_responses.FORMAT",

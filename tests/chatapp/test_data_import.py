@@ -21,7 +21,15 @@ pytestmark = pytest.mark.django_db
 
 FILES = sorted(
     path
-    for folder in ("openai_chat", "pi", "claude_code")
+    for folder in (
+        "openai_chat",
+        "pi",
+        "claude_code",
+        "chatgpt_export",
+        "librechat",
+        "openwebui",
+        "oasst",
+    )
     for path in (SHARED / "data" / folder).glob("*.json*")
 )
 NEXT = {"role": "user", "content": "And then?"}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatapp.formats import Conversation, ImportedMessage, parse
-from chatapp.formats.openai_export import to_openai_chat_json, to_openai_chat_jsonl
+from chatapp.formats import Conversation, ImportedMessage, parse, visible_line
+from chatapp.formats.openai_export import to_json, to_openai_chat_json, to_openai_chat_jsonl
 
 from .conftest import ParseFile, ParseOne
 from .test_openai_chat import LOG_WITH_CALLS, LOG_WITHOUT_CALLS, TAU
@@ -210,6 +210,10 @@ def test_whatever_was_imported_comes_back_equal(
         "claude_code/ccl_dag_compact_after_rewind.jsonl",
         "claude_code/entire_b8659b3a4dd4_two_compactions.jsonl",
         "claude_code/entire_e12c3e2b3f2a_orphan_result.jsonl",
+        "chatgpt_export/chatgpt_tree.json",
+        "chatgpt_export/chatgpt_2025_user_context.json",
+        "librechat/librechat_flat_branches.json",
+        "openwebui/openwebui_single_chat.json",
     ],
 )
 def test_sessions_of_other_formats_are_written_soundly(only: ParseOne, path: str) -> None:
@@ -224,3 +228,30 @@ def test_sessions_of_other_formats_are_written_soundly(only: ParseOne, path: str
         for message in written["messages"]
     ]
     assert wires == said
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "chatgpt_export/chatgpt_modern_export.json",
+        "librechat/librechat_tree_nested.json",
+        "librechat/librechat_linear.json",
+        "librechat/chatbotui_v4_export.json",
+        "openwebui/openwebui_export_list.json",
+        "oasst/en_trees_dev.jsonl",
+    ],
+)
+def test_the_visible_lines_of_trees_come_back_equal(parsed: ParseFile, path: str) -> None:
+    conversations = parsed(path).conversations
+
+    read = parse("".join(to_json(conversations)))
+
+    assert read.problems == ()
+    for one, again_ in zip(conversations, read.conversations, strict=True):
+        line = visible_line(one)
+        assert [m.wire for m in again_.messages] == [m.wire for m in line]
+        assert [m.reasoning for m in again_.messages] == [m.reasoning for m in line]
+        assert again_.system_prompt == one.system_prompt
+        assert again_.title == one.title
+        assert again_.model == one.model
+        assert again_.created_at == one.created_at

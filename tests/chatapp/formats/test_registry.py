@@ -41,6 +41,11 @@ def test_the_content_decides_and_not_the_name(content: object, expected: str) ->
         ("claude_code/ccl_dag_compact_after_rewind.jsonl", "claude_code"),
         ("claude_code/simonw_web_session_loglines.json", "claude_code"),
         ("claude_code/entire_e12c3e2b3f2a_orphan_result.jsonl", "claude_code"),
+        ("chatgpt_export/chatgpt_citations.json", "chatgpt"),
+        ("librechat/librechat_linear.json", "librechat"),
+        ("librechat/chatbotui_v4_export.json", "chatbot_ui"),
+        ("openwebui/openwebui_single_chat.json", "open_webui"),
+        ("oasst/en_trees_dev.jsonl", "oasst"),
     ],
 )
 def test_real_files_are_recognised(parsed: ParseFile, path: str, expected: str) -> None:
@@ -50,13 +55,9 @@ def test_real_files_are_recognised(parsed: ParseFile, path: str, expected: str) 
 @pytest.mark.parametrize(
     "path",
     [
-        "chatgpt_export/chatgpt_tree.json",
         "claude_ai_export/claude_ai_export_mostly_blank.json",
         "codex/hyperweave_patches_two_compactions.jsonl",
         "gemini_cli/entire_ab2b9748b105_session.json",
-        "librechat/librechat_tree_nested.json",
-        "openwebui/openwebui_single_chat.json",
-        "oasst/en_trees_dev.jsonl",
         "crosswoz/test_long20.json",
     ],
 )
@@ -156,6 +157,10 @@ VOCABULARY = """
     headUuid image source data a b thinking signature parts contents candidates request body input
     functionCall functionResponse args response reasoning toolCallId toolName output document url
     tool-look params message_start content_block_delta delta index events log entries
+    mapping current_node conversation_id default_model_slug parent children author recipient weight
+    parts content_type conversationId exportAt messageId parentMessageId isCreatedByUser think
+    history version folders prompts currentId chat childrenIds parentId message_tree_id prompt
+    message_id prompter replies nested_under all python error files
 """
 WORDS = st.sampled_from(VOCABULARY.split())
 JSON_VALUES = st.recursive(
