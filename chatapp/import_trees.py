@@ -11,6 +11,9 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of
 from chatapp.transcript.writing import NewMessage
 
+KEYS_AT_ONCE = 1_000
+"""Keys in one query."""
+
 
 class TreeImporter:
     """Stores a tree of imported messages: the line to the leaf first, then what branches off."""
@@ -28,23 +31,26 @@ class TreeImporter:
         """Return the ids of the stored rows in the file's order."""
         return [self._rows[message.key].pk for message in self._messages]
 
-    def remember_parents(self) -> None:
-        """Find the rows, stored by an earlier import, that the new messages hang under."""
-        parents = {message.parent for message in self._messages} - set(self._by_key) - {None}
-        rows = Message.objects.filter(
-            session=self._session, metadata__import_key__in=sorted(filter(None, parents))
-        )
-        for row in rows.select_related("branch"):
-            self._rows[row.metadata["import_key"]] = row
+    def remember_stored(self, leaf: str | None) -> None:
+        """Find the rows of an earlier import that new messages hang under, and the leaf."""
+        wanted = {message.parent for message in self._messages} | {leaf}
+        keys = sorted(key for key in wanted - self._by_key.keys() if key is not None)
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            rows = Message.objects.filter(
+                session=self._session,
+                metadata__import_key__in=keys[start : start + KEYS_AT_ONCE],
+            )
+            for row in rows.select_related("branch"):
+                self._rows[row.metadata["import_key"]] = row
 
     def plant(self, leaf: str | None) -> None:
         """Store the messages, branch by branch; the branch of the leaf becomes the active one."""
         if not self._messages:
             return
-        end = leaf if leaf in self._by_key else self._messages[-1].key
-        line = _line_to(end, self._by_key)
-        self._store_line(line)
-        active = self._rows[end].branch
+        shown = leaf if leaf in self._by_key or leaf in self._rows else self._messages[-1].key
+        if shown in self._by_key:
+            self._store_line(_line_to(shown, self._by_key))
+        active = self._rows[str(shown)].branch
         for message in self._messages:
             if message.key not in self._rows:
                 self._store_line(self._line_from(message))
@@ -126,4 +132,19 @@ def draft_of(message: ImportedMessage) -> NewMessage:
         metadata=message.metadata | {"import_key": message.key},
         created_at=message.created_at,
         pinned=message.pinned,
+    )
+
+
+def parted_by_stored(
+    session: Session, messages: Sequence[ImportedMessage]
+) -> tuple[list[ImportedMessage], list[ImportedMessage]]:
+    """Return the messages that the session has, and those that it has not.
+
+    In a tree that has grown, what is new may stand before what was there, in another branch.
+    """
+    rows = Message.objects.filter(session=session)
+    stored = set(rows.values_list("metadata__import_key", flat=True).iterator())
+    return (
+        [message for message in messages if message.key in stored],
+        [message for message in messages if message.key not in stored],
     )

@@ -26,7 +26,7 @@ from chatapp.formats.records import (
     Problem,
     ProblemList,
 )
-from chatapp.import_trees import TreeImporter, draft_of, is_one_line
+from chatapp.import_trees import TreeImporter, draft_of, is_one_line, parted_by_stored
 from chatapp.messages.wire import (
     CUT_FROM,
     Cleaner,
@@ -343,9 +343,12 @@ def _import_rest(
     """Append what a grown file has more, if nobody went on with the session meanwhile."""
     before = session.metadata.get("import", {})
     count = int(before.get("messages", 0))
-    same = _fingerprint(messages[:count])["digest"] == before.get("digest")
-    added = messages[count:]
-    if not same or (added and not _is_untouched(session, messages[:count])):
+    earlier, added = messages[:count], messages[count:]
+    same = _fingerprint(earlier)["digest"] == before.get("digest")
+    if not same:
+        earlier, added = parted_by_stored(session, messages)
+        same = _fingerprint(earlier)["digest"] == before.get("digest")
+    if not same or (added and not _is_untouched(session, earlier)):
         why = "other messages came in here" if same else "its earlier messages differ"
         problems.append(
             Problem(
@@ -357,7 +360,7 @@ def _import_rest(
     if added:
         with transaction.atomic():
             importer = TreeImporter(session, added)
-            importer.remember_parents()
+            importer.remember_stored(conversation.leaf)
             importer.plant(conversation.leaf)
             session.metadata = session.metadata | _imported(conversation, messages)
             session.save(update_fields=["metadata"])
