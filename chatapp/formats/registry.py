@@ -29,6 +29,7 @@ from chatapp.formats.records import (
     UnknownFormatError,
     refuse_more,
 )
+from chatapp.formats.unread import what_it_is
 
 logger = logging.getLogger(__name__)
 KEYS_SHOWN = 6
@@ -239,6 +240,8 @@ def _readable() -> str:
 
 
 def _seen(document: Document) -> str:
+    if known := what_it_is(document):
+        return known
     if not document.records:
         why = f" Line {document.problems[0].line}: {document.problems[0].text}"
         return f"holds no readable JSON.{why.rstrip('.')}"

@@ -153,7 +153,7 @@ def test_a_log_that_has_grown_adds_what_is_new(api):
         ({"contents": [{"role": "user", "parts": [{"orb": 1}]}]}, "Gemini"),
         ({"messages": []}, "OpenAI chat"),
         ([{"sender": "human", "text": "Hi"}], "keys sender, text"),
-        ({"conversations": [{"from": "human", "value": "Hi"}]}, "keys conversations"),
+        ({"conversations": [{"from": "human", "value": "Hi"}]}, "a ShareGPT data set"),
     ],
 )
 def test_nothing_readable_is_refused_with_what_it_seems_to_be(api, value, looks_like):
