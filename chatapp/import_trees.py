@@ -7,12 +7,8 @@ from uuid import UUID
 
 from chatapp import transcript
 from chatapp.formats.records import ImportedMessage
-from chatapp.models import Branch, Message, Session
-from chatapp.selectors import group_of
+from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
-
-KEYS_AT_ONCE = 1_000
-"""Keys in one query."""
 
 
 class TreeImporter:
@@ -31,29 +27,31 @@ class TreeImporter:
         """Return the ids of the stored rows in the file's order."""
         return [self._rows[message.key].pk for message in self._messages]
 
-    def remember_stored(self, leaf: str | None) -> None:
-        """Find the rows of an earlier import that new messages hang under, and the leaf."""
-        wanted = {message.parent for message in self._messages} | {leaf}
-        keys = sorted(key for key in wanted - self._by_key.keys() if key is not None)
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            rows = Message.objects.filter(
-                session=self._session,
-                metadata__import_key__in=keys[start : start + KEYS_AT_ONCE],
-            )
-            for row in rows.select_related("branch"):
-                self._rows[row.metadata["import_key"]] = row
-
     def plant(self, leaf: str | None) -> None:
-        """Store the messages, branch by branch; the branch of the leaf becomes the active one."""
+        """Store all messages of a new session; the branch of the leaf becomes the active one."""
+        self._plant(transcript.SessionTree(self._session), leaf)
+
+    def plant_rest(self, leaf: str | None) -> None:
+        """Store messages that hang under those that an earlier import stored."""
+        tree = transcript.SessionTree.loaded(self._session)
+        wanted = {message.parent for message in self._messages} | {leaf}
+        for row in tree.rows():
+            key = row.metadata.get("import_key")
+            if key in wanted and key not in self._by_key:
+                self._rows[key] = row
+        self._plant(tree, leaf)
+
+    def _plant(self, tree: transcript.SessionTree, leaf: str | None) -> None:
         if not self._messages:
             return
         shown = leaf if leaf in self._by_key or leaf in self._rows else self._messages[-1].key
         if shown in self._by_key:
-            self._store_line(_line_to(shown, self._by_key))
+            self._add_line(tree, _line_to(shown, self._by_key))
         active = self._rows[str(shown)].branch
         for message in self._messages:
             if message.key not in self._rows:
-                self._store_line(self._line_from(message))
+                self._add_line(tree, self._line_from(message))
+        tree.store()
         if active.pk != self._session.active_branch_id:
             transcript.activate(self._session, active)
 
@@ -64,39 +62,11 @@ class TreeImporter:
             line.append(children[0])
         return line
 
-    def _store_line(self, line: Sequence[ImportedMessage]) -> None:
-        branch = self._branch_for(line[0])
-        rows = transcript.append(branch, [draft_of(message) for message in line])
+    def _add_line(self, tree: transcript.SessionTree, line: Sequence[ImportedMessage]) -> None:
+        parent = self._rows.get(line[0].parent or "")
+        rows = tree.add_line(parent, [draft_of(message) for message in line])
         for message, row in zip(line, rows, strict=True):
             self._rows[message.key] = row
-
-    def _branch_for(self, first: ImportedMessage) -> Branch:
-        """Return the branch that a line goes into: its parent's, if nothing follows there yet."""
-        parent = self._rows.get(first.parent or "")
-        root: Branch = self._session.branch
-        if parent is None:
-            empty = not root.head_position
-            return (
-                root
-                if empty
-                else Branch.objects.create(session=self._session, kind=Branch.Kind.FORK)
-            )
-        later = Message.objects.filter(branch=parent.branch_id, position__gt=parent.position)
-        if later.filter(kind=Message.Kind.MESSAGE).exists():
-            return self._fork_at(parent)
-        return parent.branch
-
-    def _fork_at(self, parent: Message) -> Branch:
-        if parent.kind != Message.Kind.MESSAGE:
-            earlier = Message.objects.filter(
-                branch=parent.branch, position__lt=parent.position, kind=Message.Kind.MESSAGE
-            ).order_by("-position")
-            found = earlier.select_related("branch").first()
-            if found is None:
-                return Branch.objects.create(session=self._session, kind=Branch.Kind.FORK)
-            parent = found
-        members = group_of(parent)
-        return transcript.fork(self._session, at=members[-1])
 
 
 def _line_to(end: str | None, by_key: dict[str, ImportedMessage]) -> list[ImportedMessage]:

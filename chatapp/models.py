@@ -173,13 +173,23 @@ def _lineage_below(parent_id: uuid.UUID) -> tuple[int, uuid.UUID]:
     parent = Branch.objects.filter(pk=parent_id).values_list(*columns).first()
     if parent is None:
         return 1, parent_id
-    depth, jump, jump_depth, farther, farther_depth = parent
+    return child_lineage(parent_id, *parent)
+
+
+def child_lineage(
+    parent_id: uuid.UUID,
+    depth: int,
+    jump: uuid.UUID | None,
+    jump_depth: int | None,
+    farther: uuid.UUID | None,
+    farther_depth: int | None,
+) -> tuple[int, uuid.UUID]:
+    """Return (depth, jump) of a child from its parent's, its jump's, and that one's jump's."""
     # A farther pointer exists where the jump does not lead to a root.
-    if farther is not None and depth - jump_depth == jump_depth - farther_depth:
-        jump = farther
-    else:
-        jump = parent_id
-    return depth + 1, jump
+    if jump_depth is None or farther is None or farther_depth is None:
+        return depth + 1, parent_id
+    is_doubled = depth - jump_depth == jump_depth - farther_depth
+    return depth + 1, farther if is_doubled else parent_id
 
 
 # Positions go in steps, so that a row can be put between two.

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.conf import chatapp_settings
@@ -359,11 +360,10 @@ def _import_rest(
         added = []
     if added:
         with transaction.atomic():
-            importer = TreeImporter(session, added)
-            importer.remember_stored(conversation.leaf)
-            importer.plant(conversation.leaf)
+            TreeImporter(session, added).plant_rest(conversation.leaf)
             session.metadata = session.metadata | _imported(conversation, messages)
-            session.save(update_fields=["metadata"])
+            session.updated_at = timezone.now()
+            session.save(update_fields=["metadata", "updated_at"])
     return Imported(
         session=session, format=conversation.format, messages_added=len(added), created=False
     )

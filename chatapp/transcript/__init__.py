@@ -22,6 +22,7 @@ from chatapp.transcript.branches import (
 )
 from chatapp.transcript.many import NewSession, prepare_sessions
 from chatapp.transcript.repair import activate_main_line, recount_tokens, repair_sums
+from chatapp.transcript.session_tree import SessionTree
 from chatapp.transcript.writing import (
     append,
     insert_between,
@@ -36,6 +37,7 @@ from chatapp.transcript.writing import (
 __all__ = [
     "NewSession",
     "Replay",
+    "SessionTree",
     "SwitchRefusedError",
     "activate",
     "activate_main_line",

@@ -1,0 +1,223 @@
+"""The tree of a session in memory: whole lines are added to it, and stored in a few statements.
+
+append() and fork() take a dozen statements for each line; an imported tree may have ten thousand.
+Places, sums and lineage are what they would make.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from uuid import UUID
+
+from chatapp.messages.pairing import answers
+from chatapp.models import Branch, Message, Session, child_lineage
+from chatapp.selectors import GROUP_REACH, counter_of
+from chatapp.transcript.part_files import look_again
+from chatapp.transcript.writing import (
+    INSERT_BATCH,
+    NewMessage,
+    SessionDeletedError,
+    give_places,
+    lock_branches,
+    row_of,
+    store_originals,
+)
+
+_MESSAGE = Message.Kind.MESSAGE
+_SUMS = ("head_position", "message_count", "token_total")
+_COLUMNS = (
+    "id", "session_id", "branch_id", "position", "role", "kind", "tool_calls", "tool_call_id",
+    "tokens_through", "metadata",
+)  # fmt: skip
+"""Of rows that are stored already: what their places and groups are found by."""
+
+
+@dataclass(slots=True, eq=False)
+class _TreeBranch:
+    """A branch with its rows in order, and how many messages its path has up to each of them."""
+
+    branch: Branch
+    is_new: bool
+    is_changed: bool = False
+    shared: int = 0
+    rows: list[Message] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    last_message: int = -1
+
+    def take(self, row: Message) -> None:
+        """Add a row at the end."""
+        before = self.counts[-1] if self.counts else self.shared
+        is_message = row.kind == _MESSAGE
+        self.rows.append(row)
+        self.counts.append(before + is_message)
+        if is_message:
+            self.last_message = row.position
+
+    def index(self, position: int) -> int:
+        """The number of the last row up to a position; -1 where there is none."""
+        return bisect_right(self.rows, position, key=lambda row: row.position) - 1
+
+
+class SessionTree:
+    """A session's branches and rows; `add_line` adds to them, and `store` writes what was added."""
+
+    def __init__(self, session: Session) -> None:
+        """Make the tree of a new session: its root branch, which has no message yet."""
+        self._session = session
+        self._counter = counter_of(session)
+        root = session.branch
+        self._branches = {root.pk: _TreeBranch(branch=root, is_new=False)}
+        self._root = self._branches[root.pk]
+        self._added: list[Message] = []
+
+    @classmethod
+    def loaded(cls, session: Session) -> SessionTree:
+        """Return the tree that is stored, locked until the transaction ends.
+
+        Raises SessionDeletedError where there is none any more.
+        """
+        lock_branches(session.pk)
+        stored = list(Branch.objects.filter(session=session).order_by("depth", "created_at", "pk"))
+        branches = {branch.pk: branch for branch in stored}
+        if session.active_branch_id not in branches:
+            raise SessionDeletedError
+        session.active_branch = branches[session.active_branch_id]
+        tree = cls(session)
+        tree._branches = {}
+        rows = Message.objects.filter(session=session).only(*_COLUMNS).order_by("position", "id")
+        by_branch: dict[UUID, list[Message]] = {pk: [] for pk in branches}
+        for row in rows.iterator(chunk_size=2_000):
+            row.branch = branches[row.branch_id]
+            by_branch[row.branch_id].append(row)
+        for branch in stored:
+            tree._take_stored(branch, by_branch[branch.pk])
+        tree._root = tree._branches[session.active_branch_id]
+        return tree
+
+    def rows(self) -> Iterator[Message]:
+        """Return all rows of the session, of which those stored before have few columns."""
+        return (row for one in self._branches.values() for row in one.rows)
+
+    def add_line(self, parent: Message | None, drafts: Sequence[NewMessage]) -> list[Message]:
+        """Add messages behind `parent`, or as a line of their own, and return their rows.
+
+        They go on with the branch of `parent` where no message follows it there; else they are a
+        branch that forks behind it, or behind the results of the call that it belongs to.
+        """
+        place = self._place_behind(parent)
+        branch = place.branch
+        rows = [row_of(branch, draft, self._counter) for draft in drafts]
+        after, through = branch.head_position, branch.token_total
+        give_places(rows, after=after, through=through, is_empty=not branch.message_count)
+        for row in rows:
+            place.take(row)
+        branch.head_position = rows[-1].position
+        branch.message_count = place.counts[-1]
+        branch.token_total = rows[-1].tokens_through
+        place.is_changed = True
+        self._added += rows
+        return rows
+
+    def store(self) -> None:
+        """Write what was added, inside the caller's transaction."""
+        new = [one.branch for one in self._branches.values() if one.is_new]
+        Branch.objects.bulk_create(new, batch_size=INSERT_BATCH)
+        for one in self._branches.values():
+            if one.is_changed and not one.is_new:
+                one.branch.save(update_fields=_SUMS)
+        look_again(self._added)
+        Message.objects.bulk_create(self._added, batch_size=INSERT_BATCH)
+        store_originals(self._added)
+
+    def _take_stored(self, branch: Branch, rows: Sequence[Message]) -> None:
+        """Take up a branch whose ancestors are there."""
+        one = self._branches[branch.pk] = _TreeBranch(branch=branch, is_new=False)
+        if branch.parent_id is not None:
+            parent = self._branches[branch.parent_id]
+            index = parent.index(branch.fork_position or 0)
+            one.shared = parent.counts[index] if index >= 0 else parent.shared
+        for row in rows:
+            one.take(row)
+
+    def _place_behind(self, parent: Message | None) -> _TreeBranch:
+        if parent is None:
+            is_empty = not self._root.branch.head_position
+            return self._root if is_empty else self._new_branch()
+        one = self._branches[parent.branch_id]
+        if one.last_message <= parent.position:
+            return one
+        if parent.kind != _MESSAGE:
+            before = next(self._back_from(parent), None)
+            if before is None or before.branch_id != parent.branch_id:
+                return self._new_branch()
+            parent = before
+        return self._new_branch(at=self._end_of_group(parent))
+
+    def _new_branch(self, at: Message | None = None) -> _TreeBranch:
+        """Return a new branch that shares the path up to a message; without one, a new root."""
+        branch = Branch(session=self._session, kind=Branch.Kind.FORK)
+        one = _TreeBranch(branch=branch, is_new=True)
+        if at is not None:
+            parent = self._branches[at.branch_id]
+            one.shared = parent.counts[parent.index(at.position)]
+            branch.parent = parent.branch
+            branch.fork_position = branch.head_position = at.position
+            branch.message_count = one.shared
+            branch.token_total = at.tokens_through
+            branch.depth, branch.jump_id = self._lineage_below(parent.branch)
+        self._branches[branch.pk] = one
+        return one
+
+    def _lineage_below(self, parent: Branch) -> tuple[int, UUID]:
+        jump = self._branch(parent.jump_id)
+        farther = self._branch(jump.jump_id) if jump is not None else None
+        return child_lineage(
+            parent.pk,
+            parent.depth,
+            parent.jump_id,
+            jump.depth if jump is not None else None,
+            farther.pk if farther is not None else None,
+            farther.depth if farther is not None else None,
+        )
+
+    def _branch(self, pk: UUID | None) -> Branch | None:
+        found = self._branches.get(pk) if pk is not None else None
+        return found.branch if found is not None else None
+
+    def _end_of_group(self, message: Message) -> Message:
+        """Return the last message of a call and its results; as selectors.group_of finds them."""
+        if message.role == Message.Role.TOOL:
+            path = list(islice(self._back_from(message), GROUP_REACH))[::-1]
+            place = answers(_as_wires(path)).get(len(path) - 1)
+            if place is None:
+                return message
+            message = path[place[0]]
+        if not message.tool_calls:
+            return message
+        one = self._branches[message.branch_id]
+        behind = islice(one.rows, one.index(message.position), None)
+        rows = list(islice((row for row in behind if row.kind == _MESSAGE), GROUP_REACH))
+        mine = [index for index, place in answers(_as_wires(rows)).items() if place[0] == 0]
+        return rows[max(mine, default=0)]
+
+    def _back_from(self, message: Message) -> Iterator[Message]:
+        """Yield the messages of the path from this one back to the root."""
+        one: _TreeBranch | None = self._branches[message.branch_id]
+        position = message.position
+        while one is not None:
+            for index in range(one.index(position), -1, -1):
+                if one.rows[index].kind == _MESSAGE:
+                    yield one.rows[index]
+            position = one.branch.fork_position or 0
+            parent = one.branch.parent_id
+            one = self._branches[parent] if parent is not None else None
+
+
+def _as_wires(rows: Sequence[Message]) -> list[dict[str, object]]:
+    return [
+        {"role": row.role, "tool_calls": row.tool_calls, "tool_call_id": row.tool_call_id}
+        for row in rows
+    ]
