@@ -317,8 +317,9 @@ def _thoughts(item: Wire) -> str:
     """Return the reasoning itself where it is there, else its summary."""
     for key in ("content", "summary"):
         parts = item.get(key)
-        texts = (part.get("text") for part in parts or () if isinstance(part, dict))
-        if isinstance(parts, list) and (text := joined(text_or_empty(found) for found in texts)):
+        listed = parts if isinstance(parts, list) else []
+        texts = (part.get("text") for part in listed if isinstance(part, dict))
+        if text := joined(map(text_or_empty, texts)):
             return text
     return ""
 

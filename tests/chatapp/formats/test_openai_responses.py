@@ -192,3 +192,20 @@ def test_what_is_left_out_is_told() -> None:
 def test_a_data_set_with_an_input_is_no_log(value: Any) -> None:
     with pytest.raises(UnknownFormatError):
         read(value)
+
+
+@pytest.mark.parametrize("broken", [5, 1.5, True, "text", {"text": "Hm."}])
+def test_reasoning_in_no_list_costs_nothing_else(broken: Any) -> None:
+    items = [
+        {"role": "user", "content": "Hi"},
+        {"type": "reasoning", "content": broken, "summary": broken},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Ok"}],
+        },
+    ]
+
+    (conversation,) = parse(json.dumps({"model": "m", "input": items})).conversations
+
+    assert [message.wire["content"] for message in conversation.messages] == ["Hi", "Ok"]
