@@ -154,7 +154,7 @@ class Branch(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.get_kind_display()} {str(self.id)[:8]}"
+        return self.label or f"{self.get_kind_display()} {str(self.id)[:8]}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Store the branch; a new one gets its lineage from its parent's."""

@@ -59,7 +59,8 @@ def test_a_column_says_which_columns_of_the_database_it_reads():
 def test_a_list_reads_what_its_columns_read_and_nothing_else():
     page = admin.site.get_model_admin(Branch)
     assert set(page.columns_read()) == {
-        "kind", "session__title", "fork_position", "message_count", "token_total", "created_at",
+        "kind", "label", "session__title", "fork_position", "message_count", "token_total",
+        "created_at",
     }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.checks import check_plugins, check_profiles
 from compaction.convert import read_items
 from compaction.engine.policy.groups import legal_cuts
-from compaction.engine.strategies.prompts import DATA_RULE
+from compaction.engine.strategies.prompts import DATA_RULE, MARK_RULE
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.resummarize import resummarize, summaries_to_redo
@@ -62,9 +62,9 @@ SCRIPT = [
 MARKERS = "MK-0001 MK-0002 MK-0003 MK-0004 MK-0005 MK-0006 MK-0007 MK-0008 MK-0009"
 
 
-def with_rule(prompt: str) -> str:
+def with_rule(prompt: str, *, of_messages: bool = True) -> str:
     """An instruction as it is sent: what the fences mean is said behind it."""
-    return f"{prompt}\n\n{DATA_RULE}"
+    return f"{prompt}\n\n{DATA_RULE}{MARK_RULE if of_messages else ''}"
 
 
 @pytest.fixture
@@ -183,7 +183,10 @@ def test_its_steps_are_a_tree_of_its_own_kinds(made):
         toys.AGENDA, toys.PARAGRAPH, toys.PARAGRAPH, toys.FAIR_COPY,
     ]  # fmt: skip
     assert [row.parent_id for row in rows] == [None, *[rows[0].pk] * 3]
-    paragraph, fair_copy = with_rule(toys.PARAGRAPH_PROMPT), with_rule(toys.FAIR_COPY_PROMPT)
+    paragraph, fair_copy = (
+        with_rule(toys.PARAGRAPH_PROMPT),
+        with_rule(toys.FAIR_COPY_PROMPT, of_messages=False),
+    )
     assert [row.prompt for row in rows] == ["", paragraph, paragraph, fair_copy]
     run = CompactionRun.objects.get(pk=made.pk)
     assert run.model_calls == 3

@@ -386,14 +386,14 @@ def test_what_a_server_taught_is_used_by_the_trigger(owner, server, queued):
     named = {
         "error": {
             "status": 400,
-            "body": {"error": {"message": "This model's maximum context length is 1000 tokens."}},
+            "body": {"error": {"message": "This model's maximum context length is 2000 tokens."}},
         }
     }
-    server.script = [{"when": {"purpose": "chat", "est_tokens_gt": 1000}, "reply": named}, SHORT]
-    session = SessionFactory(owner=owner, wires=talk(14))
+    server.script = [{"when": {"purpose": "chat", "est_tokens_gt": 2000}, "reply": named}, SHORT]
+    session = SessionFactory(owner=owner, wires=talk(24))
     say(session, user("hello"))
     assert len(server.of("chat")) == 2
-    store(session, talk(12))
+    store(session, talk(20))
     say(session, user("again"))
     # The second time nothing is refused: the window that was learnt fires the trigger.
     assert [called.status for called in server.of("chat")] == [400, 200, 200]
