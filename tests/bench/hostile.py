@@ -27,7 +27,8 @@ from tests.bench.sizes import Sizes
 from tests.fakes.model_server import ModelServer
 
 QUIET = "100 ms"
-SILENCE_SECONDS = 600.0
+SILENCE_SECONDS = 20.0
+"""Longer than the clients wait, and not so long that the server cannot be stopped."""
 LONG = 2_000_000
 FIRST = "Good morning, server."
 ANNOUNCED = 800_000_000
