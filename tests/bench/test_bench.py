@@ -28,8 +28,6 @@ AIMED = {
     "storing": "flat",
     "waiting": "none",
     "forking": "10 at most",
-    "hostile": "100 ms",
-    "hammering": "none",
 }
 
 
