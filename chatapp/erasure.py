@@ -34,9 +34,11 @@ from chatapp.transcript import lock_branches
 BATCH = 500
 DELETE_ATTEMPTS = 20
 PAUSE_SECONDS = 0.25
-NOBODY = "erased"
-"""The name of a user who can do nothing; what an erased operator did to others' rows is kept under
-it."""
+NOBODY = "(erased)"
+"""A name that no form takes, of a user who can do nothing.
+
+What an erased operator did to others' rows is kept under it.
+"""
 _LOG = "admin log entries"
 _FILES = "files of message parts"
 _TITLES = "admin log entries about deleted rows"

@@ -331,12 +331,14 @@ def test_the_log_of_rows_that_are_there_stays_as_it_is(person, operator):
 
 
 def test_what_an_erased_operator_did_to_others_stays_without_a_name(person, marker):
+    namesake = UserFactory(username="erased")
     others = SessionFactory(owner=UserFactory(), title="theirs")
     log(person, others, f"Because {marker} said so.")
     erase_user(person)
     assert marker not in dump()
     entry = LogEntry.objects.get(object_id=str(others.pk))
-    assert (entry.user.username, entry.user.is_active) == ("erased", False)
+    assert (entry.user.username, entry.user.is_active) == ("(erased)", False)
+    assert entry.user != namesake
     assert not entry.user.has_usable_password()
 
 
