@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from compaction.monitoring.metrics import metrics
+from compaction.monitoring.scrape import metrics
 
 urlpatterns = [
     path("metrics", metrics, name="metrics"),

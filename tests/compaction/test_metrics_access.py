@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import OperationalError
 from django.test import Client, RequestFactory
 
-from compaction.monitoring.metrics import metrics
+from compaction.monitoring.scrape import metrics
 from tests.compaction.scraping import AUTHORIZED, TOKEN, let_scrape
 from tests.factories import UserFactory
 
@@ -97,6 +98,23 @@ def test_metrics_are_only_read(method):
 
 def test_figures_are_not_kept_by_caches():
     assert Client().get("/metrics", headers=AUTHORIZED).headers["Cache-Control"] == "no-store"
+
+
+def test_without_the_extra_everything_else_works():
+    """An installation without extras has all addresses but this one's figures."""
+    code = """
+import sys
+sys.modules["prometheus_client"] = None
+import django
+django.setup()
+from django.core.management import call_command
+call_command("check")
+from compaction.monitoring import scrape
+print(scrape.metrics.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("metrics")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
