@@ -216,9 +216,13 @@ class Message(models.Model):
         TOOL = "tool", "Tool"
 
     class Kind(models.TextChoices):
-        """What the row is: part of the conversation, or the mark of a summary."""
+        """What the row is: part of the conversation, a note in it, or the mark of a summary.
+
+        A note is sent as a user's message, and is no question.
+        """
 
         MESSAGE = "message", "Message"
+        NOTE = "note", "Note"
         PLACEHOLDER = "placeholder", "Placeholder"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compaction.engine.quality_parameters import QualityParameters
+from compaction.engine.checkpoint_parameters import CheckpointParameters
 from compaction.engine.window_parameters import parameter
 
 # What the groups of the parameters are about, in the order in which they are shown.
@@ -24,12 +24,13 @@ GROUPS = {
     "bisect": "Inputs that are too large",
     "recovery": "After a refused request",
     "results": "Tool results",
+    "branches": "Switching branches",
     "sending": "What is sent",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile(QualityParameters):
+class Profile(CheckpointParameters):
     """All parameters with the defaults of preset `bisect`."""
 
     enabled: bool = parameter(

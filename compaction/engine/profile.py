@@ -35,6 +35,30 @@ PRESETS: dict[str, Profile] = {
         smaller_after_failures=3,
         digest_after_failures=6,
     ),
+    # What a coding agent does: the tail by tokens, one summary that is brought up to date.
+    "checkpoint": Profile(
+        message_limit=0,
+        max_context_tokens=0,
+        cooldown_seconds=0,
+        prepare_ratio=0.0,
+        window_trigger=True,
+        reserve_tokens=16_384,
+        context_size_by="usage",
+        cut="checkpoint",
+        keep_recent_tokens=20_000,
+        split_turns=True,
+        summary_style="checkpoint",
+        target_summary_tokens=2000,
+        summary_output_share=0.8,
+        prefix_output_share=0.5,
+        branch_output_tokens=2048,
+        result_chars_in_summary=2000,
+        overflow_keeps="cut",
+        branch_summary="ask",
+        max_overflow_compaction_attempts=1,
+        halve_history=False,
+        rendering="user_tags",
+    ),
 }
 
 

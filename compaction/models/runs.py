@@ -8,13 +8,15 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.models import MAX_LABEL_CHARS
+
 
 class CompactionRun(models.Model):
     """One attempt to compact a branch. Created queued; claimed by one worker; never deleted.
 
-    `trigger` is the kind of start (proactive, overflow_retry, manual, resummarize); `reason` is the
-    exact rule. `error` is a sentence; `error_code` is for programs. `restarts` counts how often a
-    run of this kind was started again after a worker died.
+    `trigger` is the kind of start (proactive, overflow_retry, manual, resummarize, branch);
+    `reason` is the exact rule. `error` is a sentence; `error_code` is for programs. `restarts`
+    counts how often a run of this kind was started again after a worker died.
     """
 
     class Status(models.TextChoices):
@@ -34,6 +36,7 @@ class CompactionRun(models.Model):
         OVERFLOW_RETRY = "overflow_retry", "Overflow"
         MANUAL = "manual", "By hand"
         RESUMMARIZE = "resummarize", "Re-summarise"
+        BRANCH = "branch", "Branch switch"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     session = models.ForeignKey("chatapp.Session", on_delete=models.CASCADE, related_name="runs")
@@ -61,6 +64,13 @@ class CompactionRun(models.Model):
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
+    # A switch with a summary: the branch that becomes active, its new label (NULL: as it is), and
+    # whether the instructions take the place of ours.
+    switch_to = models.ForeignKey(
+        "chatapp.Branch", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    switch_label = models.CharField(max_length=MAX_LABEL_CHARS, null=True, blank=True)
+    replaces_instructions = models.BooleanField(default=False, db_default=False)
     worker = models.UUIDField(null=True, blank=True, editable=False)
     restarts = models.PositiveSmallIntegerField(default=0)
     tokens_before = models.BigIntegerField(null=True, blank=True)

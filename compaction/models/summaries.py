@@ -83,6 +83,18 @@ class SessionSummary(models.Model):
     cost = models.FloatField(default=0.0)
     files_read = models.JSONField(default=list, blank=True)
     files_modified = models.JSONField(default=list, blank=True)
+    files_created = models.JSONField(default=list, db_default=[], blank=True)
+    files_deleted = models.JSONField(default=list, db_default=[], blank=True)
+    # Of a branch's summary: the branch that was left, and its last message then.
+    from_branch = models.ForeignKey(
+        "chatapp.Branch", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    from_message = models.ForeignKey(
+        "chatapp.Message", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    # A hook wrote it; `details` is what the hook keeps with it, which nobody else reads.
+    from_hook = models.BooleanField(default=False, db_default=False)
+    details = models.JSONField(default=dict, db_default={}, blank=True)
     abridged = models.TextField(blank=True)
     instructions = models.TextField(blank=True)
     run = models.ForeignKey(

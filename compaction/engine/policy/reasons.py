@@ -47,6 +47,7 @@ class Reason(StrEnum):
     REST = "rest", "Rest of a compaction that a request waited for"
     MANUAL = "manual", "By hand"
     RESUMMARIZE = "resummarize", "Re-summarised"
+    BRANCH = "branch", "Another branch was switched to"
     # The messages themselves are stored: a request would leave them out.
     ARCHIVE = "archive", "Stored unsummarised"
 
