@@ -189,7 +189,7 @@ def coverage_of(branch: Branch) -> Coverage:
     cursor = newest if newest is not None else placeholder_reach(branch)
     if not cursor:
         return Coverage()
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
     last = next(iter(rows_before(branch, messages, end=cursor + 1, most=1)), None)
     if last is None:
         return Coverage(cursor=cursor)
@@ -203,7 +203,7 @@ def placeholder_reach(branch: Branch) -> int:
         return 0
     kept = found[0].metadata.get("keepLastN")
     skipped = kept if isinstance(kept, int) and kept > 0 else 0
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
     end = found[0].position + 1
     covered = rows_before(branch, messages, end=end, most=skipped + 1)
     return covered[0].position if len(covered) > skipped else 0
@@ -243,12 +243,13 @@ def anchor_before(branch: Branch, position: int, *, last: Message | None = None)
     """Return the question whose turn a covered stretch breaks off, or None.
 
     Where the last message up to `position` is no final answer, what follows goes on with the turn
-    of the newest user message before it. `last` is that message where the caller has it.
+    of the newest user message before it. `last` is that message where the caller has it. Notes end
+    no turn, and ask nothing.
     """
     messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
     end = position + 1
-    if last is None:
-        ends = messages.only("role", "tool_calls")
+    if last is None or last.is_note:
+        ends = messages.only("role", "kind", "tool_calls")
         last = next(iter(rows_before(branch, ends, end=end, most=1)), None)
     if last is None or is_final_answer(last):
         return None

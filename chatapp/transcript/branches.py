@@ -95,7 +95,7 @@ def fork_before(session: Session, *, at: Message, label: str = "") -> Branch:
             "A branch cannot start between a tool call and its results: "
             f"fork before the call, message {first.pk}."
         )
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN)
     before = next(iter(rows_before(at.branch, messages, end=at.position, most=1)), None)
     if before is not None:
         return fork(session, at=before, label=label)
@@ -103,7 +103,7 @@ def fork_before(session: Session, *, at: Message, label: str = "") -> Branch:
 
 
 def _refuse_strangers(session: Session, at: Message) -> None:
-    if at.session_id != session.pk or at.kind != Message.Kind.MESSAGE:
+    if at.session_id != session.pk or not at.is_spoken:
         raise TranscriptError("A branch can only start at a message of the same session.")
 
 
@@ -168,7 +168,7 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
         old.refresh_from_db()
         still = Session.objects.filter(pk=session.pk, active_branch=old).exists()
         path = Message.objects.filter(path_q(old)).order_by("position", "id")
-        changed = path.filter(pk__in=list(contents), kind=Message.Kind.MESSAGE)
+        changed = path.filter(pk__in=list(contents), kind__in=Message.SPOKEN)
         first = changed.first()
         if not still or first is None or changed.count() != len(contents):
             raise TranscriptError("The conversation went on in another branch meanwhile.")
@@ -185,7 +185,7 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
 
 def _start(session: Session, old: Branch, first: Message) -> Branch:
     """Return the new branch without messages: at the root where nothing stands before the first."""
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN)
     before = next(iter(rows_before(old, messages, end=first.position, most=1)), None)
     return Branch.objects.create(
         session=session,

@@ -78,7 +78,7 @@ def follow_replay(replayed: Replay) -> None:
     old_state = ensure_state(old)
     copies = _copy_summaries(replayed, through=old_state.cursor)
     _point_placeholders(replayed, copies)
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only("tokens_through")
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only("tokens_through")
     last = next(iter(rows_before(new, messages, end=old_state.cursor + 1, most=1)), None)
     CompactionState.objects.create(
         branch=new,
