@@ -58,6 +58,10 @@ WHERE r.branch_id = walk.id AND r.{position} > %s AND r.{position} <= walk.high 
 _PLACEHOLDERS = """
 UNION ALL SELECT r.id FROM messages r
 WHERE r.session_id = %s AND {where} AND r.position > %s AND r.position <= %s AND {test}"""
+# Where two paths part: the last position that both hold; NULL where they share nothing.
+_SHARED = """
+{old}, {new} SELECT MAX(CASE WHEN o.high < n.high THEN o.high ELSE n.high END)
+FROM old_walk o JOIN new_walk n ON n.id = o.id"""
 _NEAREST = "{walk} SELECT walk.id, walk.high FROM walk LIMIT %s"
 
 # The nearest ancestor that forks no later than the row's branch: that branch itself, or no relative
@@ -166,6 +170,15 @@ def ancestors_sql(branch_id: UUID, most: int, connection: Any) -> Sql:
     """Return the statement that reads (id, last position) of the nearest segments."""
     sql = _NEAREST.format(walk=_WALK.format(step=_BY_STEP))
     return sql, (END, _key(branch_id, connection), -1, most)
+
+
+def shared_sql(one: UUID, other: UUID, connection: Any) -> Sql:
+    """Return the statement that reads the last position which both paths hold, NULL for none."""
+    walk = _WALK.format(step=_BY_STEP)
+    old, new = (walk.replace("walk", name) for name in ("old_walk", "new_walk"))
+    new = new.replace("WITH RECURSIVE", "", 1).strip()
+    keys = (_key(key, connection) for key in (one, other))
+    return _SHARED.format(old=old, new=new), tuple(v for key in keys for v in (END, key, -1))
 
 
 def _key(value: UUID, connection: Any) -> Any:

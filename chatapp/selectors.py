@@ -21,6 +21,7 @@ from chatapp.lineage import (
     PathRows,
     PathTable,
     ancestors_sql,
+    shared_sql,
 )
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import ModelTokenCounter, count_message
@@ -67,6 +68,14 @@ def segments(branch: Branch, *, most: int | None = None) -> list[Segment]:
         Segment(branch_id=UUID(str(key)), through=None if high == END else high)
         for key, high in rows
     ]
+
+
+def shared_position(branch: Branch, other: Branch) -> int:
+    """Return up to which position two different branches have one path; 0: they share nothing."""
+    sql, params = shared_sql(branch.pk, other.pk, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return int(cursor.fetchone()[0] or 0)
 
 
 def has_ancestors(branch: Branch) -> bool:

@@ -57,6 +57,8 @@ SENT_COLUMNS = (
     "is_digest",
     "format_version",
 )
+# In the metadata of a branch's summary: the id of the note that tells it.
+NOTE = "note"
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")
 
@@ -78,9 +80,19 @@ def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
 
 def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
-    """Return the active summaries of branches that were left, which hold on the branch's path."""
-    rows = active_summaries_of(branch).filter(kind=SessionSummary.Kind.BRANCH)
-    return rows.order_by("covers_through", "created_at")
+    """Return the active summaries of branches that were left, whose notes stand on the path.
+
+    What they cover stands on the branches that were left: their places are those of their notes.
+    """
+    rows = SessionSummary.objects.filter(
+        session=branch.session_id,
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.BRANCH,
+    )
+    by_note = {note: pk for pk, note in rows.values_list("pk", f"metadata__{NOTE}") if note}
+    there = Message.objects.filter(on_path_q(branch, "branch", "position"), pk__in=[*by_note])
+    found = [by_note[str(note)] for note in there.values_list("pk", flat=True)]
+    return rows.filter(pk__in=found).order_by("created_at")
 
 
 def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[SessionSummary]:

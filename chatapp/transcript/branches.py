@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
-from chatapp.context.backend import context_backend
+from chatapp.context.backend import Switched, context_backend
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
@@ -117,15 +117,28 @@ class SwitchRefusedError(TranscriptError):
     """The context backend does not let the session go on with another branch now."""
 
 
-def switch(session: Session, branch: Branch, wishes: Mapping[str, Any] | None = None) -> None:
+def switch(session: Session, branch: Branch, wishes: Mapping[str, Any] | None = None) -> Switched:
     """Let the context backend make `branch` the line the next turn goes on with.
 
-    `wishes` are the backend's own. Raises TranscriptError for another session's branch, and
-    SwitchRefusedError where the backend refuses; then nothing changes.
+    `wishes` are the backend's own but for `label`, which names the branch. Raises TranscriptError
+    for another session's branch, and SwitchRefusedError where the backend refuses; then nothing
+    changes.
     """
-    context_backend.switch(
-        session, branch, wishes or {}, activate=partial(activate, session, branch)
+    if branch.session_id != session.pk:
+        raise TranscriptError("The branch belongs to another session.")
+    wishes = wishes or {}
+    label: str | None = wishes.get("label")
+    done = context_backend.switch(
+        session, branch, wishes, activate=partial(_go_on_in, session, branch, label)
     )
+    return done or Switched(branch=branch)
+
+
+def _go_on_in(session: Session, branch: Branch, label: str | None) -> Branch:
+    old = activate(session, branch)
+    if label is not None:
+        set_label(branch, label)
+    return old
 
 
 def activate(session: Session, branch: Branch) -> Branch:
