@@ -24,6 +24,7 @@ from compaction.selectors import branch_summaries_of
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent
 from tests.factories import SessionFactory, call, profile, result, store, user
+from tests.fakes.strict_checker import faults
 
 pytestmark = pytest.mark.django_db
 
@@ -374,3 +375,22 @@ def without_ids(text: str) -> str:
     text = re.sub(r" id=[0-9a-f]{8}>", ">", text)
     text = re.sub(r"^[0-9a-f]{8} (?=\[\d)", "", text, flags=re.MULTILINE)
     return re.sub(r"^[0-9a-f]{8} calls ", "  calls ", text, flags=re.MULTILINE)
+
+
+def test_a_note_between_a_call_and_its_result_keeps_every_request_strict(session, other):
+    """The branch that is switched to waits for a tool: the note comes before its result."""
+    transcript.append(other, [NewMessage(wire=call("read", "c1"))])
+    run = switch(session, other)
+    assert run.status == "succeeded"
+    session.refresh_from_db()
+    store(session, [result("c1", "what was read"), said("I")])
+    messages = sent(session)
+    assert not faults(messages)
+    assert any("explored another branch" in str(message["content"]) for message in messages)
+    assert not examine(session.pk)
+
+
+def test_the_doctor_tells_of_a_summary_that_no_note_tells(session, other):
+    switch(session, other)
+    Message.objects.filter(kind="note").update(kind="message")
+    assert [finding.code for finding in examine(session.pk)] == ["branch_summary_untold"]
