@@ -163,7 +163,7 @@ def _follows_results(session: Session) -> bool:
 
     Results were always posted by themselves, and an empty turn behind them still goes on.
     """
-    rows = Message.objects.only("role", "kind").filter(kind__in=Message.SPOKEN)
+    rows = Message.objects.only("role", "kind").filter(kind=Message.Kind.MESSAGE)
     last = next(iter(rows_before(session.branch, rows, most=1)), None)
     return last is not None and last.role == Message.Role.TOOL
 

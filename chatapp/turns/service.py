@@ -131,9 +131,9 @@ def _cut_answer(session: Session) -> Message | None:
     """Return the last message if it is an answer that stopped before its end.
 
     None where the last message is still to be answered. Raises NothingToAnswerError for an answer
-    that is whole.
+    that is whole, perhaps with notes behind it: they ask nothing.
     """
-    rows = Message.objects.filter(kind__in=Message.SPOKEN)
+    rows = Message.objects.filter(kind=Message.Kind.MESSAGE)
     last = next(iter(rows_before(session.branch, rows, most=1)), None)
     if last is None or last.role != Message.Role.ASSISTANT:
         return None

@@ -14,8 +14,11 @@ from chatapp.formats import all_exports
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from chatapp.transfer import export_sessions, import_file
+from chatapp.turns.attempts import NothingToAnswerError
+from chatapp.turns.service import Turn, run_turn
 from compaction.doctor.examine import examine
 from compaction.selectors import anchor_before
+from tests.compaction.support import say
 from tests.factories import SessionFactory, call, profile, result, talk, user
 
 pytestmark = pytest.mark.django_db
@@ -103,3 +106,20 @@ def test_imported_summaries_and_custom_messages_of_old_become_notes(owner):
     assert list(kinds.all()) == ["message", "message", "message"]
     migration.into_notes(apps, None)
     assert list(kinds.all()) == ["message", "note", "note"]
+
+
+def test_a_note_behind_a_whole_answer_leaves_nothing_to_continue(model_server):
+    session = SessionFactory(wires=talk(1))
+    note(session)
+    with pytest.raises(NothingToAnswerError):
+        run_turn(Turn(session=session, drafts=[], goes_on=True))
+    assert not model_server.calls
+
+
+def test_a_question_behind_a_note_is_answered_with_both(model_server):
+    profile()
+    session = SessionFactory(wires=talk(1))
+    note(session, "Found elsewhere.")
+    assert say(session, "And now?").answer.content == "ok"
+    [asked] = model_server.of("chat")
+    assert asked.messages[-2:] == [user("Found elsewhere."), user("And now?")]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.context.backend import context_backend
@@ -15,12 +17,14 @@ from compaction.branches.left_branch import LeftBranch
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.errors import CompactionError
-from compaction.models import CompactionRun, SessionSummary
+from compaction.limits.budget import Overspent
+from compaction.models import CompactionRun, ModelBreaker, SessionSummary
 from compaction.runs import branch_run, lifecycle
 from compaction.runs.resummarize import resummarize
 from compaction.runs.switching import SwitchUnderWayError, SwitchWishes, request_switch
 from compaction.runs.worker import execute_run
 from compaction.selectors import branch_summaries_of
+from compaction.summaries import summarizer
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent
 from tests.factories import SessionFactory, call, profile, result, store, user
@@ -394,3 +398,28 @@ def test_the_doctor_tells_of_a_summary_that_no_note_tells(session, other):
     switch(session, other)
     Message.objects.filter(kind="note").update(kind="message")
     assert [finding.code for finding in examine(session.pk)] == ["branch_summary_untold"]
+
+
+def test_it_is_skipped_past_the_budget_and_changes_nothing(
+    session, other, model_server, monkeypatch
+):
+    over = Overspent(sentence="Too much.", frees_at=timezone.now() + timedelta(hours=1))
+    monkeypatch.setattr(summarizer, "overspent", lambda session: over)
+    old = session.branch
+    run = switch(session, other)
+    assert (run.status, run.error_code, run.error) == ("skipped", "over_budget", "Too much.")
+    assert not model_server.calls
+    assert Session.objects.get(pk=session.pk).active_branch == old
+
+
+def test_it_waits_in_the_queue_for_a_model_that_is_left_alone(session, other):
+    model = snapshot_of(session).model
+    now = timezone.now()
+    ModelBreaker.objects.create(model=model.alias, opened_at=now, retry_at=now + timedelta(hours=1))
+    run = switch(session, other, wait=False)
+    execute_run(run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("queued", "breaker_open")
+    assert run.waits_until is not None
+    with pytest.raises(SwitchUnderWayError):
+        switch(session, other)
