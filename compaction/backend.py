@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,11 +14,13 @@ from django.db import Error
 
 from chatapp.context.assembly import Context
 from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, notify, silent
+from chatapp.incidents import Kind, note
 from chatapp.llm.errors import ModelError
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
+from compaction.branches.request_hooks import with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
@@ -26,6 +29,7 @@ from compaction.recovery.overflow import recover_overflow
 from compaction.runs.before_request import Preparation
 from compaction.runs.scheduling import check, check_branch, check_later
 from compaction.runs.status import context_facts
+from compaction.signals import branch_switched, send_after_commit
 
 # A look takes a dozen queries; nobody waits for one at the ten thousandth session of a file.
 IMPORTED_AT_ONCE = 20
@@ -41,7 +45,8 @@ class CompactionBackend(BaseContextBackend):
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
         request goes out as it is (docs/architecture.md#a-failing-summariser-fails-no-turn).
         """
-        return Preparation(session=session, emit=emit).context()
+        context = Preparation(session=session, emit=emit).context()
+        return with_hooks(session, context, on_fault=partial(note, session, Kind.WARNING))
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""
@@ -49,7 +54,7 @@ class CompactionBackend(BaseContextBackend):
         facts = context_facts(snapshot)
         if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
             facts["compacts_first"] = decision.reason
-        return replace(sendable(snapshot), facts=facts)
+        return with_hooks(session, replace(sendable(snapshot), facts=facts))
 
     def recover(
         self,
@@ -61,7 +66,10 @@ class CompactionBackend(BaseContextBackend):
         emit: Emit = silent,
     ) -> Recovery:
         """Answer an overflow with the next step of the recovery."""
-        return recover_overflow(session, error, previous, refused=refused, emit=emit)
+        recovery = recover_overflow(session, error, previous, refused=refused, emit=emit)
+        if recovery.context is None:
+            return recovery
+        return replace(recovery, context=with_hooks(session, recovery.context))
 
     def to_store(self, message: WireMessage) -> WireMessage:
         """Return a tool's message with the text that the guard at storing leaves of it."""
@@ -108,6 +116,14 @@ class CompactionBackend(BaseContextBackend):
         """Switch, then look at the branch that is active now: the sweep leaves the others alone."""
         old = activate()
         if old.pk != branch.pk:
+            send_after_commit(
+                branch_switched,
+                sender=Session,
+                session=session.pk,
+                branch=branch.pk,
+                from_branch=old.pk,
+                summary=None,
+            )
             notify(check_branch, session, branch)
 
     def check(self) -> list[CheckMessage]:

@@ -231,7 +231,8 @@ class Outcome:
     pass, `lines` say where each line of the text comes from, `quality` how much it knows,
     `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
     summaries before it held, so that they need not be sent beside it. `model` is the one that
-    wrote it, where a summariser has several.
+    wrote it, where a summariser has several. `from_hook`: a hook wrote it, and `details` are what
+    it keeps with it.
     """
 
     text: str
@@ -260,6 +261,8 @@ class Outcome:
     quality: Quality | None = None
     rejections: tuple[str, ...] = ()
     holds_earlier: bool = False
+    from_hook: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def compression_ratio(self) -> float:

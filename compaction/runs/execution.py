@@ -41,6 +41,7 @@ from compaction.events import event
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
+from compaction.runs.hooked import HookCancelled, ask_before_compaction
 from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
@@ -48,6 +49,7 @@ from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise
 from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.storing import (
+    EndRun,
     Sizes,
     store_new_version,
     store_summary,
@@ -73,6 +75,8 @@ def do_work(work: Work) -> None:
             _extend(work, snapshot)
     except RunCancelledError:
         lifecycle.reload(run)
+    except HookCancelled as cancel:
+        _stop(run, str(cancel))
     except StoppingError as stopping:
         _hand_over(run, stopping)
     except MustWaitError as wait:
@@ -122,6 +126,17 @@ def _leave_to_background(run: CompactionRun, sentence: str) -> None:
     with transaction.atomic():
         lock_state(run.branch_id)
         if lifecycle.finish(run, Status.SKIPPED, code=RunCode.INLINE_LIMIT, sentence=sentence):
+            pause = timedelta(seconds=compaction_settings.backoff_seconds)
+            apply_backoff(run, database_now() + pause)
+
+
+def _stop(run: CompactionRun, sentence: str) -> None:
+    """End a run that a hook does not want; automatic ones of the branch wait before the next."""
+    with transaction.atomic():
+        lock_state(run.branch_id)
+        code = RunCode.HOOK_CANCELLED
+        stopped = lifecycle.finish(run, Status.CANCELLED, code=code, sentence=sentence)
+        if stopped and run.trigger == Trigger.PROACTIVE:
             pause = timedelta(seconds=compaction_settings.backoff_seconds)
             apply_backoff(run, database_now() + pause)
 
@@ -180,17 +195,18 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         return
     if is_last_way:
         _tell_of_digest(run, snapshot, messages=len(items))
-    outcome = summarise(
-        work,
-        snapshot,
-        items,
-        continued=ContinuedTexts(
-            previous=snapshot.previous_text,
-            digest=_digest_before(snapshot),
-            before=snapshot.continued,
-        ),
-        strategy=FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy,
+    continued = ContinuedTexts(
+        previous=snapshot.previous_text,
+        digest=_digest_before(snapshot),
+        before=snapshot.continued,
     )
+    # The last way is there for all else that failed, hooks too.
+    hooked = None if is_last_way else ask_before_compaction(work, snapshot, items, continued)
+    if hooked is not None:
+        outcome = hooked.outcome
+    else:
+        strategy = FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy
+        outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     sizes = _sizes(snapshot, outcome)
     _must_shrink(outcome, sizes)
     store = store_draft if _keeps_draft(run, snapshot) else store_summary
@@ -199,10 +215,19 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         run=run,
         lease=work.lease,
         outcome=outcome,
-        sizes=sizes,
-        end_run=partial(lifecycle.succeed, run),
+        sizes=sizes if hooked is None else hooked.told(sizes),
+        end_run=_ends_with(run, sizes),
     )
     lifecycle.reload(run)
+
+
+def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:
+    """Return what ends the run with the sizes that were measured; a hook may say another one."""
+
+    def end(outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None:
+        lifecycle.succeed(run, outcome, measured, saved=saved)
+
+    return end
 
 
 def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
@@ -301,15 +326,15 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         )
         return
     before = continued_by(old)
-    outcome = summarise(
-        work,
-        snapshot,
-        items,
-        continued=ContinuedTexts(
-            previous="\n\n".join(row.summary_text for row in before), before=before
-        ),
-        strategy=snapshot.profile.strategy,
+    continued = ContinuedTexts(
+        previous="\n\n".join(row.summary_text for row in before), before=before
     )
+    hooked = ask_before_compaction(work, snapshot, items, continued, may_move=False)
+    if hooked is not None:
+        outcome = hooked.outcome
+    else:
+        strategy = snapshot.profile.strategy
+        outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     counter = snapshot.model.counter
     tokens = counter.count(outcome.text)
     sizes = Sizes(

@@ -96,6 +96,13 @@ def summarise(
     return found if not changed else replace(found, **_in_messages(found, changed))
 
 
+def with_sources(snapshot: BranchSnapshot, outcome: Outcome, *, texts: ContinuedTexts) -> Outcome:
+    """Return an outcome that no strategy made, with its units, its lines' sources and quality."""
+    job, changed = _job(snapshot, outcome.items, limit=None, instructions="", texts=texts)
+    found = with_fidelity(outcome, job, snapshot.profile)
+    return found if not changed else replace(found, **_in_messages(found, changed))
+
+
 def _job(
     snapshot: BranchSnapshot,
     items: Sequence[Item],

@@ -247,11 +247,10 @@ def write_summary(
         tokens_before=sizes.before,
         tokens_after=sizes.after,
         cost=outcome.cost,
-        files_read=list(outcome.files_read),
-        files_modified=list(outcome.files_modified),
         instructions=run.instructions,
         run=run,
         profile=run.profile,
+        **_kept_with(outcome),
         **_covered(ends, old),
         **_asked(snapshot, run, outcome),
     )
@@ -260,6 +259,16 @@ def write_summary(
     if not is_draft:
         write_placeholder(snapshot.branch, summary)
     return summary
+
+
+def _kept_with(outcome: Outcome) -> dict[str, Any]:
+    """Return the columns of what is kept beside the text."""
+    return {
+        "files_read": list(outcome.files_read),
+        "files_modified": list(outcome.files_modified),
+        "from_hook": outcome.from_hook,
+        "details": dict(outcome.details),
+    }
 
 
 def _failures_left(snapshot: BranchSnapshot, outcome: Outcome) -> dict[str, int]:
