@@ -13,22 +13,33 @@ from django.core.checks import CheckMessage
 from django.db import Error
 
 from chatapp.context.assembly import Context
-from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, notify, silent
+from chatapp.context.backend import (
+    BaseContextBackend,
+    Emit,
+    Recovery,
+    Switched,
+    TurnOutcome,
+    notify,
+    silent,
+)
 from chatapp.incidents import Kind, note
 from chatapp.llm.errors import ModelError
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
+from chatapp.transcript import SwitchRefusedError
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.request_hooks import with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
+from compaction.errors import CompactionError
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
 from compaction.runs.before_request import Preparation
 from compaction.runs.scheduling import check, check_branch, check_later
-from compaction.runs.status import context_facts
+from compaction.runs.status import context_facts, switched_by
+from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.signals import branch_switched, send_after_commit
 
 # A look takes a dozen queries; nobody waits for one at the ten thousandth session of a file.
@@ -112,8 +123,15 @@ class CompactionBackend(BaseContextBackend):
         wishes: Mapping[str, Any],
         *,
         activate: Callable[[], Branch],
-    ) -> None:
-        """Switch, then look at the branch that is active now: the sweep leaves the others alone."""
+    ) -> Switched:
+        """Switch, and where `wishes` ask for it have a run summarise the branch that is left."""
+        try:
+            asked = SwitchWishes.of(wishes)
+            run = request_switch(session, branch, asked) if asked.summarize else None
+        except CompactionError as error:
+            raise SwitchRefusedError(str(error)) from error
+        if run is not None:
+            return switched_by(run, session, branch)
         old = activate()
         if old.pk != branch.pk:
             send_after_commit(
@@ -124,7 +142,9 @@ class CompactionBackend(BaseContextBackend):
                 from_branch=old.pk,
                 summary=None,
             )
+            # The sweep leaves the branches alone that are not active.
             notify(check_branch, session, branch)
+        return Switched(branch=branch)
 
     def check(self) -> list[CheckMessage]:
         """Return nothing: the backend takes no options; profiles have checks of their own."""

@@ -57,6 +57,8 @@ SENT_COLUMNS = (
     "is_digest",
     "format_version",
 )
+# In the metadata of a branch's summary: the id of the note that tells it.
+NOTE = "note"
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")
 
@@ -78,9 +80,19 @@ def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
 
 def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
-    """Return the active summaries of branches that were left, which hold on the branch's path."""
-    rows = active_summaries_of(branch).filter(kind=SessionSummary.Kind.BRANCH)
-    return rows.order_by("covers_through", "created_at")
+    """Return the active summaries of branches that were left, whose notes stand on the path.
+
+    What they cover stands on the branches that were left: their places are those of their notes.
+    """
+    rows = SessionSummary.objects.filter(
+        session=branch.session_id,
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.BRANCH,
+    )
+    by_note = {note: pk for pk, note in rows.values_list("pk", f"metadata__{NOTE}") if note}
+    there = Message.objects.filter(on_path_q(branch, "branch", "position"), pk__in=[*by_note])
+    found = [by_note[str(note)] for note in there.values_list("pk", flat=True)]
+    return rows.filter(pk__in=found).order_by("created_at")
 
 
 def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[SessionSummary]:
@@ -189,7 +201,7 @@ def coverage_of(branch: Branch) -> Coverage:
     cursor = newest if newest is not None else placeholder_reach(branch)
     if not cursor:
         return Coverage()
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
     last = next(iter(rows_before(branch, messages, end=cursor + 1, most=1)), None)
     if last is None:
         return Coverage(cursor=cursor)
@@ -203,7 +215,7 @@ def placeholder_reach(branch: Branch) -> int:
         return 0
     kept = found[0].metadata.get("keepLastN")
     skipped = kept if isinstance(kept, int) and kept > 0 else 0
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
     end = found[0].position + 1
     covered = rows_before(branch, messages, end=end, most=skipped + 1)
     return covered[0].position if len(covered) > skipped else 0
@@ -243,12 +255,13 @@ def anchor_before(branch: Branch, position: int, *, last: Message | None = None)
     """Return the question whose turn a covered stretch breaks off, or None.
 
     Where the last message up to `position` is no final answer, what follows goes on with the turn
-    of the newest user message before it. `last` is that message where the caller has it.
+    of the newest user message before it. `last` is that message where the caller has it. Notes end
+    no turn, and ask nothing.
     """
     messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
     end = position + 1
-    if last is None:
-        ends = messages.only("role", "tool_calls")
+    if last is None or last.is_note:
+        ends = messages.only("role", "kind", "tool_calls")
         last = next(iter(rows_before(branch, ends, end=end, most=1)), None)
     if last is None or is_final_answer(last):
         return None

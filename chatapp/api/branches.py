@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from django.http import Http404
@@ -13,12 +14,13 @@ from rest_framework.response import Response
 from chatapp import transcript
 from chatapp.api.base import KnownQueryView, OldestFirstPagination, SessionView, message_of
 from chatapp.api.serializers import (
-    ActivateSerializer,
     BranchLabelSerializer,
     BranchSerializer,
     ForkSerializer,
 )
+from chatapp.api.switches import ActivateSerializer, SwitchedSerializer
 from chatapp.models import Branch
+from chatapp.pools import Pool, answered_in, slow_work
 
 
 class BranchList(SessionView):
@@ -84,21 +86,34 @@ class BranchDetail(KnownQueryView):
         return Response(BranchSerializer(branch).data)
 
 
+@answered_in(Pool.SLOW)
 class BranchActivate(KnownQueryView):
     """Make a branch the line that the next turn goes on with."""
 
-    problems = {"POST": ("conflict",)}
+    problems = {"POST": ("conflict", "too_much_at_once")}
 
     @extend_schema(
-        summary="Switch to a branch", request=ActivateSerializer, responses=BranchSerializer
+        summary="Switch to a branch",
+        request=ActivateSerializer,
+        responses={200: SwitchedSerializer, 202: SwitchedSerializer},
     )
     def post(self, request: Request, branch_id: str) -> Response:
         """Switch to the branch; nothing is lost on the one that is left.
 
-        The context backend may refuse with a sentence (409); then the session stays where it was.
+        With `summarize`, a run makes a summary of what was said on the branch that is left, and the
+        session switches when it is stored; where the run came to nothing, `is_active` is false and
+        `run` says why. Without `wait` the run is left to the queue (202). The context backend may
+        refuse with a sentence (409), as it does while another switch is under way; then the session
+        stays where it was.
         """
         branch = _branch_of(request.user, branch_id)
         asked = ActivateSerializer(data=request.data or {})
         asked.is_valid(raise_exception=True)
-        transcript.switch(branch.session, branch, asked.validated_data.get("wishes"))
-        return Response(BranchSerializer(branch).data)
+        wishes = asked.wishes_of() | {"requested_by": request.user}
+        waits = wishes["summarize"] and wishes["wait"]
+        with slow_work.of(request.user) if waits else nullcontext():
+            switched = transcript.switch(branch.session, branch, wishes)
+        branch.session = switched.branch.session
+        shown = SwitchedSerializer(switched.branch, context={"switched": switched}).data
+        code = status.HTTP_202_ACCEPTED if switched.waits else status.HTTP_200_OK
+        return Response(shown, status=code)

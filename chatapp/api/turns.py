@@ -153,7 +153,7 @@ def _edited(request: Request, session: Session, message_id: UUID | None) -> Mess
     message = message_of(request.user, message_id)
     if message.session_id != session.pk:
         raise Http404
-    if message.role != Message.Role.USER or message.kind != Message.Kind.MESSAGE:
+    if not message.is_question:
         raise ValidationError({EDITS: ["Only a user's message can be edited."]})
     return message
 
@@ -163,7 +163,7 @@ def _follows_results(session: Session) -> bool:
 
     Results were always posted by themselves, and an empty turn behind them still goes on.
     """
-    rows = Message.objects.only("role", "kind").filter(kind=Message.Kind.MESSAGE)
+    rows = Message.objects.only("role", "kind").filter(kind__in=Message.SPOKEN)
     last = next(iter(rows_before(session.branch, rows, most=1)), None)
     return last is not None and last.role == Message.Role.TOOL
 

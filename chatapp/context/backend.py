@@ -59,6 +59,21 @@ class TurnOutcome:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switched:
+    """What came of a switch: `branch` is the one that was asked for.
+
+    `is_done`: the session goes on there now. What a backend did for it is told in `run` and
+    `summary`, in its own words; `run` is one that is still to end where `waits`.
+    """
+
+    branch: Branch
+    is_done: bool = True
+    waits: bool = False
+    run: Mapping[str, Any] | None = None
+    summary: Mapping[str, Any] | None = None
+
+
 class BaseContextBackend:
     """The seam: every method has a working default, so that the chat runs with none of it."""
 
@@ -133,13 +148,16 @@ class BaseContextBackend:
         wishes: Mapping[str, Any],
         *,
         activate: Callable[[], Branch],
-    ) -> None:
+    ) -> Switched | None:
         """Make another branch the active one: call `activate`, which returns the one that was.
 
-        A backend may do more before or after it, as `wishes` ask (the API passes them on as they
-        are), and may refuse with chatapp.transcript.SwitchRefusedError; then nothing changes.
+        A backend may do more before or after it, as `wishes` ask, and may refuse with
+        chatapp.transcript.SwitchRefusedError; then nothing changes. The API's wishes are
+        `summarize`, `instructions`, `replace_instructions`, `label`, `wait` and others as they
+        came; `activate` names the branch as `label` says. None tells of a switch and no more.
         """
         activate()
+        return Switched(branch=branch)
 
     def check(self) -> list[CheckMessage]:
         """Return what is wrong with the backend's options."""

@@ -133,7 +133,7 @@ def _cut_answer(session: Session) -> Message | None:
     None where the last message is still to be answered. Raises NothingToAnswerError for an answer
     that is whole.
     """
-    rows = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    rows = Message.objects.filter(kind__in=Message.SPOKEN)
     last = next(iter(rows_before(session.branch, rows, most=1)), None)
     if last is None or last.role != Message.Role.ASSISTANT:
         return None
@@ -232,7 +232,7 @@ def _answer_after(message: Message) -> Message | None:
             branch_id=place.branch_id,
             position__gt=place.position,
             role=Message.Role.ASSISTANT,
-            kind=Message.Kind.MESSAGE,
+            kind__in=Message.SPOKEN,
         ).exclude(finish_reason=INTERRUPTED)
         found = following.order_by("position").first()
         if found is not None:

@@ -44,6 +44,7 @@ _COLUMNS = (
     "tool_calls",
     "tool_call_id",
     "tool_name",
+    "kind",
 )
 _RULES = Q(pinned=True, role=Message.Role.SYSTEM)
 

@@ -45,6 +45,12 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
 
     profile = serializers.CharField(source="profile.name", read_only=True)
     profile_version = serializers.IntegerField(source="profile.version", read_only=True)
+    switch_to = serializers.UUIDField(
+        source="switch_to_id",
+        read_only=True,
+        allow_null=True,
+        help_text="Of a switch: the branch that becomes active when the run ends.",
+    )
     summary = serializers.SerializerMethodField()
     steps = StepSerializer(many=True, read_only=True)
 
@@ -61,6 +67,7 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "profile",
             "profile_version",
             "instructions",
+            "switch_to",
             "tokens_before",
             "tokens_after",
             "chunk_count",
@@ -165,6 +172,8 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "compression_ratio",
             "previous",
             "supersedes",
+            "from_branch",
+            "from_message",
             "covers_from",
             "covers_through",
             "tokens_before",
@@ -228,6 +237,14 @@ class LastConsolidatedSerializer(serializers.Serializer[Any]):
     sequence_id = serializers.DecimalField(max_digits=20, decimal_places=6)
 
 
+class SwitchSerializer(serializers.Serializer[Any]):
+    """A switch to another branch that waits or is being done."""
+
+    run = serializers.UUIDField()
+    to = serializers.UUIDField(allow_null=True)
+    status = serializers.CharField()
+
+
 class StateSerializer(serializers.Serializer[Any]):
     """A branch's state: cursor, lease, what comes next."""
 
@@ -255,6 +272,7 @@ class StateSerializer(serializers.Serializer[Any]):
     draft = serializers.UUIDField(allow_null=True)
     due = serializers.CharField(allow_null=True)
     triggers = TriggerSerializer(many=True)
+    switch = SwitchSerializer(allow_null=True)
 
 
 class ProfileSerializer(serializers.ModelSerializer[CompactionProfile]):

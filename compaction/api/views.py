@@ -38,7 +38,8 @@ from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.runs.resummarize import Estimate, estimate_compaction
 from compaction.runs.scheduling import assign_profile
-from compaction.runs.status import branch_facts, last_consolidated
+from compaction.runs.status import branch_facts, last_consolidated, switch_facts
+from compaction.runs.switching import switch_under_way
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
 
@@ -150,7 +151,10 @@ class CompactionView(SessionView):
 
 
 def _state_of(snapshot: BranchSnapshot) -> Any:
-    facts = branch_facts(snapshot) | {"last_consolidated": last_consolidated(snapshot)}
+    facts = branch_facts(snapshot) | {
+        "last_consolidated": last_consolidated(snapshot),
+        "switch": switch_facts(switch_under_way(snapshot.session)),
+    }
     return shapes.StateSerializer(facts).data
 
 

@@ -30,7 +30,8 @@ class Item:
     """One stored message as the engine sees it; `id` comes back in links, untouched.
 
     `tokens` is what a request pays for it. Of these, `unread_tokens` are for images, files and
-    recordings, which a summariser is told of in a line of `text`.
+    recordings, which a summariser is told of in a line of `text`. `is_note`: it was put between the
+    messages, and asks nothing.
     """
 
     id: Any
@@ -43,6 +44,17 @@ class Item:
     tool_name: str = ""
     images: int = 0
     unread_tokens: int = 0
+    is_note: bool = False
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a user speaks: a note is sent as a user's message, and asks nothing."""
+        return self.role == "user" and not self.is_note
+
+    @property
+    def voice(self) -> str:
+        """Who speaks, for those that read: the role, or `note`."""
+        return "note" if self.is_note else self.role
 
     @property
     def read_tokens(self) -> int:

@@ -41,6 +41,7 @@ from compaction.events import event
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
+from compaction.runs.branch_run import switch_with_summary
 from compaction.runs.hooked import HookCancelled, ask_before_compaction
 from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
@@ -69,7 +70,9 @@ def do_work(work: Work) -> None:
     try:
         snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
         note_problems(snapshot)
-        if run.replaces is not None:
+        if run.trigger == Trigger.BRANCH:
+            switch_with_summary(work, snapshot)
+        elif run.replaces is not None:
             _replace(work, snapshot, run.replaces)
         else:
             _extend(work, snapshot)

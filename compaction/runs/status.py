@@ -5,14 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from chatapp.context.backend import Switched
 from chatapp.llm.tokens import context_tokens, describe_counter
-from chatapp.models import POSITION_STEP, Message
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import path_messages, path_q
 from compaction.branches.planning import decision_of, due_before_next_turn
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.triggers import distances
 from compaction.models import CompactionRun
 from compaction.runs.scheduling import is_worth_a_run
+from compaction.selectors import NOTE
 from compaction.summaries.drafts import draft_id_of
 
 
@@ -26,6 +28,39 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
         "tokens_after": run.tokens_after,
         "error": run.error,
     }
+
+
+def switched_by(run: CompactionRun, session: Session, branch: Branch) -> Switched:
+    """Return what came of a run's switch; the session then knows the branch that is active."""
+    session.refresh_from_db(fields=["active_branch", "updated_at"])
+    branch.refresh_from_db()
+    branch.session = session
+    summary = run.summaries.first()
+    return Switched(
+        branch=branch,
+        is_done=session.active_branch_id == branch.pk,
+        waits=not run.is_finished,
+        run=_switch_run(run),
+        summary=None
+        if summary is None
+        else {
+            "id": str(summary.pk),
+            "note": summary.metadata.get(NOTE),
+            "summary_text": summary.summary_text,
+        },
+    )
+
+
+def _switch_run(run: CompactionRun) -> dict[str, Any]:
+    columns = ("status", "trigger", "reason", "mode", "error_code", "error")
+    return {"id": str(run.pk)} | {name: getattr(run, name) for name in columns}
+
+
+def switch_facts(run: CompactionRun | None) -> dict[str, Any] | None:
+    """Return what waiting clients are told of a switch that is under way."""
+    if run is None:
+        return None
+    return {"run": run.pk, "to": run.switch_to_id, "status": run.status}
 
 
 def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:

@@ -19,9 +19,11 @@ from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
+from compaction.engine.strategies.branch_summary import BranchSummary
 from compaction.engine.strategies.finishing import with_fidelity
 from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import (
@@ -33,7 +35,7 @@ from compaction.engine.types import (
     SummaryFailed,
     SummaryJob,
 )
-from compaction.models import SessionSummary
+from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import running_row
 from compaction.summaries.fidelity import named_before, units_before
@@ -62,7 +64,8 @@ def summarise(
 ) -> Outcome:
     """Return what the strategy of that name makes of the items, which go on from `continued`."""
     run, profile = work.run, snapshot.profile
-    uses_summarizer = STRATEGIES.get(strategy).uses_summarizer
+    own = strategy_of(strategy, run)
+    uses_summarizer = own.uses_summarizer
     inner: Summarizer = NoSummarizer()
     limit = None
     if uses_summarizer:
@@ -81,12 +84,12 @@ def summarise(
     )
     try:
         asking = RunSummarizer(summarizer, work, writer)
-        outcome = _run_strategy(strategy, job, profile, asking, writer)
+        outcome = _run_strategy(strategy, own, job, profile, asking, writer)
     finally:
         if isinstance(summarizer, ModelSequence):
             summarizer.leave()
             work.tried.add(summarizer)
-    checked = _checked(strategy, outcome, items, whole=run.replaces_id is not None)
+    checked = _checked(strategy, own, outcome, items, whole=run.replaces_id is not None)
     if isinstance(summarizer, ModelSequence) and summarizer.answered:
         checked = replace(checked, model=checked.model or summarizer.answered[-1].name)
     if work.bound is not None:
@@ -204,12 +207,24 @@ def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str
     }
 
 
+def strategy_of(name: str, run: CompactionRun) -> Strategy:
+    """Return the strategy of a name; that of a switch is no profile's, and no plug-in's."""
+    if run.trigger == CompactionRun.Trigger.BRANCH:
+        return BranchSummary(replaces_instructions=run.replaces_instructions)
+    return STRATEGIES.get(name)
+
+
 def _run_strategy(
-    name: str, job: SummaryJob, profile: Profile, summarizer: Summarizer, writer: StepWriter
+    name: str,
+    strategy: Strategy,
+    job: SummaryJob,
+    profile: Profile,
+    summarizer: Summarizer,
+    writer: StepWriter,
 ) -> Outcome:
     """Return the strategy's outcome; its own errors are told from those of calls and storing."""
     try:
-        return STRATEGIES.get(name).run(job, profile, summarizer, writer.write)
+        return strategy.run(job, profile, summarizer, writer.write)
     except SummaryFailed:
         raise
     except (SummarizerError, SummarizerOverflow) as error:
@@ -225,14 +240,15 @@ def _run_strategy(
         writer.write_unreported()
 
 
-def _checked(name: str, outcome: Outcome, items: Sequence[Item], *, whole: bool) -> Outcome:
+def _checked(
+    name: str, strategy: Strategy, outcome: Outcome, items: Sequence[Item], *, whole: bool
+) -> Outcome:
     """Return an outcome that can be stored, with what is stored of its strategy."""
     if fault := fault_of_outcome(outcome, items, whole=whole):
         raise SummaryFailed(STRATEGY_ERROR, f"The strategy {name!r} {fault}.")
     text = storable(outcome.text)
     if not text.strip():
         raise SummaryFailed(RunCode.BAD_ANSWER, f"The strategy {name!r} returned an empty text.")
-    strategy = STRATEGIES.get(name)
     writer = outcome.writer or ("" if strategy.uses_summarizer else name)
     metadata = {"strategy": name, STRATEGY_VERSION: strategy.version} | dict(outcome.metadata)
     return replace(

@@ -35,6 +35,11 @@ def restore_summary(summary: SessionSummary, *, cascade: bool = False) -> Restor
     too, without it CompactionError counts them. Raises BranchBusyError while a run works on the
     branch; one that works on a fork loses its race.
     """
+    if summary.kind == SessionSummary.Kind.BRANCH:
+        raise CompactionError(
+            "The summary of a branch cannot be restored: it hides nothing. The messages that it "
+            "tells of stand on the branch that was left; switch to that one to go on there."
+        )
     state = ensure_state(summary.branch)
     with held(state.pk) as lease, transaction.atomic():
         lock_branches(summary.session_id)

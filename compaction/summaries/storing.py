@@ -233,7 +233,7 @@ def write_summary(
         summary_text=outcome.text,
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
-        metadata=_metadata(run, outcome),
+        metadata=metadata_of(run, outcome),
         status=Status.DRAFT if is_draft else Status.ACTIVE,
         trigger=run.trigger,
         reason=run.reason,
@@ -252,7 +252,7 @@ def write_summary(
         profile=run.profile,
         **_kept_with(outcome),
         **_covered(ends, old),
-        **_asked(snapshot, run, outcome),
+        **asked_columns(snapshot, run, outcome),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
     store_fidelity(summary, outcome)
@@ -323,7 +323,7 @@ def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | 
     return found[-1] if found else None
 
 
-def _asked(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+def asked_columns(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
     profile = snapshot.profile
     if outcome.writer:
@@ -348,7 +348,7 @@ def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
     return (profile.tail or profile.keep_last_n) if run.keep_last_n is None else run.keep_last_n
 
 
-def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+def metadata_of(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the metadata: counts of the whole tree, leaves and halvings apart from merges."""
     return {
         "algorithm": outcome.algorithm,

@@ -8,8 +8,8 @@ It plays both wires: POST /v1/chat/completions and POST /v1/responses.
 A test gets a server of its own, but not an address of its own: listeners are kept and used again.
 A new address costs a thread here and, in the product, an SDK client that is kept for it.
 
-when:  purpose (chat, summary, merge), call (n-th call of that purpose, from 1), est_tokens_gt,
-       cjk_tokens_gt, system_count_gt, system_not_first, contains, api (chat, responses),
+when:  purpose (chat, summary, branch, merge), call (n-th call of that purpose, from 1),
+       est_tokens_gt, cjk_tokens_gt, system_count_gt, system_not_first, contains, api (chat, responses),
        has_previous_response
 reply: text | echo_markers (+ prefix) | chunks | tool_calls | error {status, body, headers};
        finish_reason, usage, reasoning, delay_s, fail_after (chunks), stream_error (then),
@@ -32,6 +32,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 from typing import Any
 
+from compaction.engine.strategies.branch_summary import TITLE as BRANCH_TITLE
 from compaction.engine.strategies.prompts import CHUNK_TITLE, MERGE_TITLE
 from tests.fakes import chat_wire, responses_wire
 
@@ -43,6 +44,7 @@ ECHO_AND_ANSWER = [
         "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "},
     },
     {"when": {"purpose": "merge"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "MERGED "}},
+    {"when": {"purpose": "branch"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "BRANCH "}},
     {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
 ]
 
@@ -96,6 +98,8 @@ def purpose_of(body: dict[str, Any]) -> str:
     first = text_of(messages[0]) if messages else ""
     if first.startswith(CHUNK_TITLE):
         return "summary"
+    if first.startswith(BRANCH_TITLE):
+        return "branch"
     return "merge" if first.startswith(MERGE_TITLE) else "chat"
 
 

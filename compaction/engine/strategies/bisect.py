@@ -79,6 +79,8 @@ class BisectSummary:
     prose_tokens: int = 0
     # Messages behind those to summarise, which the last call of all may read.
     kept: tuple[Item, ...] = ()
+    # What the calls ask for: the kind of their steps.
+    kind: str = "chunk"
     _last: SummaryRequest | None = None
     # The parts that are done and stand in no larger one, oldest first, with their items' number.
     _done: list[tuple[int, Part]] = field(default_factory=list)
@@ -109,12 +111,12 @@ class BisectSummary:
         if not items:
             raise SummaryFailed(RunCode.NOTHING_TO_DO, "There is nothing to summarise.")
         request = SummaryRequest(
-            kind="chunk",
+            kind=self.kind,
             items=tuple(items),
             previous=previous,
             instructions=instructions,
             target_tokens=self.prose_tokens or self.profile.target_summary_tokens,
-            prompt=self.prompts.get("chunk", ""),
+            prompt=self.prompts.get(self.kind, ""),
             units=units,
             kept=self.kept,
             cites=self.prose_tokens > 0,
