@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -26,8 +26,7 @@ Place = tuple[int, UUID]
 """(position, branch) of a node; parents stand before their children in this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutlineBranch:
+class OutlineBranch(NamedTuple):
     """What the outline reads of a branch; `last` and `first` are places of its own messages."""
 
     id: UUID
