@@ -23,7 +23,7 @@ from chatapp.outline import OutlineBranch, OutlineNode, Place
 WIDTH, TOP, ROW, FOOT = 380, 4, 44, 6
 LANE, FIRST_LANE, DOT, CURVE = 16.0, 14.0, 5.5, 8.0
 # Half the width of a summary's sign, and the room that it takes beside others.
-MARK, SIGN = 5.0, 15.0
+MARK, SIGN = 5.0, 17.0
 # How wide a letter of a row's two texts is, about.
 NAME, TEXT = 6.5, 5.9
 HEADS_NAMED = 2
@@ -93,7 +93,7 @@ def _mark(row: TreeRow, node: OutlineNode, kind: MarkKind, left: float) -> SafeS
     marks = node.marks_of(kind)
     newest = max(marks, key=lambda mark: mark.position)
     words = f"Above {formatting.place(node.position)}: {mark_words(kind, len(marks))}"
-    x, y = left + SIGN / 2 - 1.5, _y(row) - 3.0
+    x, y = left + MARK + 1, _y(row) - 3.0
     place = {"x": x - MARK, "y": y - MARK, "width": 2 * MARK, "height": 2 * MARK}
     hit = element("rect", x=x - 8, y=y - 9, width=16.0, height=18.0, cls="tree-hit", rx=3)
     if kind == MarkKind.SUMMARY:
