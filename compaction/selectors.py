@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
 from django.db.models.functions import Coalesce
 
+from chatapp.extensions import MarkKind, TreeMark
 from chatapp.lineage import PathTable
 from chatapp.models import Branch, Message
 from chatapp.selectors import (
@@ -273,3 +275,21 @@ def anchor_before(branch: Branch, position: int, *, last: Message | None = None)
 def is_final_answer(message: Message) -> bool:
     """Whether the message ends a turn: the assistant speaks and asks for no tool."""
     return message.role == Message.Role.ASSISTANT and not message.tool_calls
+
+
+def tree_marks(session_id: UUID) -> list[TreeMark]:
+    """Return where a session's active summaries stand in its tree: behind what they cover."""
+    rows = SessionSummary.objects.filter(
+        session=session_id, status=SessionSummary.Status.ACTIVE
+    ).values_list("pk", "kind", "branch_id", "covers_through")
+    of_branch = SessionSummary.Kind.BRANCH
+    return [
+        TreeMark(
+            kind=MarkKind.BRANCH_SUMMARY if kind == of_branch else MarkKind.SUMMARY,
+            branch_id=branch,
+            position=through,
+            model=SessionSummary,
+            pk=pk,
+        )
+        for pk, kind, branch, through in rows.iterator()
+    ]

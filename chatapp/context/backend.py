@@ -77,6 +77,9 @@ class Switched:
 class BaseContextBackend:
     """The seam: every method has a working default, so that the chat runs with none of it."""
 
+    summarises_branches = False
+    """Whether `switch` can leave a summary of the branch that is left; pages offer it then."""
+
     def __init__(self, **options: Any) -> None:
         self.options = options
 
