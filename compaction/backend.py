@@ -26,7 +26,7 @@ from chatapp.incidents import Kind, note
 from chatapp.llm.errors import ModelError
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
-from chatapp.transcript import SwitchRefusedError
+from chatapp.transcript import SwitchRefusedError, set_label
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.request_hooks import with_hooks
@@ -37,6 +37,7 @@ from compaction.errors import CompactionError
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
 from compaction.runs.before_request import Preparation
+from compaction.runs.hooked_switches import ask_before_plain_switch
 from compaction.runs.scheduling import check, check_branch, check_later
 from compaction.runs.status import context_facts, switched_by
 from compaction.runs.switching import SwitchWishes, request_switch
@@ -49,6 +50,10 @@ LEAST_KEPT_CHARS = ResultLimits().min_keep_chars
 
 class CompactionBackend(BaseContextBackend):
     """Keeps what is sent inside the window; what is stored stays whole."""
+
+    def offers_branch_summary(self, session: Session) -> bool:
+        """Whether the session's profile has people asked (branch_summary)."""
+        return snapshot_of(session).profile.branch_summary == "ask"
 
     def prepare(self, session: Session, *, emit: Emit = silent) -> Context:
         """Return the next request; compact first where a trigger is due that cannot wait.
@@ -132,7 +137,10 @@ class CompactionBackend(BaseContextBackend):
             raise SwitchRefusedError(str(error)) from error
         if run is not None:
             return switched_by(run, session, branch)
+        label = None if asked.is_edit else _asked_label(session, branch, asked.label)
         old = activate()
+        if label is not None and label != branch.label:
+            set_label(branch, label)
         if old.pk != branch.pk:
             send_after_commit(
                 branch_switched,
@@ -149,6 +157,14 @@ class CompactionBackend(BaseContextBackend):
     def check(self) -> list[CheckMessage]:
         """Return nothing: the backend takes no options; profiles have checks of their own."""
         return []
+
+
+def _asked_label(session: Session, branch: Branch, label: str | None) -> str | None:
+    """Return the label that hooks give the branch; raise SwitchRefusedError where one says no."""
+    try:
+        return ask_before_plain_switch(session, branch, label=label)
+    except CompactionError as error:
+        raise SwitchRefusedError(str(error)) from error
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def _make_switch(request: HttpRequest, branch: Branch, data: Any) -> forms.Form 
     return SwitchForm(
         data,
         auto_id="switch_%s",
-        can_summarise=context_backend.summarises_branches and may_run(request),
+        can_summarise=may_run(request) and context_backend.offers_branch_summary(branch.session),
         can_name=may_name(request),
     )
 
@@ -97,6 +97,7 @@ def _switch(request: HttpRequest, branch: Branch, asked: dict[str, Any]) -> Safe
         "replace_instructions": asked.get("replace_instructions", False),
         "label": label,
         "wait": False,
+        "requested_by": request.user,
     }
     try:
         transcript.switch(branch.session, branch, wishes)
@@ -109,8 +110,6 @@ def _switch(request: HttpRequest, branch: Branch, asked: dict[str, Any]) -> Safe
             "that fails, it stays where it is, and the run says why.",
             nameless_link(branch),
         )
-    if label is not None:
-        transcript.set_label(branch, label)
     return format_html("The session goes on with {}.", nameless_link(branch))
 
 

@@ -273,6 +273,11 @@ class StateSerializer(serializers.Serializer[Any]):
     due = serializers.CharField(allow_null=True)
     triggers = TriggerSerializer(many=True)
     switch = SwitchSerializer(allow_null=True)
+    branch_summary = serializers.ChoiceField(
+        choices=["never", "ask"],
+        help_text="Whether the profile has people asked, at a switch, if the branch that they "
+        "leave shall be summarised.",
+    )
 
 
 class ProfileSerializer(serializers.ModelSerializer[CompactionProfile]):

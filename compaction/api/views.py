@@ -154,6 +154,7 @@ def _state_of(snapshot: BranchSnapshot) -> Any:
     facts = branch_facts(snapshot) | {
         "last_consolidated": last_consolidated(snapshot),
         "switch": switch_facts(switch_under_way(snapshot.session)),
+        "branch_summary": snapshot.profile.branch_summary,
     }
     return shapes.StateSerializer(facts).data
 

@@ -87,7 +87,7 @@ def ask_before_compaction(
                 "on."
             )
     if faults:
-        _record(work, snapshot, faults)
+        record_faults(work, snapshot, faults)
     if isinstance(asked.answer, Cancel):
         reason = Cleaner().text(str(asked.answer.reason)).strip() or "It gave no reason."
         raise HookCancelled(f"The hook {asked.hook} stopped this compaction: {reason}")
@@ -146,6 +146,7 @@ def _payload(
     continued: ContinuedTexts,
 ) -> CompactPayload:
     items, kept = shown.items, shown.kept
+    # A note starts a turn as a question does.
     starts_turn = bool(kept) and kept[0].role == "user"
     parts_turn = snapshot.profile.split_turns and bool(kept) and not starts_turn
     return CompactPayload(
@@ -184,6 +185,7 @@ def hook_message(item: Item) -> HookMessage:
         tokens=item.tokens,
         tool_calls=tuple((call.name, call.arguments) for call in item.tool_calls),
         tool_name=item.tool_name,
+        is_note=item.is_note,
     )
 
 
@@ -252,7 +254,7 @@ def checked_details(details: Any) -> dict[str, Any]:
     return stored
 
 
-def _record(work: Work, snapshot: BranchSnapshot, faults: Sequence[str]) -> None:
+def record_faults(work: Work, snapshot: BranchSnapshot, faults: Sequence[str]) -> None:
     """Store what went wrong with hooks: as a step of the run, and once a session as a warning."""
     sentence = Cleaner().text(" ".join(faults))
     CompactionStep.objects.create(

@@ -307,8 +307,10 @@ def test_who_may_not_see_texts_names_nothing(session, fork):
 class Summarising(FullHistoryBackend):
     """Says that it leaves summaries behind, and keeps what it was asked."""
 
-    summarises_branches = True
     asked: dict = {}
+
+    def offers_branch_summary(self, session):
+        return True
 
     def switch(self, session, branch, wishes, *, activate):
         Summarising.asked = dict(wishes)
@@ -346,6 +348,7 @@ def test_a_switch_with_a_summary_is_left_to_a_worker(session, fork, summarising)
         operator(*ALL), fork, "switch", summarize="on", instructions="Keep the prices.", label="B"
     )
     assert "A worker summarises the branch that is left" in answer.content.decode()
+    assert Summarising.asked.pop("requested_by").is_staff
     assert Summarising.asked == {
         "summarize": True,
         "instructions": "Keep the prices.",
