@@ -73,7 +73,7 @@ def ask_before_compaction(
     """
     if not has_hooks(BEFORE_COMPACT):
         return None
-    shown = _Shown.of(snapshot, items, may_move=may_move)
+    shown = _ShownToHook.of(snapshot, items, may_move=may_move)
     payload = _payload(work.run, snapshot, shown, continued)
     asked = ask(BEFORE_COMPACT, payload, answers=(Replacement,))
     faults = list(asked.faults)
@@ -97,7 +97,7 @@ def ask_before_compaction(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
+class _ShownToHook:
     """What a hook is shown: the messages to summarise, and those that follow at once."""
 
     items: tuple[Item, ...]
@@ -105,7 +105,7 @@ class _Shown:
     may_move: bool
 
     @classmethod
-    def of(cls, snapshot: BranchSnapshot, items: Sequence[Item], *, may_move: bool) -> _Shown:
+    def of(cls, snapshot: BranchSnapshot, items: Sequence[Item], *, may_move: bool) -> _ShownToHook:
         """Return the items with the kept ones, where no others stand between."""
         kept: tuple[Item, ...] = ()
         if may_move:
@@ -142,7 +142,7 @@ class _Shown:
 def _payload(
     run: CompactionRun,
     snapshot: BranchSnapshot,
-    shown: _Shown,
+    shown: _ShownToHook,
     continued: ContinuedTexts,
 ) -> CompactPayload:
     items, kept = shown.items, shown.kept
@@ -194,7 +194,7 @@ def _id_of(item: Item) -> str:
     return str(Message._meta.pk.to_python(item.id))
 
 
-def _checked(asked: Asked, snapshot: BranchSnapshot, shown: _Shown) -> HookSummary:
+def _checked(asked: Asked, snapshot: BranchSnapshot, shown: _ShownToHook) -> HookSummary:
     """Return a replacement as an outcome. Raises ValueError with a sentence."""
     answer: Replacement = asked.answer
     items = shown.through(answer.first_kept)
