@@ -35,6 +35,8 @@ LEAST_KEPT_CHARS = ResultLimits().min_keep_chars
 class CompactionBackend(BaseContextBackend):
     """Keeps what is sent inside the window; what is stored stays whole."""
 
+    summarises_branches = True
+
     def prepare(self, session: Session, *, emit: Emit = silent) -> Context:
         """Return the next request; compact first where a trigger is due that cannot wait.
 

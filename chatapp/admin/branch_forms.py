@@ -97,6 +97,7 @@ def _switch(request: HttpRequest, branch: Branch, asked: dict[str, Any]) -> Safe
         "replace_instructions": asked.get("replace_instructions", False),
         "label": label,
         "wait": False,
+        "requested_by": request.user,
     }
     try:
         transcript.switch(branch.session, branch, wishes)

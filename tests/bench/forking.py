@@ -83,12 +83,13 @@ def _outlining(session: Session, depth: int, sizes: Sizes) -> Iterator[Row]:
 def _page(sizes: Sizes) -> Row:
     """Measure the admin's page of a tree of very many branches."""
     session = store_wide_tree(owner())
-    client = Client()
+    client = Client(SERVER_NAME="localhost")
     people = get_user_model()._default_manager
     client.force_login(
         people.create_superuser(username="drawer"), backend=settings.AUTHENTICATION_BACKENDS[-1]
     )
     address = f"/admin/chatapp/session/{session.pk}/tree/"
+    assert client.get(address).status_code == 200
     took = statistics.median(
         one.wall for one in repeat(partial(client.get, address), sizes.repeats)
     )
