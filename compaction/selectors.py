@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
+from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
 from chatapp.extensions import MarkKind, TreeMark
@@ -63,6 +64,7 @@ SENT_COLUMNS = (
 NOTE = "note"
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")
+_NOTE_COLUMNS = ("pk", "branch_id", "position")
 
 
 def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -278,18 +280,29 @@ def is_final_answer(message: Message) -> bool:
 
 
 def tree_marks(session_id: UUID) -> list[TreeMark]:
-    """Return where a session's active summaries stand in its tree: behind what they cover."""
+    """Return where a session's active summaries stand in its tree: behind what they cover.
+
+    What the summary of a branch covers stands on the branch that was left: its place is that of the
+    note that tells it.
+    """
     rows = SessionSummary.objects.filter(
         session=session_id, status=SessionSummary.Status.ACTIVE
-    ).values_list("pk", "kind", "branch_id", "covers_through")
-    of_branch = SessionSummary.Kind.BRANCH
-    return [
-        TreeMark(
-            kind=MarkKind.BRANCH_SUMMARY if kind == of_branch else MarkKind.SUMMARY,
-            branch_id=branch,
-            position=through,
-            model=SessionSummary,
-            pk=pk,
+    ).annotate(note=KT("metadata__note"))
+    found = list(rows.values_list("pk", "kind", "branch_id", "covers_through", "note"))
+    told = {note for *_, note in found if note}
+    notes = Message.objects.filter(pk__in=told, session=session_id)
+    places = {str(pk): (branch, at) for pk, branch, at in notes.values_list(*_NOTE_COLUMNS)}
+    marks = []
+    for pk, kind, branch, through, note in found:
+        is_of_branch = kind == SessionSummary.Kind.BRANCH
+        owner, position = places.get(note or "", (branch, through))
+        marks.append(
+            TreeMark(
+                kind=MarkKind.BRANCH_SUMMARY if is_of_branch else MarkKind.SUMMARY,
+                branch_id=owner,
+                position=position,
+                model=SessionSummary,
+                pk=pk,
+            )
         )
-        for pk, kind, branch, through in rows.iterator()
-    ]
+    return marks

@@ -146,6 +146,18 @@ def test_summaries_stand_on_the_way_that_leads_to_a_node(session, rows, tree):
     }
 
 
+def test_the_summary_of_a_branch_stands_at_its_note(session, rows, tree):
+    """It covers messages of the branch that was left, at places that its own branch has not."""
+    fork = branch_at(session, rows[1], user("on"), user("and on"))
+    note, _ = Message.objects.filter(branch=fork).order_by("position")
+    told = summary(fork, through=rows[7].position, kind="branch")
+    told.metadata = {"note": str(note.pk)}
+    told.save()
+    branch_at(session, note, user("beside"))
+    marks = {node["message"]: node["branch_summaries"] for node in tree(session)}
+    assert {key for key, count in marks.items() if count} == {str(note.pk)}
+
+
 def test_pages_have_every_node_once_in_both_directions(api, session, rows, tree):
     for row in rows:
         for _ in range(3):
