@@ -32,6 +32,18 @@ def to_item(message: Message) -> Item:
     return _item(*(getattr(message, column) for column in _COLUMNS))
 
 
+def summary_item(placeholder: Message, *, tokens: int = 0) -> Item:
+    """Return the summary that a placeholder marks, as a note of so many tokens."""
+    return Item(
+        id=placeholder.pk,
+        role=Message.Role.USER,
+        text=placeholder.summary,
+        position=placeholder.position,
+        tokens=tokens,
+        is_note=True,
+    )
+
+
 def read_items(rows: QuerySet[Message]) -> list[Item]:
     """Return the rows of a query as the engine sees them.
 

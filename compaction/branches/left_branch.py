@@ -14,7 +14,7 @@ from chatapp.context.assembly import text_tokens
 from chatapp.models import Branch, Message
 from chatapp.selectors import rows_before, shared_position, without_pinned_system
 from compaction.branches.snapshot import BranchSnapshot
-from compaction.convert import to_item
+from compaction.convert import summary_item, to_item
 from compaction.engine.strategies.branch_summary import (
     FILES,
     BranchEntry,
@@ -22,7 +22,6 @@ from compaction.engine.strategies.branch_summary import (
     entries_within,
     reading_budget,
 )
-from compaction.engine.types import Item
 from compaction.models import SessionSummary
 from compaction.selectors import branch_summaries_of, summaries_of
 
@@ -101,12 +100,4 @@ class LeftBranch:
         if not row.summary or (named and named not in summaries):
             return None
         tokens = summaries[named] if named else text_tokens(self.snapshot.model, row.summary)
-        item = Item(
-            id=row.pk,
-            role="user",
-            text=row.summary,
-            position=row.position,
-            tokens=tokens,
-            is_note=True,
-        )
-        return BranchEntry(item=item, is_summary=True)
+        return BranchEntry(item=summary_item(row, tokens=tokens), is_summary=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript.writing import NewMessage
+from compaction.admin.step_input import StepInput
 from compaction.branches.left_branch import LeftBranch
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
@@ -21,6 +24,7 @@ from compaction.selectors import branch_summaries_of
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent
 from tests.factories import SessionFactory, call, profile, result, store, user
+from tests.fakes.strict_checker import faults
 
 pytestmark = pytest.mark.django_db
 
@@ -335,3 +339,58 @@ def test_a_replay_takes_its_branch_summaries_along(session, other):
     assert note.metadata["summary_id"] == str(copy.pk)
     assert not examine(session.pk)
     assert sent(session)
+
+
+def test_the_pages_of_a_switch_are_shown(session, other, admin_client):
+    run = switch(session, other)
+    summary = SessionSummary.objects.get()
+    step = run.steps.get()
+    note = Message.objects.get(kind="note")
+    for address in (
+        f"compaction/compactionrun/{run.pk}/change/",
+        f"compaction/compactionstep/{step.pk}/change/",
+        f"compaction/sessionsummary/{summary.pk}/change/",
+        f"chatapp/session/{session.pk}/change/",
+        f"chatapp/message/{note.pk}/change/",
+        "compaction/sessionsummary/",
+        "compaction/compactionrun/",
+        "chatapp/message/",
+        "",
+    ):
+        assert admin_client.get(f"/admin/{address}").status_code == 200, address
+
+
+def test_a_steps_page_shows_what_the_summariser_was_given(session, other, model_server):
+    store(session, [call("read", "c1", '{"path": "b"}'), result("c1"), said("Z", "assistant")])
+    compact(session, keep_last_n=4)
+    run = switch(session, other, instructions="Mind the ports.")
+    shown = StepInput(run.steps.get())
+    assert shown.is_complete
+    asked = "\n\n".join(message["content"] for message in model_server.of("branch")[0].messages)
+    assert without_ids("".join(shown.pieces())) == without_ids(asked)
+
+
+def without_ids(text: str) -> str:
+    """The text without the numbers that nobody can guess."""
+    text = re.sub(r" id=[0-9a-f]{8}>", ">", text)
+    text = re.sub(r"^[0-9a-f]{8} (?=\[\d)", "", text, flags=re.MULTILINE)
+    return re.sub(r"^[0-9a-f]{8} calls ", "  calls ", text, flags=re.MULTILINE)
+
+
+def test_a_note_between_a_call_and_its_result_keeps_every_request_strict(session, other):
+    """The branch that is switched to waits for a tool: the note comes before its result."""
+    transcript.append(other, [NewMessage(wire=call("read", "c1"))])
+    run = switch(session, other)
+    assert run.status == "succeeded"
+    session.refresh_from_db()
+    store(session, [result("c1", "what was read"), said("I")])
+    messages = sent(session)
+    assert not faults(messages)
+    assert any("explored another branch" in str(message["content"]) for message in messages)
+    assert not examine(session.pk)
+
+
+def test_the_doctor_tells_of_a_summary_that_no_note_tells(session, other):
+    switch(session, other)
+    Message.objects.filter(kind="note").update(kind="message")
+    assert [finding.code for finding in examine(session.pk)] == ["branch_summary_untold"]

@@ -8,9 +8,9 @@ It plays both wires: POST /v1/chat/completions and POST /v1/responses.
 A test gets a server of its own, but not an address of its own: listeners are kept and used again.
 A new address costs a thread here and, in the product, an SDK client that is kept for it.
 
-when:  purpose (chat, summary, branch, merge), call (n-th call of that purpose, from 1),
-       est_tokens_gt, cjk_tokens_gt, system_count_gt, system_not_first, contains,
-       api (chat, responses), has_previous_response
+when:  purpose (chat, summary, branch, merge), call (n-th of that purpose, from 1), est_tokens_gt,
+       cjk_tokens_gt, system_count_gt, system_not_first, contains, api (chat, responses),
+       has_previous_response
 reply: text | echo_markers (+ prefix) | chunks | tool_calls | error {status, body, headers};
        finish_reason, usage, reasoning, delay_s, fail_after (chunks), stream_error (then),
        raw (a body as it is), events (a stream as it is);
