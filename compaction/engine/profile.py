@@ -46,6 +46,7 @@ PRESETS: dict[str, Profile] = {
         context_size_by="usage",
         cut="checkpoint",
         keep_recent_tokens=20_000,
+        strategy="iterative",
         split_turns=True,
         summary_style="checkpoint",
         target_summary_tokens=2000,

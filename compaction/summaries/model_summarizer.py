@@ -74,10 +74,10 @@ class ModelSummarizer:
             {"role": message["role"], "content": message["content"]}
             for message in messages_for(request)
         ]
-        left = self._left_beside(messages, request.target_tokens)
-        most = min(left, self._room(request.target_tokens, whole=True))
+        left = self._left_beside(messages, request)
+        most = min(left, self._whole_room() or self._room_for(request))
         takes_most = request.whole_room or WHOLE_ROOM in self._model.adaptations
-        room = most if takes_most else min(left, self._room(request.target_tokens))
+        room = most if takes_most else min(left, self._room_for(request))
         # What thoughts took the room of once is asked for with fewer thoughts, too.
         effort = self._model.reasoning_effort if takes_most else ""
         release_connection()
@@ -99,7 +99,7 @@ class ModelSummarizer:
         except ModelError as error:
             raise self._failure(error, began, deadline) from error
         usage = reply.usage or {}
-        said = capped(SummaryAnswer(text=reply.text or ""), request.target_tokens)
+        said = capped(SummaryAnswer(text=reply.text or ""), request.longest_tokens)
         text = storable(said.text)
         count = self._model.counter.count
         if request.whole_room and text.strip():
@@ -159,7 +159,7 @@ class ModelSummarizer:
             return None
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
-    def _left_beside(self, messages: list[WireMessage], target_tokens: int) -> float:
+    def _left_beside(self, messages: list[WireMessage], request: SummaryRequest) -> float:
         """Return the tokens that the window leaves for the answer.
 
         Raises SummarizerOverflow where not even half of the size asked for is left: a server would
@@ -170,16 +170,28 @@ class ModelSummarizer:
             return math.inf
         tokens = sum(count_message(message, self._model.counter) for message in messages)
         left = window - math.ceil(tokens * self._model.scale)
-        if left < min(self._room(target_tokens), target_tokens // 2):
+        if left < min(self._room_for(request), request.target_tokens // 2):
             raise SummarizerOverflow(
                 f"The input has about {tokens:,} tokens; with room for an answer that is more than "
                 f"the summarising model's window of {window:,}. It was not sent."
             )
         return left
 
-    def _room(self, target_tokens: int, *, whole: bool = False) -> int:
-        """Return the tokens to ask for: enough for a complete text, or the `whole` of the limit."""
-        limits = [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]
-        if whole and limits:
-            return min(limits)
-        return min([max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS), *limits])
+    def _room_for(self, request: SummaryRequest) -> int:
+        """Return the tokens to ask for: what the profile allows, or enough for a complete text."""
+        return self._within_limits(request.answer_tokens) or self._room(request.target_tokens)
+
+    def _room(self, target_tokens: int) -> int:
+        return self._within_limits(max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS))
+
+    def _whole_room(self) -> int:
+        """Return the longest answer of the model; 0 where nobody knows."""
+        return min(self._limits, default=0)
+
+    def _within_limits(self, tokens: int) -> int:
+        return min([tokens, *self._limits])
+
+    @property
+    def _limits(self) -> list[int]:
+        """The model's longest answer and half of its window, as far as they are known."""
+        return [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]

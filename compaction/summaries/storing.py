@@ -249,6 +249,8 @@ def write_summary(
         cost=outcome.cost,
         files_read=list(outcome.files_read),
         files_modified=list(outcome.files_modified),
+        files_created=list(outcome.files_created),
+        files_deleted=list(outcome.files_deleted),
         instructions=run.instructions,
         run=run,
         profile=run.profile,
