@@ -56,6 +56,9 @@ SENT_COLUMNS = (
     "created_at",
     "is_digest",
     "format_version",
+    "files_read",
+    "files_modified",
+    "files_deleted",
 )
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")

@@ -8,7 +8,7 @@ piece.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from chatapp.models import Message
 from chatapp.selectors import path_messages
 from compaction.convert import to_item
 from compaction.engine.fidelity.redaction import redact_items
+from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.prompts import (
     ATTENTION,
     BETWEEN_BLOCKS,
@@ -32,7 +33,7 @@ from compaction.engine.strategies.prompts import (
 from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import Item
 from compaction.models import CompactionStep
-from compaction.vocabulary import reads_texts
+from compaction.vocabulary import BRANCH, reads_texts
 
 READ_AT_ONCE = 200
 _COLUMNS = (
@@ -44,6 +45,7 @@ _COLUMNS = (
     "tool_calls",
     "tool_call_id",
     "tool_name",
+    "reasoning",
 )
 _RULES = Q(pinned=True, role=Message.Role.SYSTEM)
 
@@ -77,6 +79,9 @@ class StepInput:
             return linked.order_by("position")
         # Nothing but placeholders is ever put between stored messages: the range is what was read.
         rows = path_messages(step.run.branch, after=first.position - 1, through=last.position)
+        if step.kind == BRANCH:
+            # A branch's summary reads no results.
+            rows = rows.exclude(role=Message.Role.TOOL)
         return rows.exclude(_RULES)
 
     @cached_property
@@ -91,8 +96,13 @@ class StepInput:
 
     def message_blocks(self) -> Iterator[str]:
         """Yield the messages one by one, as the summariser got them."""
-        by_position = bool(self._given.get("by_position"))
-        return (escape_tags(block) for block in blocks(self._items(), by_position=by_position))
+        by_position, style = bool(self._given.get("by_position")), self._style
+        found = blocks(self._items(), by_position=by_position, style=style)
+        return (escape_tags(block) for block in found)
+
+    @property
+    def _style(self) -> str:
+        return str(self._given.get("style") or "")
 
     def _items(self) -> Iterator[Item]:
         rows, after = self._rows, -1
@@ -103,9 +113,20 @@ class StepInput:
                 return
             # A result is named after its call, which may stand in the batch before.
             items = [to_item(row) for row in batch]
+            if self._style == CHECKPOINT:
+                items = [
+                    replace(item, thinking=row.reasoning)
+                    if row.role == Message.Role.ASSISTANT
+                    else item
+                    for item, row in zip(items, batch, strict=True)
+                ]
             named = named_results([*before, *items])[len(before) :]
             shown = redact_items(named)[0] if self._given.get("hides_secrets") else named
-            yield from limited_results(shown, self.step.run.result_chars)
+            yield from limited_results(
+                shown,
+                self.step.run.result_chars,
+                beginning=bool(self._given.get("beginnings")),
+            )
             before, after = items, batch[-1].position
 
     @property

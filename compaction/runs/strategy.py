@@ -16,6 +16,7 @@ from chatapp.selectors import path_messages, pinned_messages, without_pinned_sys
 from compaction.branches.context_builder import limits_of
 from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
+from compaction.convert import with_thoughts
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
@@ -24,6 +25,7 @@ from compaction.engine.provenance import SourcePiece, Unit
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
 from compaction.engine.strategies.actions import joined_files
+from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import with_fidelity
 from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import (
@@ -80,7 +82,10 @@ def summarise(
         snapshot, items, limit=limit, instructions=run.instructions, texts=continued
     )
     writer = StepWriter(
-        work, inner if uses_summarizer else None, hides_secrets=profile.redact_secrets
+        work,
+        inner if uses_summarizer else None,
+        hides_secrets=profile.redact_secrets,
+        reads_beginnings=profile.result_chars_in_summary > 0,
     )
     try:
         asking = RunSummarizer(summarizer, work, writer)
@@ -112,6 +117,8 @@ def _job(
     again = _sent_again(snapshot, items)
     kept = kept_after(snapshot, items[-1].position)
     named = named_results(items)
+    if profile.summary_style == CHECKPOINT:
+        named = with_thoughts(named)
     hidden: Mapping[Any, Redacted] = {}
     previous, digest = texts.previous, texts.digest
     before = texts.before
@@ -203,7 +210,7 @@ def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str
 
 
 def _run_strategy(
-    name: str, job: SummaryJob, profile: Profile, summarizer: Summarizer, writer: StepWriter
+    name: str, job: SummaryJob, profile: Profile, summarizer: RunSummarizer, writer: StepWriter
 ) -> Outcome:
     """Return the strategy's outcome; its own errors are told from those of calls and storing."""
     try:
@@ -220,6 +227,7 @@ def _run_strategy(
             STRATEGY_ERROR, f"The strategy {name!r} failed ({type(error).__name__}: {error})."
         ) from error
     finally:
+        summarizer.leave_begun()
         writer.write_unreported()
 
 

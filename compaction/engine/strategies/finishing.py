@@ -168,7 +168,13 @@ def _covered(job: SummaryJob, material: Material) -> Covered:
         previous=job.previous,
         previous_units=job.units,
         # What the summariser could read is supported, though it is not to be summarised.
-        instructions="\n".join([job.instructions, *(item.text for item in job.kept)]),
+        instructions="\n".join(
+            [
+                job.instructions,
+                *(item.text for item in job.kept),
+                *(item.thinking for item in job.items if item.thinking),
+            ]
+        ),
         entities=material.entities,
     )
 

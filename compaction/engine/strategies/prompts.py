@@ -56,7 +56,7 @@ def blocks(
 
 
 def _labelled(number: str, item: Item, mark: str) -> Iterator[str]:
-    begin = " ".join(filter(None, (mark, number and f"[{number}]", "")))
+    begin = "".join(f"{one} " for one in (mark, number and f"[{number}]") if one)
     for part in labelled_parts(item):
         yield begin + "\n  ".join(part.rstrip().splitlines())
 
