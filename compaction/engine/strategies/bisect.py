@@ -25,7 +25,7 @@ from compaction.engine.strategies.checkpoint_text import (
     OWN_FORMS,
     joined_checkpoints,
 )
-from compaction.engine.strategies.finishing import Engine, finished, prose_size
+from compaction.engine.strategies.finishing import Engine, finished, longest_text, prose_size
 from compaction.engine.strategies.halving import (
     Part,
     estimate_calls,
@@ -408,7 +408,8 @@ class BisectStrategy:
             job.items, previous=job.previous, instructions=job.instructions, units=job.units
         )
         outcome = engine.made(first)
-        return self.finish(outcome, engine, job, profile, summarizer, first=first)
+        longest = longest_text(first)
+        return self.finish(outcome, engine, job, profile, summarizer, first=first, longest=longest)
 
     def finish(
         self,
@@ -419,14 +420,16 @@ class BisectStrategy:
         summarizer: Summarizer,
         *,
         first: SummaryRequest,
+        longest: int = 0,
     ) -> Outcome:
         """Return an outcome that passed ledger and gate, with all that is stored of it.
 
-        `first` is the call for everything, or for the part that comes first.
+        `first` is the call for everything, or for the part that comes first; `longest` is what the
+        text may have.
         """
         if left := len(job.items) - len(outcome.items):
             job = replace(job, items=outcome.items, kept=())
-        outcome = finished(outcome, engine, job, profile, summarizer)
+        outcome = finished(outcome, engine, job, profile, summarizer, longest=longest)
         is_checkpoint = profile.summary_style == CHECKPOINT
         return replace(
             outcome,

@@ -17,7 +17,7 @@ from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.strategies.bisect import BisectStrategy, BisectSummary
 from compaction.engine.strategies.calls import SummarizerCalls
 from compaction.engine.strategies.checkpoint_text import with_turn
-from compaction.engine.strategies.finishing import prose_size
+from compaction.engine.strategies.finishing import longest_text, prose_size
 from compaction.engine.strategies.halving import estimate_calls
 from compaction.engine.types import (
     CallEstimate,
@@ -32,6 +32,7 @@ from compaction.engine.types import (
 )
 
 ALGORITHM = "iterative_v1"
+# Another one also where the prompts of either style change.
 VERSION = "iterative-2026-11-29.1"
 
 
@@ -133,6 +134,13 @@ class IterativeSummary:
     def first(self) -> SummaryRequest:
         """The call for everything, or for what comes first."""
         return self._sides[0].request
+
+    @property
+    def longest_tokens(self) -> int:
+        """What the texts may have together, with the summary before where it is carried on."""
+        is_carried = self._history is None and self.job.previous
+        carried = self.job.counter.count(self.job.previous) if is_carried else 0
+        return longest_text(*(side.request for side in self._sides), carried=carried)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -265,4 +273,12 @@ class IterativeStrategy(BisectStrategy):
         """Return the summary with the instruction that its first call was given."""
         engine = IterativeSummary(job=job, profile=profile, summarizer=summarizer, on_step=on_step)
         outcome = engine.run()
-        return self.finish(outcome, engine, job, profile, summarizer, first=engine.first)
+        return self.finish(
+            outcome,
+            engine,
+            job,
+            profile,
+            summarizer,
+            first=engine.first,
+            longest=engine.longest_tokens,
+        )
