@@ -59,6 +59,9 @@ SENT_COLUMNS = (
     "created_at",
     "is_digest",
     "format_version",
+    "files_read",
+    "files_modified",
+    "files_deleted",
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"

@@ -181,6 +181,8 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "cost",
             "files_read",
             "files_modified",
+            "files_created",
+            "files_deleted",
             "instructions",
             "run",
             "profile",

@@ -52,6 +52,7 @@ from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.storing import (
     EndRun,
     Sizes,
+    sent_text_of,
     store_new_version,
     store_summary,
 )
@@ -211,7 +212,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         strategy = FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy
         outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     sizes = _sizes(snapshot, outcome)
-    _must_shrink(outcome, sizes)
+    _must_shrink(outcome, sizes, tokens=snapshot.model.counter.count(outcome.text))
     store = store_draft if _keeps_draft(run, snapshot) else store_summary
     store(
         snapshot=snapshot,
@@ -339,13 +340,13 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         strategy = snapshot.profile.strategy
         outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     counter = snapshot.model.counter
-    tokens = counter.count(outcome.text)
+    tokens = counter.count(sent_text_of(outcome))
     sizes = Sizes(
         before=old.tokens_before,
         after=old.tokens_after - old.summary_tokens + tokens,
         summary=tokens,
     )
-    if problem := does_not_shrink(outcome.input_tokens, tokens):
+    if problem := does_not_shrink(outcome.input_tokens, counter.count(outcome.text)):
         raise SummaryFailed(RunCode.NOT_SMALLER, problem)
     store_new_version(
         snapshot=snapshot,
@@ -362,7 +363,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
 
 def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     """Return what the next request holds of summaries and history, before and after."""
-    tokens = snapshot.model.counter.count(outcome.text)
+    tokens = snapshot.model.counter.count(sent_text_of(outcome))
     kept = snapshot.facts.tokens - sum(item.tokens for item in outcome.items)
     before = snapshot.summary_tokens + snapshot.facts.tokens
     staying = [row for row in snapshot.summaries if not row.is_digest]
@@ -382,8 +383,11 @@ def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     return Sizes(before=before, after=after, summary=tokens)
 
 
-def _must_shrink(outcome: Outcome, sizes: Sizes) -> None:
-    """Refuse a text that is not smaller than what it was made of, or saves the request nothing."""
-    problem = does_not_shrink(outcome.input_tokens, sizes.summary)
+def _must_shrink(outcome: Outcome, sizes: Sizes, *, tokens: int) -> None:
+    """Refuse a text that is not smaller than what it was made of, or saves the request nothing.
+
+    `tokens` are those of the text; its size as it is sent may have the files behind it.
+    """
+    problem = does_not_shrink(outcome.input_tokens, tokens)
     if problem := problem or does_not_shrink(sizes.before, sizes.after):
         raise SummaryFailed(RunCode.NOT_SMALLER, problem)
