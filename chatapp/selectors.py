@@ -238,11 +238,16 @@ def messages_through(message: Message) -> int:
 
 
 def group_of(message: Message) -> list[Message]:
-    """Return the message's group in order: a call with all its results, or the message alone."""
+    """Return the message's group in order: a call with all its results, or the message alone.
+
+    A result is looked for on the path of its own branch: a replay repeats results of a call that
+    stands in the branch it replaces.
+    """
+    branch = message.branch
     if message.role == Message.Role.TOOL:
         messages = Message.objects.filter(kind__in=Message.SPOKEN)
         end = message.position + 1
-        rows = rows_before(message.branch, messages, end=end, most=GROUP_REACH)
+        rows = rows_before(branch, messages, end=end, most=GROUP_REACH)
         place = answers([_roles(row) for row in rows]).get(len(rows) - 1)
         if place is None:
             return [message]
@@ -250,7 +255,7 @@ def group_of(message: Message) -> list[Message]:
     if not message.tool_calls:
         return [message]
     messages = Message.objects.filter(kind__in=Message.SPOKEN)
-    rows = rows_from(message.branch, messages, start=message.position, most=GROUP_REACH)
+    rows = rows_from(branch, messages, start=message.position, most=GROUP_REACH)
     mine = [i for i, place in answers([_roles(row) for row in rows]).items() if place[0] == 0]
     return [rows[0], *(rows[index] for index in mine)]
 

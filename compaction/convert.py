@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db import connection
@@ -13,6 +15,7 @@ from chatapp.messages.parts import IMAGE, attachment_of, note_of
 from chatapp.models import Message
 from compaction.engine.types import Item, ToolCall
 
+IDS_AT_ONCE = 500
 _COLUMNS = (
     "pk",
     "role",
@@ -69,6 +72,23 @@ def read_items(rows: QuerySet[Message]) -> list[Item]:
             )
             for pk, role, text, position, tokens, calls, call_id, name, parts, kind in cursor
         ]
+
+
+def with_thoughts(items: Sequence[Item]) -> list[Item]:
+    """Return the items with what models thought before they wrote them.
+
+    It is read where a summariser may see it, and nowhere else: it can be most of a conversation.
+    """
+    key = Message._meta.pk.to_python
+    asked = [key(item.id) for item in items if item.role == Message.Role.ASSISTANT]
+    thoughts: dict[Any, str] = {}
+    for start in range(0, len(asked), IDS_AT_ONCE):
+        rows = Message.objects.filter(pk__in=asked[start : start + IDS_AT_ONCE])
+        thoughts.update(rows.exclude(reasoning="").values_list("pk", "reasoning"))
+    return [
+        replace(item, thinking=thoughts[key(item.id)]) if key(item.id) in thoughts else item
+        for item in items
+    ]
 
 
 def _parsed(column: str | None) -> Any:

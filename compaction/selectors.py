@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
+from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from chatapp.extensions import MarkKind, TreeMark
 from chatapp.lineage import PathTable
 from chatapp.models import Branch, Message
 from chatapp.selectors import (
@@ -56,11 +59,15 @@ SENT_COLUMNS = (
     "created_at",
     "is_digest",
     "format_version",
+    "files_read",
+    "files_modified",
+    "files_deleted",
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")
+_NOTE_COLUMNS = ("pk", "branch_id", "position")
 
 
 def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -273,3 +280,32 @@ def anchor_before(branch: Branch, position: int, *, last: Message | None = None)
 def is_final_answer(message: Message) -> bool:
     """Whether the message ends a turn: the assistant speaks and asks for no tool."""
     return message.role == Message.Role.ASSISTANT and not message.tool_calls
+
+
+def tree_marks(session_id: UUID) -> list[TreeMark]:
+    """Return where a session's active summaries stand in its tree: behind what they cover.
+
+    What the summary of a branch covers stands on the branch that was left: its place is that of the
+    note that tells it.
+    """
+    rows = SessionSummary.objects.filter(
+        session=session_id, status=SessionSummary.Status.ACTIVE
+    ).annotate(note=KT("metadata__note"))
+    found = list(rows.values_list("pk", "kind", "branch_id", "covers_through", "note"))
+    told = {note for *_, note in found if note}
+    notes = Message.objects.filter(pk__in=told, session=session_id)
+    places = {str(pk): (branch, at) for pk, branch, at in notes.values_list(*_NOTE_COLUMNS)}
+    marks = []
+    for pk, kind, branch, through, note in found:
+        is_of_branch = kind == SessionSummary.Kind.BRANCH
+        owner, position = places.get(note or "", (branch, through))
+        marks.append(
+            TreeMark(
+                kind=MarkKind.BRANCH_SUMMARY if is_of_branch else MarkKind.SUMMARY,
+                branch_id=owner,
+                position=position,
+                model=SessionSummary,
+                pk=pk,
+            )
+        )
+    return marks

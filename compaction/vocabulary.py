@@ -51,8 +51,16 @@ ACTION_MEANINGS = {
 }
 RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "failed"}
 INTERRUPTED = RunCode.INTERRUPTED
-# A step of the first kind reads messages, one of the second joins two texts; there may be others.
-CHUNK, MERGE = "chunk", "merge"
+# The kinds of a step that strategies of ours have; a plug-in's may have others.
+CHUNK, UPDATE, PREFIX, BRANCH, MERGE = "chunk", "update", "prefix", "branch", "merge"
+KIND_MEANINGS = {
+    CHUNK: "messages are summarised",
+    UPDATE: "the summary before is brought up to date with the messages behind it",
+    PREFIX: "the beginning of a turn that the cut parts is summarised; its later part stays",
+    BRANCH: "a branch that was left is summarised",
+    MERGE: "two summaries become one",
+}
+READS_MESSAGES = frozenset({CHUNK, UPDATE, PREFIX, BRANCH})
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
 NOT_MEASURED = "Not measured: made before quality was measured."
 # How a line of a summary is known to come from its messages.
@@ -135,7 +143,14 @@ def is_forced(step: CompactionStep) -> bool:
 
 def reads_texts(step: CompactionStep) -> bool:
     """Whether a step read texts and no message; a chunk whose messages are gone read messages."""
-    return step.kind == MERGE or (step.kind != CHUNK and step.first_message_id is None)
+    is_other = step.kind not in READS_MESSAGES
+    return step.kind == MERGE or (is_other and step.first_message_id is None)
+
+
+def kind_meaning(step: CompactionStep) -> str:
+    """Return what is asked for by a step of its kind, as a sentence."""
+    known = KIND_MEANINGS.get(step.kind, "a call that its strategy names so")
+    return f"{step.kind.capitalize()}: {known}."
 
 
 def outcome_kind(step: CompactionStep) -> str:
@@ -324,6 +339,14 @@ EXPLANATIONS: dict[str, Explanation] = {
         means=_NOTHING_LOST,
         remedy="Run it again if it is wanted after all.",
         ways=("retry", "session"),
+    ),
+    RunCode.HOOK_CANCELLED: Explanation(
+        title="A hook stopped it",
+        happened="A hook of this installation (COMPACTION_HOOKS) did not want the compaction.",
+        means=f"{_NOTHING_LOST} After an automatic run, the next ones wait for a while.",
+        remedy="Read the hook's reason. If the compaction is wanted, mend the hook or take it out "
+        "of the setting; then run it again.",
+        ways=("state", "retry"),
     ),
     RunCode.DELETED: Explanation(
         title="The session was deleted",

@@ -19,7 +19,9 @@ from chatapp.api.serializers import (
     ForkSerializer,
 )
 from chatapp.api.switches import ActivateSerializer, SwitchedSerializer
+from chatapp.api.tree_json import ListedBranchSerializer
 from chatapp.models import Branch
+from chatapp.outline import facts_of, with_ends
 from chatapp.pools import Pool, answered_in, slow_work
 
 
@@ -29,13 +31,19 @@ class BranchList(SessionView):
     pagination_class = OldestFirstPagination
     problems = {"POST": ("conflict",)}
 
-    @extend_schema(summary="List a session's branches", responses=BranchSerializer(many=True))
+    @extend_schema(summary="List a session's branches", responses=ListedBranchSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
-        """Return a page of branches, oldest first."""
-        rows = Branch.objects.filter(session=self.get_session()).select_related("session")
+        """Return a page of branches, oldest first: where each begins, where it ends, what it has.
+
+        However deep they are, a page takes the same number of queries.
+        """
+        session = self.get_session()
+        rows = with_ends(Branch.objects.filter(session=session).select_related("session"))
         pages = self.pagination_class()
-        page = pages.paginate_queryset(rows, request, view=self)
-        return pages.get_paginated_response(BranchSerializer(page or [], many=True).data)
+        page = pages.paginate_queryset(rows, request, view=self) or []
+        about = {"facts": facts_of(session, page)}
+        listed = ListedBranchSerializer(page, many=True, context=about)
+        return pages.get_paginated_response(listed.data)
 
     @extend_schema(
         summary="Fork at a message", request=ForkSerializer, responses={201: BranchSerializer}
@@ -69,10 +77,13 @@ def _branch_of(user: Any, branch_id: str) -> Branch:
 class BranchDetail(KnownQueryView):
     """One branch; PATCH names it."""
 
-    @extend_schema(summary="Read a branch", responses=BranchSerializer)
+    @extend_schema(summary="Read a branch", responses=ListedBranchSerializer)
     def get(self, request: Request, branch_id: str) -> Response:
-        """Return where the branch begins and ends, and its label."""
-        return Response(BranchSerializer(_branch_of(request.user, branch_id)).data)
+        """Return what the list of branches tells of it."""
+        branch = _branch_of(request.user, branch_id)
+        row = with_ends(Branch.objects.filter(pk=branch.pk).select_related("session")).get()
+        about = {"facts": facts_of(branch.session, [row])}
+        return Response(ListedBranchSerializer(row, context=about).data)
 
     @extend_schema(
         summary="Name a branch", request=BranchLabelSerializer, responses=BranchSerializer

@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 Emit = Callable[[str, dict[str, Any]], None]
 
 
+# A wish of a switch: a question is asked anew, in a branch that was just made for it.
+EDITS = "edits"
+
+
 def silent(name: str, payload: dict[str, Any]) -> None:
     """Tell nobody: the default listener."""
 
@@ -158,6 +162,13 @@ class BaseContextBackend:
         """
         activate()
         return Switched(branch=branch)
+
+    def offers_branch_summary(self, session: Session) -> bool:
+        """Whether people are asked, at a switch, if the branch that they leave shall be summarised.
+
+        Then `switch` knows the wish `summarize`.
+        """
+        return False
 
     def check(self) -> list[CheckMessage]:
         """Return what is wrong with the backend's options."""

@@ -25,18 +25,27 @@ def ignore_change(adaptation: Adaptation, error: ModelError) -> None:
     """Do nothing with a change: the default where nobody listens."""
 
 
-def ask(model: ModelConfig, request: ModelRequest, on_change: OnChange = ignore_change) -> Reply:
+def ask(
+    model: ModelConfig,
+    request: ModelRequest,
+    on_change: OnChange = ignore_change,
+    *,
+    first_reply: Callable[[], Reply] | None = None,
+) -> Reply:
     """Return the model's answer; change the request where the server refuses its form.
 
     The same request is never sent twice, and what helped is remembered for the model. `on_change`
-    is told of every change. Raises ModelError, the first one where no change helped.
+    is told of every change. `first_reply` returns what came of the request where it was sent
+    before, in the form that the model is known to want. Raises ModelError, the first one where no
+    change helped.
     """
     sent = [adapted(request, model)]
     first: ModelError | None = None
     helped: list[Adaptation] = []
     while True:
         try:
-            reply = model.connect().complete(sent[-1])
+            was_sent = first_reply if len(sent) == 1 else None
+            reply = was_sent() if was_sent else model.connect().complete(sent[-1])
         except ModelError as error:
             first = first or error
             if error.reaction is not Reaction.ADAPT and error is not first:

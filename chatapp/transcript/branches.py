@@ -67,6 +67,10 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK, label: 
             "A branch cannot start between a tool call and its results: "
             f"fork at the last of them, message {members[-1].pk}."
         )
+    return _fork_behind(session, at, kind=kind, label=label)
+
+
+def _fork_behind(session: Session, at: Message, *, kind: str, label: str) -> Branch:
     with transaction.atomic():
         lock_some_branches(session.pk, at.branch_id)
         at.refresh_from_db(fields=["position", "tokens_through"])
@@ -98,7 +102,8 @@ def fork_before(session: Session, *, at: Message, label: str = "") -> Branch:
     messages = Message.objects.filter(kind__in=Message.SPOKEN)
     before = next(iter(rows_before(at.branch, messages, end=at.position, most=1)), None)
     if before is not None:
-        return fork(session, at=before, label=label)
+        # On this path no group is parted, whatever the branch of `before` has behind it.
+        return _fork_behind(session, before, kind=Branch.Kind.FORK, label=label)
     return Branch.objects.create(session=session, kind=Branch.Kind.FORK, label=label)
 
 

@@ -19,7 +19,7 @@ from django.db import IntegrityError, OperationalError, transaction
 
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
-from chatapp.context.backend import Emit, TurnOutcome, context_backend, notify, silent
+from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import get_model
@@ -196,7 +196,7 @@ def _store_edited(turn: Turn, edited: Message) -> list[Message]:
     """
     with transaction.atomic():
         branch = fork_before(turn.session, at=edited)
-        switch(turn.session, branch)
+        switch(turn.session, branch, {EDITS: True})
         return append(branch, turn.drafts, client_key=turn.client_key, edits=edited.pk)
 
 

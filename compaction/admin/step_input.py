@@ -8,7 +8,7 @@ piece.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from chatapp.selectors import path_messages, path_q
 from compaction.convert import summary_item, to_item
 from compaction.engine.fidelity.redaction import redact_items
 from compaction.engine.strategies.branch_summary import as_told
+from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.prompts import (
     ATTENTION,
     BETWEEN_BLOCKS,
@@ -47,6 +48,7 @@ _COLUMNS = (
     "tool_name",
     "kind",
     "summary",
+    "reasoning",
 )
 _RULES = Q(pinned=True, role=Message.Role.SYSTEM)
 
@@ -102,6 +104,8 @@ class StepInput:
         if not row.is_spoken:
             return summary_item(row)
         item = to_item(row)
+        if self._style == CHECKPOINT and row.role == Message.Role.ASSISTANT:
+            item = replace(item, thinking=row.reasoning)
         is_left = self.step.run.trigger == CompactionRun.Trigger.BRANCH
         return as_told(item) if is_left else item
 
@@ -117,8 +121,13 @@ class StepInput:
 
     def message_blocks(self) -> Iterator[str]:
         """Yield the messages one by one, as the summariser got them."""
-        by_position = bool(self._given.get("by_position"))
-        return (escape_tags(block) for block in blocks(self._items(), by_position=by_position))
+        by_position, style = bool(self._given.get("by_position")), self._style
+        found = blocks(self._items(), by_position=by_position, style=style)
+        return (escape_tags(block) for block in found)
+
+    @property
+    def _style(self) -> str:
+        return str(self._given.get("style") or "")
 
     def _items(self) -> Iterator[Item]:
         rows, after = self._rows, -1
@@ -131,7 +140,11 @@ class StepInput:
             items = [self._read(row) for row in batch]
             named = named_results([*before, *items])[len(before) :]
             shown = redact_items(named)[0] if self._given.get("hides_secrets") else named
-            yield from limited_results(shown, self.step.run.result_chars)
+            yield from limited_results(
+                shown,
+                self.step.run.result_chars,
+                beginning=bool(self._given.get("beginnings")),
+            )
             before, after = items, batch[-1].position
 
     @property

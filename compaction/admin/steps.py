@@ -77,7 +77,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     sections = (
         Section(
             title=None,
-            fields=("call", "of_run", "parent_call", "depth", "ended"),
+            fields=("call", "kind_meaning", "of_run", "parent_call", "depth", "ended"),
             optional={"parent_call": "parent_id"},
         ),
         Section(title="Input", fields=("messages", "tokens_in", "model")),
@@ -89,6 +89,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
         css = {"all": ["compaction/run.css"]}
 
     call = column("Step", lists.indented, ordering="order")
+    kind_meaning = column("What it is", vocabulary.kind_meaning)
     of_run = column("Run", lambda step: html.row_link(step.run, formatting.short_id(step.run_id)))
     messages = column("Messages", lists.message_range)
     tokens_in = column("Tokens in", "input_tokens", formatting.number)
@@ -214,7 +215,9 @@ def _beginning(given: StepInput) -> tuple[str, bool]:
 def _titles(step: CompactionStep) -> tuple[str, ...]:
     if step.kind == vocabulary.MERGE:
         return ("First part: the older summary", "Second part: the newer summary")
-    if step.kind == vocabulary.CHUNK:
+    if step.kind == vocabulary.UPDATE:
+        return ("The summary that it brings up to date",)
+    if step.kind in vocabulary.READS_MESSAGES:
         return ("The summary that it continues",)
     return tuple(f"Text {number}" for number in range(1, len(step.texts) + 1))
 
@@ -227,7 +230,7 @@ def _messages_title(given: StepInput) -> str:
 def _no_instruction(step: CompactionStep) -> str:
     if vocabulary.is_forced(step):
         return "No model was asked: the text was shortened here, from the input below."
-    if step.kind not in (vocabulary.CHUNK, vocabulary.MERGE) and not step.model:
+    if step.kind not in vocabulary.KIND_MEANINGS and not step.model:
         return "No model was asked: the strategy made the text from the input below."
     return "No model was instructed: sentences were chosen from the input below."
 

@@ -235,9 +235,14 @@ class SessionSummaryAdmin(WideList):
     @shows_text
     @admin.display(description="Files")
     def files(self, summary: SessionSummary) -> str:
-        """Return the files that tool calls read and modified."""
+        """Return the files that tool calls read and changed, those of earlier summaries too."""
+        created = frozenset(summary.files_created)
         lines = [f"read      {name}" for name in summary.files_read]
-        lines += [f"modified  {name}" for name in summary.files_modified]
+        lines += [
+            f"{'created ' if name in created else 'modified'}  {name}"
+            for name in summary.files_modified
+        ]
+        lines += [f"deleted   {name}" for name in summary.files_deleted]
         return html.stored_text("\n".join(lines))
 
     range = column(

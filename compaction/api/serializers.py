@@ -181,6 +181,8 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "cost",
             "files_read",
             "files_modified",
+            "files_created",
+            "files_deleted",
             "instructions",
             "run",
             "profile",
@@ -273,6 +275,11 @@ class StateSerializer(serializers.Serializer[Any]):
     due = serializers.CharField(allow_null=True)
     triggers = TriggerSerializer(many=True)
     switch = SwitchSerializer(allow_null=True)
+    branch_summary = serializers.ChoiceField(
+        choices=["never", "ask"],
+        help_text="Whether the profile has people asked, at a switch, if the branch that they "
+        "leave shall be summarised.",
+    )
 
 
 class ProfileSerializer(serializers.ModelSerializer[CompactionProfile]):

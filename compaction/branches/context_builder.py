@@ -122,7 +122,7 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     texts, tokens = snapshot.summary_texts, snapshot.sent_summary_tokens
     if cut.groups is not None and snapshot.summaries:
         # The newest has taken in those before it.
-        texts = [row.summary_text for row in snapshot.newest]
+        texts = [row.sent_text for row in snapshot.newest]
         share = sum(row.summary_tokens for row in snapshot.newest)
         tokens = tokens * share // max(1, snapshot.summary_tokens)
     rendering, carriers = _rendered(snapshot, texts)

@@ -109,11 +109,9 @@ class BranchSnapshot:
 
     @cached_property
     def summary_texts(self) -> list[str]:
-        """The texts of either, oldest first."""
+        """The texts of either as they are sent, oldest first."""
         rows = self.summaries or self.old_placeholders
-        return [
-            row.summary_text if isinstance(row, SessionSummary) else row.summary for row in rows
-        ]
+        return [row.sent_text if isinstance(row, SessionSummary) else row.summary for row in rows]
 
     @property
     def digest(self) -> SessionSummary | None:

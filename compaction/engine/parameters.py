@@ -6,6 +6,7 @@ right instead.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -103,8 +104,9 @@ class Profile(CheckpointParameters):
     )
     strategy: str = parameter(
         "bisect",
-        "How a summary is made: one call for everything, halves where that is too large (bisect), "
-        "or the messages themselves, shortened (digest).",
+        "How a summary is made: one call for everything, halves where that is too large (bisect); "
+        "the same, with one of its own for the beginning of a parted turn (iterative); or the "
+        "messages themselves, shortened (digest).",
         group="summariser",
         registry="STRATEGIES",
     )
@@ -312,6 +314,16 @@ class Profile(CheckpointParameters):
         return (named,) if isinstance(named, str) else named
 
     @property
+    def summary_output_tokens(self) -> int:
+        """The longest answer of a summarising call; 0 allows twice the size asked for."""
+        return _share_of(self.reserve_tokens, self.summary_output_share)
+
+    @property
+    def prefix_output_tokens(self) -> int:
+        """The same for the beginning of a turn."""
+        return _share_of(self.reserve_tokens, self.prefix_output_share)
+
+    @property
     def merge_target(self) -> int:
         """Tokens asked of a merge."""
         return self.merge_target_tokens or self.target_summary_tokens
@@ -319,3 +331,8 @@ class Profile(CheckpointParameters):
     def as_dict(self) -> dict[str, Any]:
         """Return every parameter."""
         return asdict(self)
+
+
+def _share_of(tokens: int, share: float) -> int:
+    # Rounded first: 0.29 of 100 is 28.999999999999996 as floats have it.
+    return math.floor(round(share * tokens, 6))

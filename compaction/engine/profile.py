@@ -46,8 +46,11 @@ PRESETS: dict[str, Profile] = {
         context_size_by="usage",
         cut="checkpoint",
         keep_recent_tokens=20_000,
+        strategy="iterative",
         split_turns=True,
         summary_style="checkpoint",
+        # Its headings ask for what a ledger appends; where a text knows too little, it gets one.
+        ledger=False,
         target_summary_tokens=2000,
         summary_output_share=0.8,
         prefix_output_share=0.5,

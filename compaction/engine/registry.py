@@ -144,6 +144,7 @@ STRATEGIES: Registry[Strategy] = Registry(
     "strategy",
     {
         "bisect": "compaction.engine.strategies.bisect.BisectStrategy",
+        "iterative": "compaction.engine.strategies.iterative.IterativeStrategy",
         "digest": "compaction.engine.strategies.digest.DigestStrategy",
     },
     fault_of=_strategy_fault,

@@ -35,17 +35,27 @@ def named_results(items: Sequence[Item]) -> list[Item]:
     return named
 
 
-def limited_results(items: Iterable[Item], max_chars: int | None) -> Iterator[Item]:
+def limited_results(
+    items: Iterable[Item], max_chars: int | None, *, beginning: bool = False
+) -> Iterator[Item]:
     """Yield the items with tool results of at most `max_chars` characters; None cuts none.
 
     One result that alone exceeds the summariser's window could not be summarised at all. Tokens
-    stay those of the stored message, which the summary replaces.
+    stay those of the stored message, which the summary replaces. With `beginning`, exactly the
+    first characters stay, with a notice of how many are gone behind them.
     """
+    cut = first_characters if beginning else cut_text
     for item in items:
         if max_chars is not None and item.role == "tool" and len(item.text) > max_chars:
-            yield replace(item, text=cut_text(item.text, max_chars))
+            yield replace(item, text=cut(item.text, max_chars))
         else:
             yield item
+
+
+def first_characters(text: str, limit: int) -> str:
+    """Return the first characters of a text, and a notice of how many were left out."""
+    gone = len(text) - limit
+    return f"{text[:limit]}\n\n[{gone} more characters of this result were left out here]"
 
 
 CHARS_PER_TOKEN = 4

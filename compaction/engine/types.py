@@ -30,8 +30,9 @@ class Item:
     """One stored message as the engine sees it; `id` comes back in links, untouched.
 
     `tokens` is what a request pays for it. Of these, `unread_tokens` are for images, files and
-    recordings, which a summariser is told of in a line of `text`. `is_note`: it was put between the
-    messages, and asks nothing.
+    recordings, which a summariser is told of in a line of `text`. `thinking` are a model's thoughts
+    as far as a summariser may read them; no request of the conversation holds them. `is_note`: it
+    was put between the messages, and asks nothing.
     """
 
     id: Any
@@ -44,6 +45,7 @@ class Item:
     tool_name: str = ""
     images: int = 0
     unread_tokens: int = 0
+    thinking: str = ""
     is_note: bool = False
 
     @property
@@ -115,14 +117,18 @@ class Facts:
 class SummaryRequest:
     """One call of the summariser.
 
-    `kind` names what is asked: `chunk` (items, perhaps with the summary they continue) or `merge`
-    (texts) have an instruction of their own; a strategy that asks for something else names it and
-    brings its `prompt`, in which no text of the conversation may stand. `target_tokens` is the size
-    asked for. `reinforced` is set on the second try after an answer that did not count. `units` are
-    what earlier passes kept: a summariser without a model chooses from them, too. `kept` are the
-    messages behind those to summarise, to be read and not summarised. With `cites`, prose is asked
-    for that cites messages by their numbers. `missing` is what an answer that was refused lacked.
-    With `whole_room` the answer may be as long as the model can write. `passed_over` models of a
+    `kind` names what is asked: `chunk` (items, perhaps with the summary they continue), `update`
+    (items, and the summary that is brought up to date), `prefix` (the beginning of a turn whose
+    rest stays), `branch` (items of a branch that was left) and `merge` (texts; `merges` is the kind
+    of what they are summaries of) have an instruction of their own; a strategy that asks for
+    something else names it and brings its `prompt`, in which no text of the conversation may stand.
+    `style` says how messages and summary look (Profile.summary_style). `target_tokens` is the size
+    asked for, `answer_tokens` the most that may be written; 0 allows twice the size. `reinforced`
+    is set on the second try after an answer that did not count. `units` are what earlier passes
+    kept: a summariser without a model chooses from them, too. `kept` are the messages behind those
+    to summarise, to be read and not summarised. With `cites`, prose is asked for that cites
+    messages by their numbers. `missing` is what an answer that was refused lacked. With
+    `whole_room` the answer may be as long as the model can write. `passed_over` models of a
     summariser that has several were too small for it.
     """
 
@@ -140,6 +146,14 @@ class SummaryRequest:
     missing: tuple[str, ...] = ()
     whole_room: bool = False
     passed_over: int = 0
+    style: str = "headings"
+    answer_tokens: int = 0
+    merges: str = "chunk"
+
+    @property
+    def longest_tokens(self) -> int:
+        """The tokens that a text of four times the size would be read of (acceptance.capped)."""
+        return max(self.target_tokens, self.answer_tokens // 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +164,7 @@ class SummaryAnswer:
     tool_calls, broken or unknown; empty where nobody read it, then a few plain words are known.
     `has_thoughts`: a part of its room went into reasoning; `had_whole_room`: there is no more.
     `was_capped`: the text went on far beyond what is read (strategies.acceptance.capped).
+    `duration_ms` is how long the call took where it ran beside another one; else 0.
     """
 
     text: str
@@ -164,6 +179,7 @@ class SummaryAnswer:
     model: str = ""
     cost: float = 0.0
     units: tuple[Unit, ...] = ()
+    duration_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +217,23 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Paths that tool calls named, sorted by code unit.
+
+    A file that was only read stands in `read`; `modified` are those that were written, the
+    `created` ones among them; `deleted` are gone and stand in none of the others.
+    """
+
+    read: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+
+NO_FILES = Files()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryJob:
     """What a strategy is given to summarise.
 
@@ -208,7 +241,8 @@ class SummaryJob:
     fallback digest, empty where there is none. `sent_again` are positions of messages that are sent
     verbatim all the same (pinned ones). `instructions` are a person's wishes. `units` are the
     clauses that earlier passes kept, `named_before` is what all that they named weighs. `kept` are
-    the newest messages that stay verbatim, as far as a summariser may read them.
+    the newest messages that stay verbatim, as far as a summariser may read them. `files` are those
+    that earlier summaries name. `parts_turn`: the message behind the items goes on with a turn.
     """
 
     items: tuple[Item, ...]
@@ -220,6 +254,8 @@ class SummaryJob:
     units: tuple[Unit, ...] = ()
     named_before: float = 0.0
     kept: tuple[Item, ...] = ()
+    files: Files = NO_FILES
+    parts_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,13 +273,14 @@ class Outcome:
 
     `algorithm` names what made it. `prompt` is the instruction that was sent and `prompt_version`
     its version; both are empty where no model was asked, and `writer` then says who wrote.
-    `metadata` is stored beside the usual figures; `files_read` and `files_modified` as columns.
+    `metadata` is stored beside the usual figures; what begins with `files_` as columns.
     `is_digest`: the text is made of the messages themselves, and stands beside the summary that
     was there before until one takes it in. `units` are the clauses to choose from in the next
     pass, `lines` say where each line of the text comes from, `quality` how much it knows,
     `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
-    summaries before it held, so that they need not be sent beside it. `model` is the one that
-    wrote it, where a summariser has several.
+    summaries before it held, so that they need not be sent beside it; with `sends_files` its files
+    are sent behind its text. `model` is the one that wrote it, where a summariser has several.
+    `from_hook`: a hook wrote it, and `details` are what it keeps with it.
     """
 
     text: str
@@ -267,11 +304,16 @@ class Outcome:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files_read: tuple[str, ...] = ()
     files_modified: tuple[str, ...] = ()
+    files_created: tuple[str, ...] = ()
+    files_deleted: tuple[str, ...] = ()
     units: tuple[Unit, ...] = ()
     lines: tuple[SourcedLine, ...] = ()
     quality: Quality | None = None
     rejections: tuple[str, ...] = ()
     holds_earlier: bool = False
+    from_hook: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+    sends_files: bool = False
 
     @property
     def compression_ratio(self) -> float:
@@ -322,7 +364,11 @@ class NoMoreCallsError(Exception):
 
 
 class Summarizer(Protocol):
-    """Answers one request, or raises SummarizerOverflow or SummarizerError."""
+    """Answers one request, or raises SummarizerOverflow or SummarizerError.
+
+    One with a method `begin(request)` can have that call go on beside others: `summarize` of the
+    same request then waits for its answer.
+    """
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the answer to one request, unjudged."""

@@ -230,7 +230,10 @@ def _summaries(rows: list[Message]) -> dict[UUID | None, SessionSummary]:
     ids = [found for row in rows if (found := _summary_id(row)) is not None]
     if not ids:
         return {}
-    heavy = ("summary_prompt", "abridged", "metadata", "files_read", "files_modified")
+    heavy = (
+        *("summary_prompt", "abridged", "metadata", "details"),
+        *("files_read", "files_modified", "files_created", "files_deleted"),
+    )
     return {row.pk: row for row in SessionSummary.objects.filter(pk__in=ids).defer(*heavy)}
 
 

@@ -9,10 +9,15 @@ import uuid
 from django.db import models
 from django.utils import timezone
 
+from compaction.engine.rendering import with_files
+
 FORMAT_VERSION = 1
 # A summary that holds what those before it held: they are not sent beside it any more. Its clauses
 # were chosen from all covered messages (docs/decisions/0027-a-ledger-beside-the-prose.md).
 HOLDS_EARLIER_VERSION = 2
+# One of those whose files are sent behind its text, which `summary_tokens` counts in.
+SENDS_FILES_VERSION = 3
+FORMAT_VERSIONS = (FORMAT_VERSION, HOLDS_EARLIER_VERSION, SENDS_FILES_VERSION)
 
 
 class SessionSummary(models.Model):
@@ -145,6 +150,18 @@ class SessionSummary(models.Model):
 
     def __str__(self) -> str:
         return f"Summary {str(self.id)[:8]} ({self.status})"
+
+    @property
+    def sent_text(self) -> str:
+        """The text as requests hold it: where that is wanted, with its files behind it."""
+        if self.format_version < SENDS_FILES_VERSION:
+            return self.summary_text
+        return with_files(
+            self.summary_text,
+            read=self.files_read,
+            modified=self.files_modified,
+            deleted=self.files_deleted,
+        )
 
 
 class SessionSummaryMessage(models.Model):

@@ -20,11 +20,13 @@ from compaction.engine.strategies.branch_summary import NAME, files_together
 from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
 from compaction.events import event
-from compaction.models import CompactionRun
+from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
+from compaction.runs.hooked_switches import ask_in_run
 from compaction.runs.scheduling import check_branch
 from compaction.runs.steps import Work
-from compaction.runs.strategy import ContinuedTexts, summarise
+from compaction.runs.strategy import ContinuedTexts, summarise, with_sources
+from compaction.signals import branch_summarised, branch_switched, send_after_commit
 from compaction.summaries.branch_notes import Switch, store_branch_summary, switch_plainly
 
 logger = logging.getLogger(__name__)
@@ -43,10 +45,19 @@ def switch_with_summary(work: Work, snapshot: BranchSnapshot) -> None:
     new = _target(run)
     left = LeftBranch(snapshot=snapshot, new=new)
     switch = Switch(left=left, run=run, lease=work.lease)
+    summary = None
     if not left.entries:
         _without_summary(switch)
     else:
-        _with_summary(switch, work)
+        summary = _with_summary(switch, work)
+    send_after_commit(
+        branch_switched,
+        sender=Session,
+        session=run.session_id,
+        branch=new.pk,
+        from_branch=run.branch_id,
+        summary=summary.pk if summary else None,
+    )
     _look_at(run, new)
 
 
@@ -63,22 +74,34 @@ def _target(run: CompactionRun) -> Branch:
     return new
 
 
-def _with_summary(switch: Switch, work: Work) -> None:
+def _with_summary(switch: Switch, work: Work) -> SessionSummary:
     left, run = switch.left, switch.run
-    outcome = summarise(
-        work,
-        left.snapshot,
-        [entry.item for entry in left.entries],
-        continued=ContinuedTexts(previous=""),
-        strategy=NAME,
-    )
-    store_branch_summary(
+    continued = ContinuedTexts(previous="")
+    outcome = ask_in_run(work, left)
+    if outcome is None:
+        items = [entry.item for entry in left.entries]
+        outcome = summarise(work, left.snapshot, items, continued=continued, strategy=NAME)
+    else:
+        outcome = with_sources(left.snapshot, outcome, texts=continued)
+    summary = store_branch_summary(
         switch,
         outcome=outcome,
         files=files_together([*left.earlier_files, _files_of(outcome)]),
         end_run=partial(lifecycle.succeed, run),
     )
     lifecycle.reload(run)
+    send_after_commit(
+        branch_summarised,
+        sender=CompactionRun,
+        session=run.session_id,
+        branch=left.new.pk,
+        from_branch=run.branch_id,
+        run=run.pk,
+        summary=summary.pk,
+        messages=summary.message_count,
+        from_hook=summary.from_hook,
+    )
+    return summary
 
 
 def _files_of(

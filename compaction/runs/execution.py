@@ -42,6 +42,7 @@ from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.branch_run import switch_with_summary
+from compaction.runs.hooked import HookCancelled, ask_before_compaction
 from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
@@ -49,7 +50,9 @@ from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise
 from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.storing import (
+    EndRun,
     Sizes,
+    sent_text_of,
     store_new_version,
     store_summary,
 )
@@ -76,6 +79,8 @@ def do_work(work: Work) -> None:
             _extend(work, snapshot)
     except RunCancelledError:
         lifecycle.reload(run)
+    except HookCancelled as cancel:
+        _stop(run, str(cancel))
     except StoppingError as stopping:
         _hand_over(run, stopping)
     except MustWaitError as wait:
@@ -125,6 +130,17 @@ def _leave_to_background(run: CompactionRun, sentence: str) -> None:
     with transaction.atomic():
         lock_state(run.branch_id)
         if lifecycle.finish(run, Status.SKIPPED, code=RunCode.INLINE_LIMIT, sentence=sentence):
+            pause = timedelta(seconds=compaction_settings.backoff_seconds)
+            apply_backoff(run, database_now() + pause)
+
+
+def _stop(run: CompactionRun, sentence: str) -> None:
+    """End a run that a hook does not want; automatic ones of the branch wait before the next."""
+    with transaction.atomic():
+        lock_state(run.branch_id)
+        code = RunCode.HOOK_CANCELLED
+        stopped = lifecycle.finish(run, Status.CANCELLED, code=code, sentence=sentence)
+        if stopped and run.trigger == Trigger.PROACTIVE:
             pause = timedelta(seconds=compaction_settings.backoff_seconds)
             apply_backoff(run, database_now() + pause)
 
@@ -183,29 +199,39 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         return
     if is_last_way:
         _tell_of_digest(run, snapshot, messages=len(items))
-    outcome = summarise(
-        work,
-        snapshot,
-        items,
-        continued=ContinuedTexts(
-            previous=snapshot.previous_text,
-            digest=_digest_before(snapshot),
-            before=snapshot.continued,
-        ),
-        strategy=FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy,
+    continued = ContinuedTexts(
+        previous=snapshot.previous_text,
+        digest=_digest_before(snapshot),
+        before=snapshot.continued,
     )
+    # The last way is there for all else that failed, hooks too.
+    hooked = None if is_last_way else ask_before_compaction(work, snapshot, items, continued)
+    if hooked is not None:
+        outcome = hooked.outcome
+    else:
+        strategy = FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy
+        outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     sizes = _sizes(snapshot, outcome)
-    _must_shrink(outcome, sizes)
+    _must_shrink(outcome, sizes, tokens=snapshot.model.counter.count(outcome.text))
     store = store_draft if _keeps_draft(run, snapshot) else store_summary
     store(
         snapshot=snapshot,
         run=run,
         lease=work.lease,
         outcome=outcome,
-        sizes=sizes,
-        end_run=partial(lifecycle.succeed, run),
+        sizes=sizes if hooked is None else hooked.told(sizes),
+        end_run=_ends_with(run, sizes),
     )
     lifecycle.reload(run)
+
+
+def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:
+    """Return what ends the run with the sizes that were measured; a hook may say another one."""
+
+    def end(outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None:
+        lifecycle.succeed(run, outcome, measured, saved=saved)
+
+    return end
 
 
 def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
@@ -304,23 +330,23 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         )
         return
     before = continued_by(old)
-    outcome = summarise(
-        work,
-        snapshot,
-        items,
-        continued=ContinuedTexts(
-            previous="\n\n".join(row.summary_text for row in before), before=before
-        ),
-        strategy=snapshot.profile.strategy,
+    continued = ContinuedTexts(
+        previous="\n\n".join(row.summary_text for row in before), before=before
     )
+    hooked = ask_before_compaction(work, snapshot, items, continued, may_move=False)
+    if hooked is not None:
+        outcome = hooked.outcome
+    else:
+        strategy = snapshot.profile.strategy
+        outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     counter = snapshot.model.counter
-    tokens = counter.count(outcome.text)
+    tokens = counter.count(sent_text_of(outcome))
     sizes = Sizes(
         before=old.tokens_before,
         after=old.tokens_after - old.summary_tokens + tokens,
         summary=tokens,
     )
-    if problem := does_not_shrink(outcome.input_tokens, tokens):
+    if problem := does_not_shrink(outcome.input_tokens, counter.count(outcome.text)):
         raise SummaryFailed(RunCode.NOT_SMALLER, problem)
     store_new_version(
         snapshot=snapshot,
@@ -337,7 +363,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
 
 def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     """Return what the next request holds of summaries and history, before and after."""
-    tokens = snapshot.model.counter.count(outcome.text)
+    tokens = snapshot.model.counter.count(sent_text_of(outcome))
     kept = snapshot.facts.tokens - sum(item.tokens for item in outcome.items)
     before = snapshot.summary_tokens + snapshot.facts.tokens
     staying = [row for row in snapshot.summaries if not row.is_digest]
@@ -357,8 +383,11 @@ def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     return Sizes(before=before, after=after, summary=tokens)
 
 
-def _must_shrink(outcome: Outcome, sizes: Sizes) -> None:
-    """Refuse a text that is not smaller than what it was made of, or saves the request nothing."""
-    problem = does_not_shrink(outcome.input_tokens, sizes.summary)
+def _must_shrink(outcome: Outcome, sizes: Sizes, *, tokens: int) -> None:
+    """Refuse a text that is not smaller than what it was made of, or saves the request nothing.
+
+    `tokens` are those of the text; its size as it is sent may have the files behind it.
+    """
+    problem = does_not_shrink(outcome.input_tokens, tokens)
     if problem := problem or does_not_shrink(sizes.before, sizes.after):
         raise SummaryFailed(RunCode.NOT_SMALLER, problem)

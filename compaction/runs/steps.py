@@ -11,9 +11,11 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+from chatapp.database import release_connection
 from compaction.branches.leases import Lease
 from compaction.engine.fidelity.redaction import redact
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks
 from compaction.engine.types import (
@@ -32,6 +34,8 @@ from compaction.runs import queue
 from compaction.selectors import running_row
 from compaction.summaries.summarizer import ModelSequence, prompt_of, storable
 
+# How often a run that waits for a call that was begun looks whether it is to go on.
+LOOK_SECONDS = 0.5
 # As long as the columns that store them.
 LONGEST_KIND = LONGEST_CODE = 40
 
@@ -91,10 +95,18 @@ class Work:
         return queue.is_stopping() or not running_row(self.run).exists()
 
     def go_on(self) -> None:
-        """Raise where the next call must not be made.
+        """Raise where the next call must not be made; otherwise it counts as made.
 
         That is when the run was cancelled, is out of time, or when the worker is to stop.
         """
+        self.look()
+        if self.bound is not None:
+            if self.bound.made >= self.bound.calls:
+                raise self.bound.reached()
+            self.bound.made += 1
+
+    def look(self) -> None:
+        """Raise where the run is not to go on; no call is made."""
         if not running_row(self.run).exists():
             raise RunCancelledError("The run was cancelled.")
         if queue.is_stopping():
@@ -102,12 +114,9 @@ class Work:
                 "The worker was asked to stop; nothing of this run was stored. Another run does "
                 "its work."
             )
-        is_late = time.monotonic() > self.deadline
-        if self.bound is not None:
-            if is_late or self.bound.made >= self.bound.calls:
+        if time.monotonic() > self.deadline:
+            if self.bound is not None:
                 raise self.bound.reached()
-            self.bound.made += 1
-        if is_late:
             raise OutOfTimeError(
                 "The run used up its time (COMPACTION_RUN_SECONDS); nothing was stored. "
                 "A faster summariser or a larger window needs fewer calls."
@@ -125,6 +134,8 @@ class RunSummarizer:
         self._inner = inner
         self._work = work
         self._writer = writer
+        # A call that goes on already, as long as nobody took its answer.
+        self._begun: SummaryRequest | None = None
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the inner summariser's answer; raise what Work.go_on raises."""
@@ -132,7 +143,8 @@ class RunSummarizer:
         while answer is None:
             self._writer.write_unreported()
             with self._writer.not_the_strategys_fault():
-                self._work.go_on()
+                if not self._has_come(request):
+                    self._work.go_on()
                 started = time.monotonic()
                 answer = self._asked(request, started)
         if self._writer.hides_secrets:
@@ -140,6 +152,51 @@ class RunSummarizer:
             answer = replace(answer, text=redact(answer.text).text)
         self._heard(request, started, answer=answer)
         return answer
+
+    def begin(self, request: SummaryRequest) -> None:
+        """Have a call go on beside the next ones; `summarize` of the same request takes its answer.
+
+        Where the summariser cannot, or only one call is left, it is made when it is asked for.
+        Raises what Work.go_on raises.
+        """
+        bound = self._work.bound
+        if not isinstance(self._inner, ModelSequence) or (
+            bound is not None and bound.calls - bound.made < 2
+        ):
+            return
+        with self._writer.not_the_strategys_fault():
+            self._work.go_on()
+            if self._inner.begin(request):
+                self._begun = request
+            elif bound is not None:
+                bound.made -= 1
+
+    def _has_come(self, request: SummaryRequest) -> bool:
+        """Whether the request's call was begun before; wait for its answer, if the run may."""
+        inner = self._inner
+        call = inner.begun_call(request) if isinstance(inner, ModelSequence) else None
+        if call is None:
+            return False
+        release_connection()
+        while not call.is_done(LOOK_SECONDS):
+            self._work.look()
+            release_connection()
+        self._begun = None
+        return True
+
+    def leave_begun(self) -> None:
+        """Tell of a call that was begun and whose answer nobody takes any more: it costs, too."""
+        request, self._begun = self._begun, None
+        inner = self._inner
+        call = inner.leave_begun() if isinstance(inner, ModelSequence) else None
+        if request is None or call is None:
+            return
+        self._writer.write_unreported()
+        left = SummarizerError("The run ended before anybody asked for the answer to this call.")
+        self._heard(request, call.began, outcome="error", error=left)
+        if self._writer.unreported is not None:
+            read = sum(item.read_tokens for item in request.items)
+            self._writer.unreported = replace(self._writer.unreported, input_tokens=read)
 
     def _asked(self, request: SummaryRequest, started: float) -> SummaryAnswer | None:
         """Return an answer; None where a model could not give one and another can be asked."""
@@ -184,7 +241,9 @@ class RunSummarizer:
             input_tokens=answer.input_tokens if answer else 0,
             output_tokens=answer.output_tokens if answer else 0,
             outcome=outcome,
-            duration_ms=round((time.monotonic() - started) * 1000),
+            duration_ms=answer.duration_ms
+            if answer and answer.duration_ms
+            else round((time.monotonic() - started) * 1000),
             error=str(error or ""),
             output=answer.text if answer else "",
             model=answer.model if answer else getattr(error, "model", ""),
@@ -233,10 +292,17 @@ class StepWriter:
     """Stores every finished call and asks, before the next one, whether to go on."""
 
     def __init__(
-        self, work: Work, summarizer: Summarizer | None, *, hides_secrets: bool = False
+        self,
+        work: Work,
+        summarizer: Summarizer | None,
+        *,
+        hides_secrets: bool = False,
+        reads_beginnings: bool = False,
     ) -> None:
         self._work = work
         self.hides_secrets = hides_secrets
+        # Of tool results that are too long, their first characters and no end.
+        self._reads_beginnings = reads_beginnings
         self._summarizer = summarizer
         self._rows: dict[int, int] = {}
         self._written = 0
@@ -314,9 +380,13 @@ class StepWriter:
         request = step.request
         if request is None or not step.is_call:
             return {}
-        kept = BETWEEN_BLOCKS.join(blocks(request.kept, by_position=request.cites))
+        kept = BETWEEN_BLOCKS.join(
+            blocks(request.kept, by_position=request.cites, style=request.style)
+        )
         given = {
             "by_position": request.cites,
+            "style": request.style if request.style == CHECKPOINT else "",
+            "beginnings": self._reads_beginnings,
             "hides_secrets": self.hides_secrets,
             "kept": storable(kept),
             "missing": [storable(text) for text in request.missing],

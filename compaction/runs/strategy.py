@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from chatapp.selectors import pinned_messages
+from chatapp.models import Message
+from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.context_builder import limits_of
 from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
+from compaction.convert import with_thoughts
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
@@ -23,10 +25,13 @@ from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
+from compaction.engine.strategies.actions import joined_files
 from compaction.engine.strategies.branch_summary import BranchSummary
+from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import with_fidelity
 from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import (
+    Files,
     Item,
     Outcome,
     Summarizer,
@@ -80,7 +85,10 @@ def summarise(
         snapshot, items, limit=limit, instructions=run.instructions, texts=continued
     )
     writer = StepWriter(
-        work, inner if uses_summarizer else None, hides_secrets=profile.redact_secrets
+        work,
+        inner if uses_summarizer else None,
+        hides_secrets=profile.redact_secrets,
+        reads_beginnings=profile.result_chars_in_summary > 0,
     )
     try:
         asking = RunSummarizer(summarizer, work, writer)
@@ -99,6 +107,13 @@ def summarise(
     return found if not changed else replace(found, **_in_messages(found, changed))
 
 
+def with_sources(snapshot: BranchSnapshot, outcome: Outcome, *, texts: ContinuedTexts) -> Outcome:
+    """Return an outcome that no strategy made, with its units, its lines' sources and quality."""
+    job, changed = _job(snapshot, outcome.items, limit=None, instructions="", texts=texts)
+    found = with_fidelity(outcome, job, snapshot.profile)
+    return found if not changed else replace(found, **_in_messages(found, changed))
+
+
 def _job(
     snapshot: BranchSnapshot,
     items: Sequence[Item],
@@ -112,6 +127,8 @@ def _job(
     again = _sent_again(snapshot, items)
     kept = kept_after(snapshot, items[-1].position)
     named = named_results(items)
+    if profile.summary_style == CHECKPOINT:
+        named = with_thoughts(named)
     hidden: Mapping[Any, Redacted] = {}
     previous, digest = texts.previous, texts.digest
     before = texts.before
@@ -125,7 +142,7 @@ def _job(
         )
         # They were kept while the parameter was off, or before a shape was known.
         units = [replace(unit, text=redact(unit.text).text) for unit in units]
-    read = list(limited_results(named, limit))
+    read = list(limited_results(named, limit, beginning=profile.result_chars_in_summary > 0))
     job = SummaryJob(
         items=tuple(read),
         counter=snapshot.model.counter,
@@ -136,6 +153,8 @@ def _job(
         units=tuple(units),
         named_before=named_before(before[-1] if before else None),
         kept=tuple(kept),
+        files=joined_files(_files_before(snapshot, texts.before, items)),
+        parts_turn=profile.split_turns and _parts_turn(snapshot, items[-1].position),
     )
     changed = {
         item.id: OffsetMap(stored=item.text, read=given.text, redacted=hidden.get(item.id))
@@ -212,7 +231,7 @@ def _run_strategy(
     strategy: Strategy,
     job: SummaryJob,
     profile: Profile,
-    summarizer: Summarizer,
+    summarizer: RunSummarizer,
     writer: StepWriter,
 ) -> Outcome:
     """Return the strategy's outcome; its own errors are told from those of calls and storing."""
@@ -230,6 +249,7 @@ def _run_strategy(
             STRATEGY_ERROR, f"The strategy {name!r} failed ({type(error).__name__}: {error})."
         ) from error
     finally:
+        summarizer.leave_begun()
         writer.write_unreported()
 
 
@@ -260,10 +280,45 @@ def _sent_again(snapshot: BranchSnapshot, items: Sequence[Item]) -> frozenset[in
     return frozenset(after.values_list("position", flat=True))
 
 
+def _files_before(
+    snapshot: BranchSnapshot, before: Sequence[SessionSummary], items: Sequence[Item]
+) -> list[Files]:
+    """Return the files of the summaries that are continued and of branches that were left here.
+
+    What a hook wrote ends the chain: nobody knows what its own details mean.
+    """
+    notes = path_messages(
+        snapshot.branch, after=items[0].position - 1, through=items[-1].position
+    ).filter(kind=Message.Kind.NOTE)
+    named = [pk for pk in notes.values_list("metadata__summary_id", flat=True) if pk]
+    branches = SessionSummary.objects.filter(
+        session=snapshot.session, kind=SessionSummary.Kind.BRANCH, pk__in=named
+    )
+    rows = [*before, *branches.order_by("created_at")]
+    return [
+        Files(
+            read=tuple(row.files_read),
+            modified=tuple(row.files_modified),
+            created=tuple(row.files_created),
+            deleted=tuple(row.files_deleted),
+        )
+        for row in rows
+        if not row.from_hook
+    ]
+
+
+def _parts_turn(snapshot: BranchSnapshot, position: int) -> bool:
+    """Whether the message behind a position goes on with a turn: it is there, and no question."""
+    behind = without_pinned_system(path_messages(snapshot.branch, after=position))
+    role = behind.values_list("role", flat=True).first()
+    return role is not None and role != Message.Role.USER
+
+
 def _result_chars(snapshot: BranchSnapshot) -> int | None:
     """Return how many characters of a tool result the summariser reads; None for all."""
     profile = snapshot.profile
     model = summarising_model(snapshot.session, profile)
-    if not profile.limit_tool_results or model.context_window <= 0:
-        return None
-    return limits_of(profile).max_chars(model.context_window)
+    limits = [profile.result_chars_in_summary] if profile.result_chars_in_summary else []
+    if profile.limit_tool_results and model.context_window > 0:
+        limits.append(limits_of(profile).max_chars(model.context_window))
+    return min(limits, default=None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
+from chatapp.context.backend import EDITS
 from chatapp.models import Branch, Session
 from chatapp.transcript import lock_some_branches
 from compaction.branches.left_branch import LeftBranch
@@ -33,6 +34,7 @@ class SwitchWishes:
 
     `instructions` are added to ours, or with `replace_instructions` take their place. `label` names
     the branch that is switched to (None: as it is). Without `wait` the run is left to the queue.
+    `is_edit`: a question is asked anew in a branch that was just made for it.
     """
 
     summarize: bool = False
@@ -41,6 +43,7 @@ class SwitchWishes:
     label: str | None = None
     wait: bool = True
     requested_by: Any = None
+    is_edit: bool = False
 
     @classmethod
     def of(cls, wishes: Mapping[str, Any]) -> SwitchWishes:
@@ -55,6 +58,7 @@ class SwitchWishes:
             label=wishes.get("label"),
             wait=wishes.get("wait") is not False,
             requested_by=wishes.get("requested_by"),
+            is_edit=wishes.get(EDITS) is True,
         )
         if len(found.instructions) > MOST_INSTRUCTION_CHARS:
             raise CompactionError(

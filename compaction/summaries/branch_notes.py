@@ -139,6 +139,8 @@ def _write(
         tokens_before=sizes.before,
         tokens_after=sizes.after,
         cost=outcome.cost,
+        from_hook=outcome.from_hook,
+        details=dict(outcome.details),
         instructions=run.instructions,
         run=run,
         profile=run.profile,

@@ -6,19 +6,21 @@ Its answers are handed on unjudged.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
 
 from chatapp.conf import chatapp_settings
 from chatapp.database import release_connection
-from chatapp.llm.adaptations import Adaptation
+from chatapp.llm.adaptations import Adaptation, adapted
 from chatapp.llm.answer_ends import end_of
 from chatapp.llm.asking import OnChange, ask, ignore_change
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.learned_limits import learn_adaptations
 from chatapp.llm.registry import ModelConfig
-from chatapp.llm.requests import ModelRequest
+from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import count_message
 from chatapp.messages.wire import Cleaner, WireMessage
 from compaction.engine.strategies.acceptance import capped
@@ -46,6 +48,64 @@ def storable(text: str) -> str:
     return Cleaner().text(text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCall:
+    """A call as it is sent: to which model, with what, and whether it has all the room there is."""
+
+    model: ModelConfig
+    sent: ModelRequest
+    has_whole_room: bool
+
+
+class BegunCall:
+    """A call that goes on in a thread of its own.
+
+    That thread makes the HTTP call and nothing else: it has no database connection
+    (docs/decisions/0035-two-calls-side-by-side.md).
+    """
+
+    def __init__(self, request: SummaryRequest, asked: PreparedCall) -> None:
+        self.asked = asked
+        self.began = time.monotonic()
+        self.duration_ms = 0
+        self._request = request
+        self._left = threading.Event()
+        self._reply: Future[Reply] = Future()
+        # No pool: its threads would be waited for when the process ends.
+        threading.Thread(target=self._call, name="summary-call", daemon=True).start()
+
+    def is_for(self, request: SummaryRequest) -> bool:
+        """Whether it is the call of a request, with whatever room."""
+        return replace(self._request, whole_room=request.whole_room) == request
+
+    def is_done(self, seconds: float = 0) -> bool:
+        """Whether something has come of it, by so many seconds from now."""
+        return bool(wait([self._reply], timeout=seconds).done)
+
+    def reply(self) -> Reply:
+        """Return the answer when it has come; raise what the call raised."""
+        return self._reply.result()
+
+    def leave(self) -> None:
+        """Have it wait for nothing any more: nobody will ask for its answer."""
+        self._left.set()
+
+    def _call(self) -> None:
+        model, sent = self.asked.model, self.asked.sent
+        try:
+            request = replace(adapted(sent, model), cancelled=self._left.is_set)
+            reply = model.connect().complete(request)
+        except BaseException as error:
+            self._end()
+            self._reply.set_exception(error)
+        else:
+            self._end()
+            self._reply.set_result(reply)
+
+    def _end(self) -> None:
+        self.duration_ms = max(1, round((time.monotonic() - self.began) * 1000))
+
+
 class ModelSummarizer:
     """Asks a language model. `deadline` is a time.monotonic() value."""
 
@@ -67,39 +127,72 @@ class ModelSummarizer:
         self._on_change = on_change
         self.shares_time = False
         """Whether half of the time that is left is another model's."""
+        self.begun: BegunCall | None = None
+        """A call that goes on beside others, as long as nobody took its answer."""
+
+    def begin(self, request: SummaryRequest) -> bool:
+        """Have a call go on in a thread of its own; whether it was sent.
+
+        `summarize` of the same request takes its answer.
+        """
+        try:
+            asked = self._prepared(request)
+        except SummarizerOverflow:
+            return False
+        self.begun = BegunCall(request, asked)
+        return True
+
+    def has_begun(self, request: SummaryRequest) -> bool:
+        """Whether the request is the one whose call goes on already."""
+        return self.begun is not None and self.begun.is_for(request)
 
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return the model's answer, unjudged; raise SummarizerOverflow or SummarizerError."""
+        begun = self.begun if self.has_begun(request) else None
+        if begun is not None:
+            self.begun = None
+        asked = self._prepared(request) if begun is None else begun.asked
+        release_connection()
+        began = time.monotonic() if begun is None else begun.began
+        try:
+            reply = ask(
+                asked.model,
+                asked.sent,
+                self._adapt,
+                first_reply=None if begun is None else begun.reply,
+            )
+        except ModelError as error:
+            raise self._failure(error, began, asked.sent.deadline) from error
+        duration = 0 if begun is None else begun.duration_ms
+        return replace(self._answer(reply, request, asked), duration_ms=duration)
+
+    def _prepared(self, request: SummaryRequest) -> PreparedCall:
+        """Return what a call sends. Raises SummarizerOverflow where there is no room for it."""
         messages: list[WireMessage] = [
             {"role": message["role"], "content": message["content"]}
             for message in messages_for(request)
         ]
-        left = self._left_beside(messages, request.target_tokens)
-        most = min(left, self._room(request.target_tokens, whole=True))
+        left = self._left_beside(messages, request)
+        most = min(left, self._whole_room() or self._room_for(request))
         takes_most = request.whole_room or WHOLE_ROOM in self._model.adaptations
-        room = most if takes_most else min(left, self._room(request.target_tokens))
+        room = most if takes_most else min(left, self._room_for(request))
         # What thoughts took the room of once is asked for with fewer thoughts, too.
         effort = self._model.reasoning_effort if takes_most else ""
-        release_connection()
-        began, deadline = time.monotonic(), self._until()
-        try:
-            reply = ask(
-                self._model,
-                ModelRequest(
-                    messages=messages,
-                    max_output=int(room),
-                    temperature=self._temperature,
-                    effort=effort,
-                    deadline=deadline,
-                    cancelled=self._asked_to_stop,
-                    api=self._api,
-                ),
-                self._adapt,
-            )
-        except ModelError as error:
-            raise self._failure(error, began, deadline) from error
+        sent = ModelRequest(
+            messages=messages,
+            max_output=int(room),
+            temperature=self._temperature,
+            effort=effort,
+            deadline=self._until(),
+            cancelled=self._asked_to_stop,
+            api=self._api,
+        )
+        has_most = room >= most and effort == self._model.reasoning_effort
+        return PreparedCall(model=self._model, sent=sent, has_whole_room=has_most)
+
+    def _answer(self, reply: Reply, request: SummaryRequest, asked: PreparedCall) -> SummaryAnswer:
         usage = reply.usage or {}
-        said = capped(SummaryAnswer(text=reply.text or ""), request.target_tokens)
+        said = capped(SummaryAnswer(text=reply.text or ""), request.longest_tokens)
         text = storable(said.text)
         count = self._model.counter.count
         if request.whole_room and text.strip():
@@ -110,10 +203,10 @@ class ModelSummarizer:
             end=end_of(reply.finish_reason).value,
             has_tool_calls=bool(reply.tool_calls),
             has_thoughts=bool(reply.reasoning),
-            had_whole_room=room >= most and effort == self._model.reasoning_effort,
+            had_whole_room=asked.has_whole_room,
             was_capped=said.was_capped,
             input_tokens=usage.get("prompt_tokens")
-            or sum(count(message["content"]) for message in messages),
+            or sum(count(str(message["content"])) for message in asked.sent.messages),
             output_tokens=usage.get("completion_tokens") or count(text),
             model=storable(reply.model) or self._model.name,
             cost=self._model.cost(reply.usage),
@@ -159,7 +252,7 @@ class ModelSummarizer:
             return None
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
-    def _left_beside(self, messages: list[WireMessage], target_tokens: int) -> float:
+    def _left_beside(self, messages: list[WireMessage], request: SummaryRequest) -> float:
         """Return the tokens that the window leaves for the answer.
 
         Raises SummarizerOverflow where not even half of the size asked for is left: a server would
@@ -170,16 +263,28 @@ class ModelSummarizer:
             return math.inf
         tokens = sum(count_message(message, self._model.counter) for message in messages)
         left = window - math.ceil(tokens * self._model.scale)
-        if left < min(self._room(target_tokens), target_tokens // 2):
+        if left < min(self._room_for(request), request.target_tokens // 2):
             raise SummarizerOverflow(
                 f"The input has about {tokens:,} tokens; with room for an answer that is more than "
                 f"the summarising model's window of {window:,}. It was not sent."
             )
         return left
 
-    def _room(self, target_tokens: int, *, whole: bool = False) -> int:
-        """Return the tokens to ask for: enough for a complete text, or the `whole` of the limit."""
-        limits = [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]
-        if whole and limits:
-            return min(limits)
-        return min([max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS), *limits])
+    def _room_for(self, request: SummaryRequest) -> int:
+        """Return the tokens to ask for: what the profile allows, or enough for a complete text."""
+        return self._within_limits(request.answer_tokens) or self._room(request.target_tokens)
+
+    def _room(self, target_tokens: int) -> int:
+        return self._within_limits(max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS))
+
+    def _whole_room(self) -> int:
+        """Return the longest answer of the model; 0 where nobody knows."""
+        return min(self._limits, default=0)
+
+    def _within_limits(self, tokens: int) -> int:
+        return min([tokens, *self._limits])
+
+    @property
+    def _limits(self) -> list[int]:
+        """The model's longest answer and half of its window, as far as they are known."""
+        return [n for n in (self._model.max_output, self._model.context_window // 2) if n > 0]

@@ -25,7 +25,7 @@ from compaction.errors import MustWaitError
 from compaction.events import event
 from compaction.limits import circuit_breaker
 from compaction.limits.circuit_breaker import BREAKER_OPEN, Refusal
-from compaction.summaries.model_summarizer import ModelSummarizer
+from compaction.summaries.model_summarizer import BegunCall, ModelSummarizer
 
 # What says that the server or the account has a problem, and not this one conversation.
 _OUTAGES = frozenset(
@@ -65,6 +65,7 @@ class ModelSequence:
         self._admitted: set[str] = set()
         self.failures: dict[str, str] = {}
         self.answered: list[Choice] = []
+        self._begun: Choice | None = None
 
     def admit(self, worker: UUID) -> None:
         """Have the breakers say who may be asked, by a worker that tells them of its calls.
@@ -110,6 +111,39 @@ class ModelSequence:
             circuit_breaker.record_success(choice.alias, self._worker)
         self.answered.append(choice)
         return answer
+
+    def begin(self, request: SummaryRequest) -> bool:
+        """Have a call go on beside others, at the model that would be asked; whether it was sent.
+
+        One at a time: `summarize` of the same request takes its answer.
+        """
+        choice = self._choice(request.passed_over)
+        if choice is None or not isinstance(choice.summarizer, ModelSummarizer) or self._begun:
+            return False
+        choice.summarizer.shares_time = choice is not self._choices[-1]
+        if choice.summarizer.begin(request):
+            self._begun = choice
+        return self._begun is not None
+
+    def begun_call(self, request: SummaryRequest) -> BegunCall | None:
+        """Return the call that goes on already for a request, where its model is still asked."""
+        choice = self._begun
+        if choice is None or choice not in self._choices[request.passed_over :][:1]:
+            return None
+        summarizer = choice.summarizer
+        if not isinstance(summarizer, ModelSummarizer) or not summarizer.has_begun(request):
+            return None
+        return summarizer.begun
+
+    def leave_begun(self) -> BegunCall | None:
+        """Leave the call whose answer nobody took, and return it, if there is one."""
+        choice, self._begun = self._begun, None
+        if choice is None or not isinstance(choice.summarizer, ModelSummarizer):
+            return None
+        call, choice.summarizer.begun = choice.summarizer.begun, None
+        if call is not None:
+            call.leave()
+        return call
 
     def has_another(self, passed_over: int) -> bool:
         """Whether a model behind so many others may be asked."""

@@ -22,10 +22,15 @@ from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease, after_lease
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
+from compaction.engine.rendering import with_files
 from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.models.summaries import FORMAT_VERSION, HOLDS_EARLIER_VERSION
+from compaction.models.summaries import (
+    FORMAT_VERSION,
+    HOLDS_EARLIER_VERSION,
+    SENDS_FILES_VERSION,
+)
 from compaction.summaries.fidelity import store_fidelity
 from compaction.summaries.summarizer import summariser_names
 
@@ -239,7 +244,7 @@ def write_summary(
         reason=run.reason,
         truncated=outcome.truncated,
         is_digest=outcome.is_digest,
-        format_version=HOLDS_EARLIER_VERSION if outcome.holds_earlier else FORMAT_VERSION,
+        format_version=_format_version(outcome),
         compression_ratio=outcome.compression_ratio,
         previous=previous,
         supersedes=old,
@@ -247,11 +252,10 @@ def write_summary(
         tokens_before=sizes.before,
         tokens_after=sizes.after,
         cost=outcome.cost,
-        files_read=list(outcome.files_read),
-        files_modified=list(outcome.files_modified),
         instructions=run.instructions,
         run=run,
         profile=run.profile,
+        **_kept_with(outcome),
         **_covered(ends, old),
         **asked_columns(snapshot, run, outcome),
     )
@@ -260,6 +264,36 @@ def write_summary(
     if not is_draft:
         write_placeholder(snapshot.branch, summary)
     return summary
+
+
+def _kept_with(outcome: Outcome) -> dict[str, Any]:
+    """Return the columns of what is kept beside the text."""
+    return {
+        "files_read": list(outcome.files_read),
+        "files_modified": list(outcome.files_modified),
+        "files_created": list(outcome.files_created),
+        "files_deleted": list(outcome.files_deleted),
+        "from_hook": outcome.from_hook,
+        "details": dict(outcome.details),
+    }
+
+
+def _format_version(outcome: Outcome) -> int:
+    if not outcome.holds_earlier:
+        return FORMAT_VERSION
+    return SENDS_FILES_VERSION if outcome.sends_files else HOLDS_EARLIER_VERSION
+
+
+def sent_text_of(outcome: Outcome) -> str:
+    """Return the text of a summary that is about to be stored as requests will hold it."""
+    if _format_version(outcome) < SENDS_FILES_VERSION:
+        return outcome.text
+    return with_files(
+        outcome.text,
+        read=outcome.files_read,
+        modified=outcome.files_modified,
+        deleted=outcome.files_deleted,
+    )
 
 
 def _failures_left(snapshot: BranchSnapshot, outcome: Outcome) -> dict[str, int]:

@@ -76,6 +76,8 @@ _COLUMNS = (
     "instructions",
     "files_read",
     "files_modified",
+    "files_created",
+    "files_deleted",
 )
 _QUALITY_COLUMNS = (
     "version",
@@ -321,7 +323,9 @@ def _store(
     """Store a summary with links, clauses, lines, quality and placeholder."""
     first, last = (known.ids[found.linked[place]] for place in (0, -1))
     ends = Message.objects.only("position", "created_at").in_bulk([first, last])
-    tokens = counter_of(branch.session).count(str(found.columns["summary_text"]))
+    columns = dict(found.columns)
+    sent = SessionSummary(**columns).sent_text
+    tokens = counter_of(branch.session).count(sent)
     summary = SessionSummary.objects.create(
         session_id=branch.session_id,
         branch=branch,
@@ -336,7 +340,7 @@ def _store(
         summary_tokens=min(tokens, MOST_NUMBER),
         previous=None if found.previous is None else earlier[found.previous],
         profile=_profile(found.profile),
-        **found.columns,
+        **columns,
     )
     SessionSummaryMessage.objects.bulk_create(
         (SessionSummaryMessage(summary=summary, message_id=known.ids[i]) for i in found.linked),

@@ -21,7 +21,7 @@ from compaction.engine.fidelity.redaction import redact
 from compaction.engine.provenance import Origin, SourcedLine, SourcePiece, Unit, UnitKind
 from compaction.engine.types import Item
 from compaction.models import CompactionRun, SessionSummary, SummaryQuality
-from compaction.models.summaries import FORMAT_VERSION, HOLDS_EARLIER_VERSION
+from compaction.models.summaries import FORMAT_VERSIONS
 from compaction.summaries.judging import NOTE_CHARS
 
 MOST_TEXT_CHARS = 200_000
@@ -158,8 +158,10 @@ class Fields:
             raise self._wrong(key, f"no list of at most {most:,}")
         return value
 
-    def texts(self, key: str, *, most: int = MOST_ENTRIES) -> tuple[str, ...]:
-        """Return a list of short texts."""
+    def texts(self, key: str, *, most: int = MOST_ENTRIES, needed: bool = True) -> tuple[str, ...]:
+        """Return a list of short texts; none where it may be missing and is."""
+        if not needed and key not in self._value:
+            return ()
         return tuple(
             Fields({key: each}, self._called).text(key) for each in self.items(key, most=most)
         )
@@ -262,7 +264,7 @@ class _SummaryReader:
         fields = self._fields
         fields.choice("status", [SessionSummary.Status.ACTIVE])
         version = fields.whole("format_version")
-        if version not in (FORMAT_VERSION, HOLDS_EARLIER_VERSION):
+        if version not in FORMAT_VERSIONS:
             raise UnsoundError("its format is of another version")
         return {
             "kind": fields.choice("kind", [SessionSummary.Kind.COMPACTION]),
@@ -285,6 +287,8 @@ class _SummaryReader:
             "instructions": fields.text("instructions", most=MOST_TEXT_CHARS),
             "files_read": list(fields.texts("files_read")),
             "files_modified": list(fields.texts("files_modified")),
+            "files_created": list(fields.texts("files_created", needed=False)),
+            "files_deleted": list(fields.texts("files_deleted", needed=False)),
             "created_at": fields.time("created_at"),
         }
 

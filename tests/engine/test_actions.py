@@ -6,8 +6,13 @@ import json
 
 import pytest
 
-from compaction.engine.strategies.actions import Actions, collect_actions
-from compaction.engine.types import Item, ToolCall
+from compaction.engine.strategies.actions import (
+    Actions,
+    collect_actions,
+    files_after,
+    joined_files,
+)
+from compaction.engine.types import NO_FILES, Files, Item, ToolCall
 
 
 def call(name: str, **arguments: object) -> ToolCall:
@@ -24,7 +29,7 @@ def test_a_reading_tool_reads_its_file(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["write", "write_file", "Edit", "edit_file", "create_file", "MultiEdit", "str_replace"]
+    "name", ["write", "write_file", "Edit", "edit_file", "MultiEdit", "str_replace"]
 )
 def test_a_writing_tool_modifies_its_file(name):
     assert actions_of(call(name, file_path="a.py")) == Actions(files_modified=("a.py",))
@@ -48,10 +53,62 @@ def test_an_editor_that_only_views_has_read_the_file(name):
     assert found == Actions(files_read=("a.py",))
 
 
-@pytest.mark.parametrize("command", ["create", "str_replace", "insert"])
+@pytest.mark.parametrize("command", ["str_replace", "insert"])
 def test_an_editor_that_changes_has_modified_the_file(command):
     found = actions_of(call("str_replace_editor", command=command, path="a.py"))
     assert found == Actions(files_modified=("a.py",))
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("create_file", {}), ("str_replace_editor", {"command": "create"})]
+)
+def test_a_file_that_is_created_is_told_apart_and_modified_too(name, more):
+    assert actions_of(call(name, path="a.py", **more)) == Actions(
+        files_modified=("a.py",), files_created=("a.py",)
+    )
+
+
+def test_a_patch_tells_created_moved_and_deleted_files_apart():
+    patch = (
+        "*** Add File: new.py\n+x\n*** Delete File: old.py\n*** Update File: from.py\n"
+        "*** Move to: to.py\n@@"
+    )
+    found = actions_of(call("read", path="old.py"), call("apply_patch", input=patch))
+    assert found.files_created == ("new.py", "to.py")
+    assert found.files_modified == ("from.py", "new.py", "to.py")
+    assert found.files_deleted == ("old.py",)
+    assert found.files_read == ()
+
+
+def after(before: Files, *calls: ToolCall) -> Files:
+    return files_after(before, [Item(id=1, role="assistant", tool_calls=calls)])
+
+
+def test_files_add_up_from_summary_to_summary():
+    calls = (
+        *(call("read", path=path) for path in ("b", "a", "Z")),
+        call("edit", path="a"),
+        call("write", path="c"),
+    )
+    first = after(NO_FILES, *calls)
+    assert (first.read, first.modified) == (("Z", "b"), ("a", "c"))
+    second = after(first, call("edit", path="b"))
+    assert (second.read, second.modified) == (("Z",), ("a", "b", "c"))
+
+
+def test_a_file_that_is_deleted_and_made_again_is_there():
+    gone = after(
+        Files(created=("a",), modified=("a",)), call("apply_patch", input="*** Delete File: a")
+    )
+    assert gone == Files(deleted=("a",))
+    assert after(gone, call("create_file", path="a")) == Files(modified=("a",), created=("a",))
+
+
+def test_the_files_of_several_summaries_are_joined_the_later_ones_last():
+    older = Files(read=("a", "b"), modified=("c",), created=("c",))
+    newer = Files(modified=("b",), deleted=("c",))
+    assert joined_files([older, newer]) == Files(read=("a",), modified=("b",), deleted=("c",))
+    assert joined_files([]) == NO_FILES
 
 
 def test_a_patch_modifies_the_files_its_markers_name():

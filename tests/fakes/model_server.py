@@ -8,9 +8,9 @@ It plays both wires: POST /v1/chat/completions and POST /v1/responses.
 A test gets a server of its own, but not an address of its own: listeners are kept and used again.
 A new address costs a thread here and, in the product, an SDK client that is kept for it.
 
-when:  purpose (chat, summary, branch, merge), call (n-th of that purpose, from 1), est_tokens_gt,
-       cjk_tokens_gt, system_count_gt, system_not_first, contains, api (chat, responses),
-       has_previous_response
+when:  purpose (chat, summary, merge, prefix, branch), call (n-th call of that purpose, from 1),
+       est_tokens_gt, cjk_tokens_gt, system_count_gt, system_not_first, contains,
+       api (chat, responses), has_previous_response
 reply: text | echo_markers (+ prefix) | chunks | tool_calls | error {status, body, headers};
        finish_reason, usage, reasoning, delay_s, fail_after (chunks), stream_error (then),
        raw (a body as it is), events (a stream as it is);
@@ -32,7 +32,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 from typing import Any
 
-from compaction.engine.strategies.branch_summary import TITLE as BRANCH_TITLE
+from compaction.engine.strategies.checkpoint_text import BRANCH_TITLE, PREFIX_TITLE
 from compaction.engine.strategies.prompts import CHUNK_TITLE, MERGE_TITLE
 from tests.fakes import chat_wire, responses_wire
 
@@ -45,6 +45,7 @@ ECHO_AND_ANSWER = [
     },
     {"when": {"purpose": "merge"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "MERGED "}},
     {"when": {"purpose": "branch"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "BRANCH "}},
+    {"when": {"purpose": "prefix"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "TURN "}},
     {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
 ]
 
@@ -96,11 +97,13 @@ def estimate(messages: list[dict[str, Any]]) -> int:
 def purpose_of(body: dict[str, Any]) -> str:
     messages = messages_of(body)
     first = text_of(messages[0]) if messages else ""
-    if first.startswith(CHUNK_TITLE):
-        return "summary"
-    if first.startswith(BRANCH_TITLE):
-        return "branch"
-    return "merge" if first.startswith(MERGE_TITLE) else "chat"
+    titles = {
+        CHUNK_TITLE: "summary",
+        MERGE_TITLE: "merge",
+        PREFIX_TITLE: "prefix",
+        BRANCH_TITLE: "branch",
+    }
+    return next((word for title, word in titles.items() if first.startswith(title)), "chat")
 
 
 # So many listeners rest before one is used again: a late request of a test that has ended reaches
@@ -155,7 +158,7 @@ class ModelServer:
         return [call for call in self.calls if call.purpose == purpose]
 
     def summarising(self) -> list[Call]:
-        return [call for call in self.calls if call.purpose in ("summary", "merge")]
+        return [call for call in self.calls if call.purpose != "chat"]
 
     def wait_for(self, purpose: str, count: int = 1, seconds: float = 20) -> None:
         """Return when that many calls of a purpose have arrived."""

@@ -42,6 +42,9 @@ EXCUSED_CHARACTERS = 80
 
 _END_OF_SENTENCE = re.compile(r"[.!?](?=\s)|[。！？；\n]")
 
+# Two identifiers with what stands between the first and the last of several.
+_RANGE = re.compile(r"([A-Za-z]+\d+)[-–—]([A-Za-z]+\d+)")
+
 
 class Covered:
     """The messages that a summary stands for, read once for as many texts as are measured."""
@@ -168,6 +171,18 @@ class Covered:
         if fact.kind == NUMBER and not self._values.isdisjoint(sought.asserted):
             return True
         return self._written.supports(sought, fact.text)
+
+    def composes(self, text: str) -> bool:
+        """Whether a text only puts together what was written.
+
+        Alternatives and folders (`reset/compact`), or a range of identifiers (`WP14-WP20`). A file
+        is not put together: its name has to be written as it stands.
+        """
+        ends = _RANGE.fullmatch(text)
+        parts = ends.groups() if ends else tuple(text.split("/"))
+        if len(parts) < 2 or (not ends and "." in parts[-1]):
+            return False
+        return all(part and self._written.stands(part.casefold()) for part in parts)
 
     @cached_property
     def _moments(self) -> frozenset[Moment]:

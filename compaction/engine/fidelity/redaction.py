@@ -88,7 +88,7 @@ def redact(text: str) -> Redacted:
 
 
 def redact_items(items: Sequence[Item]) -> tuple[list[Item], dict[Any, Redacted]]:
-    """Return items without secrets in their text and calls, and by id those whose text changed."""
+    """Return items without secrets in texts, thoughts and calls, and by id what texts changed."""
     changed: dict[Any, Redacted] = {}
     safe = []
     for item in items:
@@ -96,6 +96,8 @@ def redact_items(items: Sequence[Item]) -> tuple[list[Item], dict[Any, Redacted]
         if redacted.spans:
             changed[item.id] = redacted
             item = replace(item, text=redacted.text)
+        if item.thinking:
+            item = replace(item, thinking=redact(item.thinking).text)
         calls = tuple(_safe_call(call) for call in item.tool_calls)
         if any(new is not old for new, old in zip(calls, item.tool_calls, strict=True)):
             item = replace(item, tool_calls=calls)

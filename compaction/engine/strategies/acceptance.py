@@ -149,7 +149,7 @@ def refusal_of(answer: SummaryAnswer, request: SummaryRequest) -> str:
 
     For strategies: everything is judged here but the size, which the run looks at.
     """
-    answer = capped(answer, request.target_tokens)
+    answer = capped(answer, request.longest_tokens)
     if is_cut_off(answer):
         return "The answer was cut off at the output limit."
     return problem_of(answer) or implausible(answer.text, request) or reply_of(answer, request)
@@ -184,7 +184,8 @@ def fault_of_outcome(outcome: Any, items: Sequence[Item], *, whole: bool) -> str
     if len(read) < len(items) and (whole or len(read) not in legal_cuts(items)):
         return "left out messages that belong together with those that it read"
     try:
-        json.dumps([dict(outcome.metadata), outcome.files_read, outcome.files_modified])
+        files = (outcome.files_read, outcome.files_modified)
+        json.dumps([dict(outcome.metadata), *files, outcome.files_created, outcome.files_deleted])
     except (TypeError, ValueError) as error:
         return f"returned metadata that cannot be stored as JSON ({error})"
     return ""
@@ -289,6 +290,6 @@ def _invented(text: str, request: SummaryRequest) -> list[str]:
 def _source(request: SummaryRequest) -> str:
     parts = [request.previous, request.instructions, *request.texts]
     for item in request.items:
-        parts += [item.text, item.tool_name]
+        parts += [item.text, item.thinking, item.tool_name]
         parts += [f"{call.name} {call.arguments}" for call in item.tool_calls]
     return "\n".join(parts).lower()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from compaction.engine.types import Item, ToolCall
+from compaction.engine.types import NO_FILES, Files, Item, ToolCall
 
 MAX_COMMANDS = 50
 MAX_COMMAND_CHARACTERS = 200
@@ -41,18 +41,23 @@ PATH_ARGUMENTS = ("path", "file_path", "filename", "file", "notebook_path")
 COMMAND_ARGUMENTS = ("command", "cmd", "script")
 PATCH_ARGUMENTS = ("patch", "input", "patch_text", "diff", "command")
 
-_PATCHED_FILE = re.compile(
-    r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M
-)
+_PATCHED_FILE = re.compile(r"^\*\*\* (Add|Update|Delete|Move)(?: File| to): (.+)$", re.M)
+READ, MODIFIED, CREATED, DELETED = "read", "modified", "created", "deleted"
+_PATCHES = {"Add": CREATED, "Update": MODIFIED, "Delete": DELETED, "Move": CREATED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
-    """The files and commands of some items: files sorted, commands in the order they were run."""
+    """The files and commands of some items: files sorted, commands in the order they were run.
+
+    Created files are among the modified ones; deleted ones are in neither.
+    """
 
     files_read: tuple[str, ...] = ()
     files_modified: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    files_created: tuple[str, ...] = ()
+    files_deleted: tuple[str, ...] = ()
 
 
 def collect_actions(items: Iterable[Item]) -> Actions:
@@ -61,27 +66,96 @@ def collect_actions(items: Iterable[Item]) -> Actions:
     A modified file is not listed as read as well. Commands are cut to their first line and to
     MAX_COMMAND_CHARACTERS; when there are more than MAX_COMMANDS, the latest ones are kept.
     """
-    read: set[str] = set()
-    modified: set[str] = set()
     commands: dict[str, None] = {}
+    known = _KnownFiles(NO_FILES)
     for call in (call for item in items for call in item.tool_calls):
         name = call.name.strip().casefold()
-        if name not in ACTION_TOOLS:
-            continue
-        arguments = _arguments(call)
         if name in COMMAND_TOOLS:
-            commands.update(dict.fromkeys(_commands(arguments)))
-        elif name == "apply_patch":
-            modified.update(_patched_files(call, arguments))
-        elif name in READING_TOOLS or arguments.get("command") == "view":
-            read.update(_paths(arguments))
-        elif arguments.get("command") != "undo_edit":
-            modified.update(_paths(arguments))
+            commands.update(dict.fromkeys(_commands(_arguments(call))))
+        elif name in ACTION_TOOLS:
+            known.take(_touched(name, call))
+    files = known.files
     return Actions(
-        files_read=tuple(sorted(read - modified)),
-        files_modified=tuple(sorted(modified)),
+        files_read=files.read,
+        files_modified=files.modified,
+        files_created=files.created,
+        files_deleted=files.deleted,
         commands=tuple(commands)[-MAX_COMMANDS:],
     )
+
+
+def files_after(before: Files, items: Iterable[Item]) -> Files:
+    """Return the files that are known after the calls of `items`, with those from before them.
+
+    A file that was read once and is written later is no longer one that was only read.
+    """
+    known = _KnownFiles(before)
+    for call in (call for item in items for call in item.tool_calls):
+        name = call.name.strip().casefold()
+        if name in READING_TOOLS | WRITING_TOOLS:
+            known.take(_touched(name, call))
+    return known.files
+
+
+def joined_files(parts: Iterable[Files]) -> Files:
+    """Return the files of several stretches as those of one, the older ones first."""
+    known = _KnownFiles(NO_FILES)
+    for part in parts:
+        known.take((READ, path) for path in part.read)
+        created = frozenset(part.created)
+        known.take((CREATED if path in created else MODIFIED, path) for path in part.modified)
+        known.take((DELETED, path) for path in part.deleted)
+    return known.files
+
+
+class _KnownFiles:
+    """What is known of files, call by call: the last thing that changed one counts."""
+
+    def __init__(self, before: Files) -> None:
+        self._read = set(before.read)
+        self._modified = set(before.modified)
+        self._created = set(before.created)
+        self._deleted = set(before.deleted)
+
+    def take(self, touched: Iterable[tuple[str, str]]) -> None:
+        """Add what was done to files: pairs of a word for it and a path."""
+        for done, path in touched:
+            if done == READ:
+                self._read.add(path)
+            elif done == DELETED:
+                self._modified.discard(path)
+                self._created.discard(path)
+                self._deleted.add(path)
+            else:
+                self._modified.add(path)
+                self._deleted.discard(path)
+                if done == CREATED:
+                    self._created.add(path)
+
+    @property
+    def files(self) -> Files:
+        """All of them, sorted by code unit."""
+        only_read = self._read - self._modified - self._deleted
+        parts = (only_read, self._modified, self._created, self._deleted)
+        read, modified, created, deleted = (tuple(sorted(part)) for part in parts)
+        return Files(read=read, modified=modified, created=created, deleted=deleted)
+
+
+def _touched(name: str, call: ToolCall) -> Iterator[tuple[str, str]]:
+    """Yield what a call of an action tool does to files, and to which."""
+    arguments = _arguments(call)
+    if name == "apply_patch":
+        yield from _patched_files(call, arguments)
+        return
+    command = arguments.get("command")
+    if name in READING_TOOLS or command == "view":
+        done = READ
+    elif command == "undo_edit":
+        return
+    else:
+        done = CREATED if name == "create_file" or command == "create" else MODIFIED
+    for path in _paths(arguments):
+        yield done, path
 
 
 def command_of(call: ToolCall) -> str:
@@ -92,9 +166,9 @@ def command_of(call: ToolCall) -> str:
 def called_files(call: ToolCall) -> tuple[str, tuple[str, ...]]:
     """What a call of an action tool does to files (`read` or `modified`), and to which."""
     actions = collect_actions([Item(id=None, role="assistant", tool_calls=(call,))])
-    if actions.files_modified:
-        return "modified", actions.files_modified
-    return "read", actions.files_read
+    if changed := (*actions.files_modified, *actions.files_deleted):
+        return MODIFIED, changed
+    return READ, actions.files_read
 
 
 def _arguments(call: ToolCall) -> dict[str, object]:
@@ -122,7 +196,7 @@ def _commands(arguments: dict[str, object]) -> Iterator[str]:
             return
 
 
-def _patched_files(call: ToolCall, arguments: dict[str, object]) -> Iterator[str]:
+def _patched_files(call: ToolCall, arguments: dict[str, object]) -> Iterator[tuple[str, str]]:
     values = [arguments.get(key) for key in PATCH_ARGUMENTS]
     # Some models send the patch itself instead of JSON; its own markers make it readable.
     for text in (*values, "" if arguments else call.arguments):
@@ -130,8 +204,9 @@ def _patched_files(call: ToolCall, arguments: dict[str, object]) -> Iterator[str
             text = "\n".join(part for part in text if isinstance(part, str))
         if isinstance(text, str):
             for match in _PATCHED_FILE.finditer(text):
-                yield (match[1] or match[2]).strip()
-    yield from _paths(arguments)
+                yield _PATCHES[match[1]], match[2].strip()
+    for path in _paths(arguments):
+        yield MODIFIED, path
 
 
 def _first_line(text: str) -> str:

@@ -10,8 +10,8 @@ from compaction.engine.policy.cuts import cut_last_n
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.protocols import Cut, PlanFacts, Strategy
 from compaction.engine.registry import CUTS
-from compaction.engine.strategies.actions import collect_actions
-from compaction.engine.types import Item, Plan
+from compaction.engine.strategies.actions import files_after
+from compaction.engine.types import NO_FILES, Files, Item, Plan
 
 
 def plan_by_cut(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
@@ -32,7 +32,15 @@ def plans_from_tail(part: Strategy | Cut) -> bool:
     return bool(getattr(part, "plans_from_tail", False))
 
 
-def files_of(items: Sequence[Item]) -> dict[str, Any]:
-    """Return the fields of an Outcome that say which files the items' tool calls touched."""
-    actions = collect_actions(items)
-    return {"files_read": actions.files_read, "files_modified": actions.files_modified}
+def files_of(items: Sequence[Item], before: Files = NO_FILES) -> dict[str, Any]:
+    """Return the fields of an Outcome that say which files tool calls touched.
+
+    Those of the items are added to what the summaries before them name.
+    """
+    files = files_after(before, items)
+    return {
+        "files_read": files.read,
+        "files_modified": files.modified,
+        "files_created": files.created,
+        "files_deleted": files.deleted,
+    }

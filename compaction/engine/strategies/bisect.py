@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.fidelity.gate import NOT_A_SUMMARY
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import split_point
@@ -19,22 +19,23 @@ from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.base import files_of, plan_by_cut
 from compaction.engine.strategies.calls import NoTextError, SummarizerCalls
-from compaction.engine.strategies.finishing import finished, prose_size
+from compaction.engine.strategies.checkpoint_text import (
+    CHECKPOINT,
+    CHECKPOINT_VERSION,
+    OWN_FORMS,
+    joined_checkpoints,
+)
+from compaction.engine.strategies.finishing import Engine, finished, longest_text, prose_size
 from compaction.engine.strategies.halving import (
     Part,
     estimate_calls,
-    forced_truncation,
     is_clearly_too_large,
     joined_parts,
     leaf,
+    made_here,
 )
 from compaction.engine.strategies.ledger import joined_prose
-from compaction.engine.strategies.prompts import (
-    PROMPT_VERSION,
-    main_language,
-    spoken_text,
-    system_prompt,
-)
+from compaction.engine.strategies.prompts import PROMPT_VERSION, stored_prompt
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -79,15 +80,19 @@ class BisectSummary:
     prose_tokens: int = 0
     # Messages behind those to summarise, which the last call of all may read.
     kept: tuple[Item, ...] = ()
-    # What the calls ask for: the kind of their steps.
+    # What the calls ask for, how messages and summary look, and the longest answer (0: by size).
     kind: str = "chunk"
+    style: str = "headings"
+    answer_tokens: int = 0
+    # The calls of a run that this is a part of; without, it is one of its own.
+    calls: SummarizerCalls | None = None
     _last: SummaryRequest | None = None
     # The parts that are done and stand in no larger one, oldest first, with their items' number.
     _done: list[tuple[int, Part]] = field(default_factory=list)
     _calls: SummarizerCalls = field(init=False)
 
     def __post_init__(self) -> None:
-        self._calls = SummarizerCalls(
+        self._calls = self.calls or SummarizerCalls(
             profile=self.profile,
             summarizer=self.summarizer,
             counter=self.counter,
@@ -108,9 +113,32 @@ class BisectSummary:
         `previous` is the summary that this one continues, `units` what the passes before it kept:
         the first part of the input takes them in. Raises SummaryFailed.
         """
-        if not items:
+        return self.made(
+            self.request_for(items, previous=previous, instructions=instructions, units=units)
+        )
+
+    def made(self, request: SummaryRequest) -> Outcome:
+        """Return the Outcome for a call for everything (`request_for`). Raises SummaryFailed."""
+        if not request.items:
             raise SummaryFailed(RunCode.NOTHING_TO_DO, "There is nothing to summarise.")
-        request = SummaryRequest(
+        try:
+            part = self._whole(request)
+        except NoMoreCallsError:
+            if not self._done:
+                raise
+            request, part = self._done_so_far(request)
+        return self._calls.outcome_of(part, request)
+
+    def request_for(
+        self,
+        items: Sequence[Item],
+        *,
+        previous: str = "",
+        instructions: str = "",
+        units: tuple[Unit, ...] = (),
+    ) -> SummaryRequest:
+        """Return the call for everything, which is the first one unless it is hopeless."""
+        return SummaryRequest(
             kind=self.kind,
             items=tuple(items),
             previous=previous,
@@ -120,27 +148,8 @@ class BisectSummary:
             units=units,
             kept=self.kept,
             cites=self.prose_tokens > 0,
-        )
-        try:
-            part = self._whole(request)
-        except NoMoreCallsError:
-            if not self._done:
-                raise
-            request, part = self._done_so_far(request)
-        return Outcome(
-            text=part.text,
-            items=request.items,
-            chunk_count=part.chunk_count,
-            max_depth=part.max_depth,
-            truncated=part.truncated,
-            leaf_count=part.leaf_count,
-            split_depth=part.split_depth,
-            input_tokens=self._calls.size_of(request),
-            output_tokens=self.counter.count(part.text),
-            model_calls=self._calls.made,
-            cost=sum(step.cost for step in self._calls.steps),
-            steps=tuple(self._calls.steps),
-            units=part.units,
+            style=self.style,
+            answer_tokens=self.answer_tokens,
         )
 
     def _whole(self, request: SummaryRequest) -> Part:
@@ -199,20 +208,30 @@ class BisectSummary:
         self._last = None
         if len(parts) == 1:
             return request, parts[0]
-        merge = SummaryRequest(
-            kind="merge",
-            texts=tuple(part.text for part in parts),
-            target_tokens=request.target_tokens,
-            units=tuple(unit for part in parts for unit in part.units),
-            cites=request.cites,
-        )
+        merge = self._merge_of(parts, target_tokens=request.target_tokens)
         whole = joined_parts(parts)
         whole.text = self._joined(merge) or self._shortened(merge, 0, None).text
         return request, whole
 
+    def _merge_of(self, parts: Sequence[Part], **fields: Any) -> SummaryRequest:
+        """Return the call that makes one text of several parts."""
+        return SummaryRequest(
+            kind="merge",
+            texts=tuple(part.text for part in parts),
+            units=tuple(unit for part in parts for unit in part.units),
+            cites=self.prose_tokens > 0,
+            style=self.style,
+            answer_tokens=self.answer_tokens,
+            merges=self.kind if self.kind in OWN_FORMS else "chunk",
+            **fields,
+        )
+
     def _joined(self, request: SummaryRequest) -> str:
         """Return prose that has room as it is; empty where it has not."""
-        joined = joined_prose(request.texts) if request.cites else ""
+        if self.style == CHECKPOINT or self.kind in OWN_FORMS:
+            joined = joined_checkpoints(request.texts)
+        else:
+            joined = joined_prose(request.texts) if request.cites else ""
         return joined if self.counter.count(joined) <= request.target_tokens else ""
 
     def _chunk(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
@@ -224,7 +243,7 @@ class BisectSummary:
         return part
 
     def _part(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
-        if not self._is_hopeless(request):
+        if not self.is_hopeless(request):
             answer, step = self._calls.ask(request, depth=depth, parent=parent)
             if answer is not None:
                 self._last = request
@@ -246,8 +265,10 @@ class BisectSummary:
         left = self._chunk(
             replace(request, items=request.items[:cut], kept=()), depth=depth + 1, parent=parent
         )
+        # What is behind the first half brings nothing up to date.
+        kind = "chunk" if request.kind == "update" else request.kind
         right = self._chunk(
-            replace(request, items=request.items[cut:], previous="", units=()),
+            replace(request, kind=kind, items=request.items[cut:], previous="", units=()),
             depth=depth + 1,
             parent=parent,
         )
@@ -264,7 +285,7 @@ class BisectSummary:
         self._last = request
         return leaf(answer, depth)
 
-    def _is_hopeless(self, request: SummaryRequest) -> bool:
+    def is_hopeless(self, request: SummaryRequest) -> bool:
         """Whether the call is sure to be refused, so that it can be saved (`planned_split`)."""
         if not self.profile.planned_split or not self.profile.bisect_enabled:
             return False
@@ -275,14 +296,11 @@ class BisectSummary:
         self, source: SummaryRequest, left: Part, right: Part, *, depth: int, parent: int | None
     ) -> Part:
         """Return the two halves' summaries as one. A merge is never halved: that would not end."""
-        request = SummaryRequest(
-            kind="merge",
-            texts=(left.text, right.text),
+        request = self._merge_of(
+            [left, right],
             instructions=source.instructions,
             target_tokens=self.prose_tokens or self.profile.merge_target,
             prompt=self.prompts.get("merge", ""),
-            units=(*left.units, *right.units),
-            cites=self.prose_tokens > 0,
         )
         made, forced = self._merged(request, depth=depth, parent=parent)
         return Part(
@@ -303,7 +321,7 @@ class BisectSummary:
 
         Prose that has room as it is is joined: asking could only lose something.
         """
-        if joined := self._joined(request):
+        if request.cites and (joined := self._joined(request)):
             whole = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
             self._calls.record(
                 request, whole, depth=depth, parent=parent, outcome="ok", is_call=False
@@ -323,36 +341,18 @@ class BisectSummary:
         return part
 
     def _shortened(self, request: SummaryRequest, depth: int, parent: int | None) -> SummaryAnswer:
-        """Return a text made without the model: chosen sentences, or the head of everything.
-
-        Two texts that have the size asked for together are joined as they are: nothing is lost.
-        """
-        joined = "\n\n".join(request.texts)
-        if joined and self.counter.count(joined) <= request.target_tokens:
-            made = SummaryAnswer(text=joined, output_tokens=self.counter.count(joined))
-            self._record_made(request, made, depth=depth, parent=parent)
-            return made
-        if self.profile.fallback == "extractive":
-            chosen = ExtractiveSummarizer(counter=self.counter).summarize(request)
-            if chosen.text.strip():
-                self._record_made(request, chosen, depth=depth, parent=parent)
-                return chosen
-        text = forced_truncation(request, counter=self.counter, depth=depth)
-        answer = SummaryAnswer(
-            text=text,
-            input_tokens=self._calls.size_of(request),
-            output_tokens=self.counter.count(text),
+        """Return a text made without the model, and record it."""
+        answer = made_here(
+            request,
+            size=self._calls.size_of(request),
+            chooses=self.profile.fallback == "extractive",
+            counter=self.counter,
+            depth=depth,
         )
-        self._record_made(request, answer, depth=depth, parent=parent)
-        return answer
-
-    def _record_made(
-        self, request: SummaryRequest, answer: SummaryAnswer, *, depth: int, parent: int | None
-    ) -> None:
-        """Record a text that was made here, without a call."""
         self._calls.record(
             request, answer, depth=depth, parent=parent, outcome="truncated", is_call=False
         )
+        return answer
 
 
 class BisectStrategy:
@@ -392,7 +392,7 @@ class BisectStrategy:
         on_step: Callable[[Step], None],
     ) -> Outcome:
         """Return the summary with the instruction that its first call was given."""
-        prose_tokens, given = prose_size(profile, summarizer), len(job.items)
+        prose_tokens = prose_size(profile, summarizer)
         engine = BisectSummary(
             profile=profile,
             summarizer=summarizer,
@@ -401,31 +401,49 @@ class BisectStrategy:
             prompts=self.prompts,
             prose_tokens=prose_tokens,
             kept=job.kept if prose_tokens else (),
+            style=profile.summary_style,
+            answer_tokens=profile.summary_output_tokens,
         )
-        outcome = engine.run(
+        first = engine.request_for(
             job.items, previous=job.previous, instructions=job.instructions, units=job.units
         )
-        if left := given - len(outcome.items):
+        outcome = engine.made(first)
+        longest = longest_text(first)
+        return self.finish(outcome, engine, job, profile, summarizer, first=first, longest=longest)
+
+    def finish(
+        self,
+        outcome: Outcome,
+        engine: Engine,
+        job: SummaryJob,
+        profile: Profile,
+        summarizer: Summarizer,
+        *,
+        first: SummaryRequest,
+        longest: int = 0,
+    ) -> Outcome:
+        """Return an outcome that passed ledger and gate, with all that is stored of it.
+
+        `first` is the call for everything, or for the part that comes first; `longest` is what the
+        text may have.
+        """
+        if left := len(job.items) - len(outcome.items):
             job = replace(job, items=outcome.items, kept=())
-        outcome = finished(outcome, engine, job, profile, summarizer)
-        request = SummaryRequest(kind="chunk", items=job.items)
+        outcome = finished(outcome, engine, job, profile, summarizer, longest=longest)
+        is_checkpoint = profile.summary_style == CHECKPOINT
         return replace(
             outcome,
             algorithm=self.algorithm,
-            prompt=self.prompts.get("chunk")
-            or system_prompt(
-                "chunk",
-                target_tokens=prose_tokens or profile.target_summary_tokens,
-                language=main_language(spoken_text(request)),
-                previous=bool(job.previous),
-                cites=prose_tokens > 0,
-            ),
-            prompt_version=self.version,
+            prompt=stored_prompt(first, job.items),
+            prompt_version=CHECKPOINT_VERSION if is_checkpoint else self.version,
             metadata={
                 "leaf_count": outcome.leaf_count,
                 "split_depth": outcome.split_depth,
                 **({"messages_left": left} if left else {}),
                 **outcome.metadata,
             },
-            **files_of(job.items),
+            # A checkpoint is one that was brought up to date, and it names its files.
+            holds_earlier=is_checkpoint or outcome.holds_earlier,
+            sends_files=is_checkpoint,
+            **files_of(job.items, job.files),
         )

@@ -23,9 +23,11 @@ from compaction.engine.strategies.acceptance import (
     says_nothing,
 )
 from compaction.engine.strategies.finishing import chooses_sentences
+from compaction.engine.strategies.halving import Part
 from compaction.engine.types import (
     Clock,
     NoMoreCallsError,
+    Outcome,
     Step,
     Summarizer,
     SummarizerError,
@@ -58,6 +60,10 @@ class SummarizerCalls:
     """How many calls were made."""
     needs_room: bool = False
     """Whether thoughts took the room of an answer before."""
+    asks_for_room: bool = False
+    """Whether any answer that was cut off is asked for once more with all the room there is."""
+    is_part: bool = False
+    """Whether no call stands for everything, so that none is left to the gate to look at."""
     _without_text: int = 0
 
     def ask(
@@ -119,7 +125,7 @@ class SummarizerCalls:
         """Make a call, and once more with all the room there is where thoughts took it."""
         request = replace(request, whole_room=self.needs_room)
         answer, step = self.call(request, depth=depth, parent=parent)
-        if answer is not None and not self.needs_room and ran_out_of_room(answer):
+        if answer is not None and not self.needs_room and self._wants_room(answer, step):
             self.needs_room = True
             again = replace(request, whole_room=True)
             answer, step = self.call(again, depth=depth, parent=parent)
@@ -128,6 +134,12 @@ class SummarizerCalls:
             if self._without_text >= MOST_WITHOUT_TEXT:
                 raise NoTextError
         return answer, step
+
+    def _wants_room(self, answer: SummaryAnswer, step: Step) -> bool:
+        if ran_out_of_room(answer):
+            return True
+        was_cut = step.outcome == "truncated" and not answer.had_whole_room
+        return self.asks_for_room and was_cut
 
     def call(
         self, request: SummaryRequest, *, depth: int, parent: int | None
@@ -146,7 +158,7 @@ class SummarizerCalls:
         started = self.clock()
         answer, outcome, error, code, fatal, model = None, "ok", "", "", False, ""
         try:
-            answer = capped(self.summarizer.summarize(request), request.target_tokens)
+            answer = capped(self.summarizer.summarize(request), request.longest_tokens)
             outcome, error, code = self._judged(answer, request, depth)
         except NoMoreCallsError:
             self.made -= 1
@@ -191,7 +203,7 @@ class SummarizerCalls:
         The gate looks at what stands for everything, and asks again with what is missing. What was
         chosen from the messages may be a reply that somebody wrote.
         """
-        has_gate = self.profile.quality_gate and depth == 0
+        has_gate = self.profile.quality_gate and depth == 0 and not self.is_part
         if has_gate or chooses_sentences(self.summarizer):
             return ""
         return reply_of(answer, request)
@@ -225,7 +237,7 @@ class SummarizerCalls:
             output_tokens=answer.output_tokens if answer else 0,
             outcome=outcome,
             is_call=is_call,
-            duration_ms=duration_ms,
+            duration_ms=answer.duration_ms or duration_ms if answer else duration_ms,
             error=error,
             output=answer.text if answer else "",
             model=answer.model if answer else model,
@@ -236,6 +248,24 @@ class SummarizerCalls:
         self.steps.append(step)
         self.on_step(step)
         return step
+
+    def outcome_of(self, part: Part, request: SummaryRequest) -> Outcome:
+        """Return a part that is the whole of a request's answer, with all calls so far."""
+        return Outcome(
+            text=part.text,
+            items=request.items,
+            chunk_count=part.chunk_count,
+            max_depth=part.max_depth,
+            truncated=part.truncated,
+            leaf_count=part.leaf_count,
+            split_depth=part.split_depth,
+            input_tokens=self.size_of(request),
+            output_tokens=self.counter.count(part.text),
+            model_calls=self.made,
+            cost=sum(step.cost for step in self.steps),
+            steps=tuple(self.steps),
+            units=part.units,
+        )
 
     def size_of(self, request: SummaryRequest) -> int:
         """Return the tokens of a request's input."""

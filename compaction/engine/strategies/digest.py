@@ -19,7 +19,9 @@ from compaction.engine.protocols import PlanFacts
 from compaction.engine.strategies.base import files_of, plan_by_cut
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS
 from compaction.engine.types import (
+    NO_FILES,
     CallEstimate,
+    Files,
     Item,
     Outcome,
     Plan,
@@ -56,6 +58,7 @@ def make_digest(
     counter: TokenCounter,
     max_tokens: int,
     sent_again: frozenset[int] = frozenset(),
+    files: Files = NO_FILES,
     on_step: Callable[[Step], None],
 ) -> Outcome:
     """Return the messages, shortened and marked as a fallback digest, as an Outcome of no model
@@ -63,7 +66,8 @@ def make_digest(
 
     `earlier` is the text whose place it takes, if there is one: the fallback digest before it. The
     new one is smaller than both together. `sent_again` are the positions of messages that are sent
-    verbatim all the same (pinned ones): nothing is freed by them, and they need no room.
+    verbatim all the same (pinned ones): nothing is freed by them, and they need no room. `files`
+    are those that the summaries before it name.
     """
     started = time.monotonic()
     alone = [item for item in items if item.position not in sent_again]
@@ -93,7 +97,7 @@ def make_digest(
         algorithm=ALGORITHM,
         writer=KIND,
         metadata={"leaf_count": 1, "split_depth": 0},
-        **files_of(items),
+        **files_of(items, files),
     )
 
 
@@ -126,6 +130,7 @@ class DigestStrategy:
             counter=job.counter,
             max_tokens=profile.digest_tokens,
             sent_again=job.sent_again,
+            files=job.files,
             on_step=on_step,
         )
 

@@ -76,6 +76,14 @@ def chooses_sentences(summarizer: Summarizer) -> bool:
     return bool(getattr(summarizer, "chooses_sentences", False))
 
 
+def longest_text(*requests: SummaryRequest, carried: int = 0) -> int:
+    """Return the tokens that the answers to some requests may have, with `carried` before them."""
+    return carried + sum(
+        max(MOST_TIMES_TARGET * request.target_tokens, request.answer_tokens)
+        for request in requests
+    )
+
+
 def prose_size(profile: Profile, summarizer: Summarizer) -> int:
     """Return the tokens of prose to ask for beside a ledger; 0 where there is none."""
     if not profile.ledger or chooses_sentences(summarizer):
@@ -84,18 +92,30 @@ def prose_size(profile: Profile, summarizer: Summarizer) -> int:
 
 
 def finished(
-    outcome: Outcome, engine: Engine, job: SummaryJob, profile: Profile, summarizer: Summarizer
+    outcome: Outcome,
+    engine: Engine,
+    job: SummaryJob,
+    profile: Profile,
+    summarizer: Summarizer,
+    *,
+    longest: int = 0,
 ) -> Outcome:
     """Return a strategy's outcome with the text that is to be stored.
 
-    Chosen sentences stay as they are. The outcome of a model gets its ledger and passes the gate.
+    `longest` are the tokens that a model's text may have; 0 for twice the size asked for. Chosen
+    sentences stay as they are. The outcome of a model gets its ledger and passes the gate.
     """
     if chooses_sentences(summarizer):
         return replace(outcome, holds_earlier=True)
     if not (profile.ledger or profile.quality_gate):
         return outcome
     finishing = _Finishing(
-        outcome=outcome, engine=engine, job=job, profile=profile, material=_material(job)
+        outcome=outcome,
+        engine=engine,
+        job=job,
+        profile=profile,
+        material=_material(job),
+        longest=longest,
     )
     return finishing.run()
 
@@ -168,7 +188,13 @@ def _covered(job: SummaryJob, material: Material) -> Covered:
         previous=job.previous,
         previous_units=job.units,
         # What the summariser could read is supported, though it is not to be summarised.
-        instructions="\n".join([job.instructions, *(item.text for item in job.kept)]),
+        instructions="\n".join(
+            [
+                job.instructions,
+                *(item.text for item in job.kept),
+                *(item.thinking for item in job.items if item.thinking),
+            ]
+        ),
         entities=material.entities,
     )
 
@@ -194,6 +220,7 @@ class _Finishing:
     job: SummaryJob
     profile: Profile
     material: Material
+    longest: int = 0
     _rejections: list[str] = field(default_factory=list)
     _cut: bool = False
     _read: Covered | None = None
@@ -229,7 +256,7 @@ class _Finishing:
     def _draft(self, answer: str, *, ledger: bool, last: bool = False) -> _Draft:
         job, target = self.job, self.profile.target_summary_tokens
         asked = int(PROSE_SHARE * target) if self.profile.ledger else target
-        limit = MOST_TIMES_TARGET * max(1, asked)
+        limit = self.longest or MOST_TIMES_TARGET * max(1, asked)
         too_long = job.counter.count(answer) > limit
         said: list[str] = []
         prose = answer
@@ -292,7 +319,8 @@ class _Finishing:
             quality = replace(
                 quality, language=alone.language, language_matches=alone.language_matches()
             )
-        return rejections(prose, quality, limits=limits)
+        invented = (one for one in quality.unsupported if not self._covered().composes(one))
+        return rejections(prose, replace(quality, unsupported=tuple(invented)), limits=limits)
 
     def _reply(self, answer: str, refused: Sequence[Rejection]) -> list[Rejection]:
         """Return the rejection of an answer that goes on with the conversation, said once.
@@ -401,6 +429,7 @@ class _Finishing:
 def _too_long(limit: int) -> Rejection:
     return Rejection(
         code=TOO_LONG,
-        sentence=f"The summary is longer than {limit} tokens, which is twice the size asked for.",
+        sentence=f"The summary is longer than {limit} tokens, which is the most that it may have: "
+        "twice the size asked for, or what the profile allows.",
         missing=(f"At most {limit // MOST_TIMES_TARGET} tokens.",),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import split_point
 from compaction.engine.provenance import Unit
@@ -89,6 +90,25 @@ def joined_parts(parts: Sequence[Part]) -> Part:
         leaf_count=sum(part.leaf_count for part in parts),
         split_depth=max(part.split_depth for part in parts),
     )
+
+
+def made_here(
+    request: SummaryRequest, *, size: int, chooses: bool, counter: TokenCounter, depth: int
+) -> SummaryAnswer:
+    """Return a text made without the model: chosen sentences, or the head of everything.
+
+    Two texts that have the size asked for together are joined as they are: nothing is lost. `size`
+    are the tokens of the input; without `chooses` it is always the head.
+    """
+    joined = "\n\n".join(request.texts)
+    if joined and counter.count(joined) <= request.target_tokens:
+        return SummaryAnswer(text=joined, output_tokens=counter.count(joined))
+    if chooses:
+        chosen = ExtractiveSummarizer(counter=counter).summarize(request)
+        if chosen.text.strip():
+            return chosen
+    text = forced_truncation(request, counter=counter, depth=depth)
+    return SummaryAnswer(text=text, input_tokens=size, output_tokens=counter.count(text))
 
 
 # The smallest budget of a text that is cut by force.

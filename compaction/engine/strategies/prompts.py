@@ -7,6 +7,13 @@ import secrets
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from compaction.engine.strategies.checkpoint_text import (
+    CHECKPOINT,
+    LABEL_RULE,
+    OWN_FORMS,
+    checkpoint_prompt,
+    labelled_parts,
+)
 from compaction.engine.types import Item, SummaryRequest
 
 # Tags of ours; wherever data holds one, its bracket is written as an entity.
@@ -30,16 +37,28 @@ def message_number(position: int) -> str:
     return str(whole) if not rest else f"{position / POSITIONS_PER_MESSAGE:.6f}".rstrip("0")
 
 
-def blocks(items: Iterable[Item], *, by_position: bool = False, mark: str = "") -> Iterator[str]:
+def blocks(
+    items: Iterable[Item], *, by_position: bool = False, mark: str = "", style: str = ""
+) -> Iterator[str]:
     """Yield one block a message: number, role, text, then the calls with their arguments.
 
     Messages are numbered from 1, or by their places in the conversation. A text's further lines are
     indented. With a `mark`, message and calls begin with it: what a text says looks like neither.
+    In the style of checkpoints there is a block for thoughts, text and calls each, behind a label;
+    a number stands there only where messages are cited, and a message that says nothing has none.
     """
-    return (
-        _block(message_number(item.position) if by_position else str(number), item, mark)
-        for number, item in enumerate(items, 1)
-    )
+    for number, item in enumerate(items, 1):
+        place = message_number(item.position) if by_position else str(number)
+        if style == CHECKPOINT:
+            yield from _labelled(place if by_position else "", item, mark)
+        else:
+            yield _block(place, item, mark)
+
+
+def _labelled(number: str, item: Item, mark: str) -> Iterator[str]:
+    begin = "".join(f"{one} " for one in (mark, number and f"[{number}]") if one)
+    for part in labelled_parts(item):
+        yield begin + "\n  ".join(part.rstrip().splitlines())
 
 
 def _block(number: str, item: Item, mark: str) -> str:
@@ -70,10 +89,10 @@ def fenced(tag: str, text: str, *, mark: str = "") -> str:
     return f"<{tag} id={mark}>\n{escape_tags(text)}\n</{tag} id={mark}>"
 
 
-def fenced_messages(tag: str, items: Iterable[Item], *, by_position: bool) -> str:
+def fenced_messages(tag: str, items: Iterable[Item], *, by_position: bool, style: str = "") -> str:
     """Return messages between tags; each begins with the tags' number, which nobody can guess."""
     mark = secrets.token_hex(4)
-    found = BETWEEN_BLOCKS.join(blocks(items, by_position=by_position, mark=mark))
+    found = BETWEEN_BLOCKS.join(blocks(items, by_position=by_position, mark=mark, style=style))
     return fenced(tag, found, mark=mark)
 
 
@@ -221,11 +240,26 @@ def system_prompt(
     previous: bool,
     cites: bool = False,
     kept: bool = False,
+    style: str = "",
+    merges: str = "chunk",
 ) -> str:
     """Return the instruction of a call: no text of the conversation is ever in it.
 
     With `cites` it asks for prose that names its messages (compaction.engine.strategies.ledger).
+    The beginning of a turn and a branch have one form, whatever the style.
     """
+    of = merges if kind == "merge" else kind
+    if style == CHECKPOINT or of in OWN_FORMS:
+        return checkpoint_prompt(
+            "update" if kind == "chunk" and previous else kind,
+            title=MERGE_TITLE if kind == "merge" else CHUNK_TITLE,
+            data_rule=DATA_RULE,
+            target_tokens=target_tokens,
+            language=language,
+            cites=cites,
+            kept=_KEPT if kept else "",
+            merges=merges,
+        )
     if cites:
         template = _MERGE_PROSE if kind == "merge" else _CHUNK_PROSE
     else:
@@ -248,10 +282,24 @@ def instruction_of(request: SummaryRequest) -> str:
         previous=bool(request.previous),
         cites=request.cites,
         kept=bool(request.kept),
+        style=request.style,
+        merges=request.merges,
     )
     if request.items or request.kept:
-        text += MARK_RULE
+        text += LABEL_RULE if request.style == CHECKPOINT else MARK_RULE
     return text + _REINFORCED if request.reinforced else text
+
+
+def stored_prompt(first: SummaryRequest, items: tuple[Item, ...]) -> str:
+    """Return the instruction that is kept with a summary of the items: that of its first call."""
+    return first.prompt or system_prompt(
+        first.kind,
+        target_tokens=first.target_tokens,
+        language=main_language(spoken_text(SummaryRequest(kind="chunk", items=items))),
+        previous=bool(first.previous),
+        cites=first.cites,
+        style=first.style,
+    )
 
 
 ATTENTION = "The operator asks to pay attention to this:\n"
@@ -266,9 +314,9 @@ def messages_for(request: SummaryRequest) -> list[dict[str, str]]:
         parts.append(fenced("previous-summary", request.previous))
     parts += [fenced("part", part) for part in request.texts]
     if request.items or not request.texts:
-        parts.append(fenced_messages("conversation", request.items, by_position=request.cites))
+        parts.append(_messages("conversation", request.items, request))
     if request.kept:
-        parts.append(fenced_messages("recent", request.kept, by_position=request.cites))
+        parts.append(_messages("recent", request.kept, request))
     if request.instructions:
         parts.append(ATTENTION + fenced("instructions", request.instructions))
     if request.missing:
@@ -278,3 +326,7 @@ def messages_for(request: SummaryRequest) -> list[dict[str, str]]:
         {"role": "system", "content": instruction_of(request)},
         {"role": "user", "content": "\n\n".join(parts)},
     ]
+
+
+def _messages(tag: str, items: Iterable[Item], request: SummaryRequest) -> str:
+    return fenced_messages(tag, items, by_position=request.cites, style=request.style)

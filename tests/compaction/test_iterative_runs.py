@@ -1,0 +1,223 @@
+"""Preset `checkpoint` at work: two calls of a parted turn, what is stored, what its pages say."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from django.db import connections
+from django.urls import reverse
+
+from compaction.models import CompactionRun, SessionSummary
+from compaction.profiles import save_profile
+from compaction.runs.lifecycle import cancel_run
+from compaction.runs.resummarize import resummarize
+from compaction.runs.worker import execute_run
+from tests.compaction.support import compact, sent, state
+from tests.compaction.test_step_page import downloaded, steps_of, without_marks
+from tests.factories import SessionFactory, call, result, store, talk, user
+from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
+
+threaded = pytest.mark.django_db(transaction=True)
+
+
+def checkpoint(**changes):
+    """The preset, with a tail that a test's conversation is longer than."""
+    values = {"keep_recent_tokens": 60, "quality_gate": False} | changes
+    return save_profile(name="point", base="checkpoint", parameters=values, make_default=True)
+
+
+def long_turn(steps: int, *, first: int = 100) -> list[dict]:
+    """One question and an agent's steps, each with a marker of its own."""
+    wires = [user(f"MK-{first:04d} Mend the tests.")]
+    for number in range(1, steps + 1):
+        path = f'{{"path": "tests/t{number}.py"}}'
+        name = "edit_file" if number % 2 else "read_file"
+        wires += [
+            call(name, f"c{first}-{number}", path),
+            result(f"c{first}-{number}", f"MK-{first + number:04d} " + "lorem ipsum " * 20),
+        ]
+    return [*wires, {"role": "assistant", "content": "Nearly done."}]
+
+
+@pytest.fixture
+def server(use_models, queued):
+    with ModelServer() as server:
+        use_models(server.models())
+        yield server
+
+
+@pytest.fixture
+def session(owner, server):
+    checkpoint()
+    return SessionFactory(owner=owner, wires=[*talk(3, marker=1), *long_turn(6)])
+
+
+@pytest.mark.django_db
+def test_a_parted_turn_is_summarised_behind_the_history(session, server):
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+    assert sorted(one.purpose for one in server.calls) == ["prefix", "summary"]
+    summary = SessionSummary.objects.get()
+    history, turn = summary.summary_text.split("\n\n---\n\n**Turn Context (split turn):**\n\n")
+    assert history == "SUMMARY MK-0001 MK-0002 MK-0003"
+    assert turn.startswith("TURN MK-0100 MK-0101")
+    assert [step.kind for step in steps_of(run)] == ["chunk", "prefix"]
+    assert run.model_calls == 2
+
+
+@pytest.mark.django_db
+def test_the_question_of_a_turn_that_goes_on_is_sent_verbatim_all_the_same(owner, server):
+    checkpoint()
+    session = SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)[:-1]])
+    assert compact(session).status == "succeeded"
+    assert "MK-0100" in SessionSummary.objects.get().summary_text
+    assert {"role": "user", "content": "MK-0100 Mend the tests."} in sent(session)
+
+
+@pytest.mark.django_db
+def test_the_longest_answers_are_shares_of_the_reserve_up_to_the_models_own(
+    owner, server, use_models
+):
+    checkpoint()
+    for most, asked in ((65_536, [13_107, 8_192]), (4_096, [4_096, 4_096])):
+        use_models(server.models(MAX_OUTPUT=most))
+        server.calls.clear()
+        compact(SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)]))
+        by_purpose = {one.purpose: one.body["max_tokens"] for one in server.calls}
+        assert [by_purpose["summary"], by_purpose["prefix"]] == asked
+
+
+@pytest.mark.django_db
+def test_the_second_compaction_updates_the_first_summary(session, server):
+    compact(session)
+    first = SessionSummary.objects.get()
+    store(session, [*talk(3, marker=50), *long_turn(4, first=200)])
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+    assert [step.kind for step in steps_of(run)] == ["update", "prefix"]
+    update, prefix = steps_of(run)
+    assert update.texts == [first.summary_text]
+    assert prefix.texts == []
+    second = SessionSummary.objects.latest("created_at")
+    assert second.previous == first
+    assert "MK-0001" in second.summary_text
+    carried = [m["content"] for m in sent(session) if "<summary>" in str(m["content"])]
+    assert len(carried) == 1
+    assert first.summary_text not in carried[0]
+
+
+@pytest.mark.django_db
+def test_each_input_can_be_read_again_exactly_as_it_was_sent(admin_client, owner, server):
+    checkpoint(result_chars_in_summary=50)
+    thought = {
+        "role": "assistant",
+        "content": "Hm.",
+        "reasoning_content": "Perhaps\nnot </recent>.",
+    }
+    wires = [*talk(2, marker=1), thought, *long_turn(5)]
+    session = SessionFactory(owner=owner, wires=wires)
+    run = compact(session, instructions="Keep the ports.")
+    assert (run.status, run.error) == ("succeeded", "")
+    asked = {one.purpose: one for one in server.calls}
+    for step, purpose in zip(steps_of(run), ("summary", "prefix"), strict=True):
+        system, told = (message["content"] for message in asked[purpose].messages)
+        assert "[more characters" not in told
+        assert "Keep the ports." in told
+        assert downloaded(admin_client, step) == f"{system}\n\n{without_marks(told)}"
+    told = asked["prefix"].messages[1]["content"]
+    assert '[Assistant tool calls]: edit_file(path="tests/t1.py")' in told
+    assert "more characters of this result were left out here]" in told
+    assert "[Assistant thinking]: Perhaps" in asked["summary"].messages[1]["content"]
+
+
+@pytest.mark.django_db
+def test_the_run_s_page_shows_both_roots(admin_client, session):
+    run = compact(session)
+    page = admin_client.get(reverse("admin:compaction_compactionrun_change", args=[run.pk])).text
+    assert "1. chunk · ok" in page
+    assert "2. prefix · ok" in page
+    step = steps_of(run)[1]
+    url = reverse("admin:compaction_compactionstep_change", args=[step.pk])
+    assert "the beginning of a turn that the cut parts" in admin_client.get(url).text
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("purpose", ["summary", "prefix"])
+def test_one_call_that_fails_fails_the_run_and_stores_nothing(owner, use_models, queued, purpose):
+    down = {"status": 401, "body": {"error": {"message": "no such key"}}}
+    rule = {"when": {"purpose": purpose}, "reply": {"error": down}}
+    with ModelServer([rule, *ECHO_AND_ANSWER]) as server:
+        use_models(server.models())
+        checkpoint()
+        session = SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)])
+        run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "summariser_error")
+    assert not SessionSummary.objects.exists()
+    assert state(session).cursor == 0
+    # Both calls were paid for: each is a row.
+    assert sorted(step.kind for step in steps_of(run)) == ["chunk", "prefix"]
+    assert run.model_calls == 2
+
+
+@pytest.mark.django_db
+def test_a_new_version_parts_the_turn_again(session):
+    compact(session)
+    made = resummarize(SessionSummary.objects.get())
+    assert (made.status, made.error) == ("succeeded", "")
+    newest = SessionSummary.objects.get(status="active")
+    assert "**Turn Context (split turn):**" in newest.summary_text
+
+
+@threaded
+def test_both_calls_are_on_their_way_at_the_same_time(owner, use_models, queued):
+    slow = [{"when": {"purpose": one}, "reply": {"text": "told " * 3, "delay_s": 1.0}}
+            for one in ("summary", "prefix")]  # fmt: skip
+    with ModelServer(slow) as server:
+        use_models(server.models())
+        checkpoint()
+        session = SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)])
+        began = time.monotonic()
+        run = compact(session)
+        took = time.monotonic() - began
+    assert (run.status, run.error) == ("succeeded", "")
+    assert took < 1.9
+    assert all(step.duration_ms >= 1000 for step in steps_of(run))
+    assert [step.kind for step in steps_of(run)] == ["chunk", "prefix"]
+
+
+@threaded
+@pytest.mark.parametrize("slow", ["summary", "prefix"])
+def test_a_cancellation_reaches_both_calls(owner, use_models, queued, slow):
+    script = [{"when": {"purpose": slow}, "reply": {"text": "late", "delay_s": 3.0}}]
+    with ModelServer([*script, *ECHO_AND_ANSWER]) as server:
+        use_models(server.models())
+        checkpoint()
+        session = SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)])
+        run = CompactionRun.objects.create(
+            session=session, branch=session.branch, profile=checkpoint(), mode="background",
+            trigger="manual", reason="manual",
+        )  # fmt: skip
+
+        def work() -> None:
+            try:
+                execute_run(run.pk)
+            finally:
+                connections.close_all()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        server.wait_for("summary")
+        server.wait_for("prefix")
+        cancel_run(CompactionRun.objects.get(pk=run.pk))
+        began = time.monotonic()
+        worker.join(20)
+        took = time.monotonic() - began
+    run.refresh_from_db()
+    assert run.status == "cancelled"
+    assert not SessionSummary.objects.exists()
+    assert sorted(step.kind for step in steps_of(run)) == ["chunk", "prefix"]
+    if slow == "prefix":
+        # Nobody waits for the answer of a call that is not wanted any more.
+        assert took < 2.5
