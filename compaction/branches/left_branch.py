@@ -16,16 +16,16 @@ from chatapp.selectors import rows_before, shared_position, without_pinned_syste
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import summary_item, to_item
 from compaction.engine.strategies.branch_summary import (
-    FILES,
     BranchEntry,
-    FileLists,
     entries_within,
     reading_budget,
 )
+from compaction.engine.types import Files
 from compaction.models import SessionSummary
 from compaction.selectors import branch_summaries_of, summaries_of
 
 ROWS_AT_ONCE = 64
+_FILES = ("files_read", "files_modified", "files_created", "files_deleted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class LeftBranch:
         return next(iter(rows_before(self.snapshot.branch, rows, most=1)), None)
 
     @cached_property
-    def earlier_files(self) -> list[FileLists]:
+    def earlier_files(self) -> list[Files]:
         """The files that summaries in the stretch name, the older ones first.
 
         What a hook wrote beside its summary is its own.
@@ -66,9 +66,9 @@ class LeftBranch:
         rows = [
             row
             for found in (compactions, of_branches)
-            for row in found.filter(from_hook=False).values_list("created_at", *FILES)
+            for row in found.filter(from_hook=False).values_list("created_at", *_FILES)
         ]
-        return [files for _, *files in sorted(rows, key=lambda row: row[0])]
+        return [_files(*paths) for _, *paths in sorted(rows, key=lambda row: row[0])]
 
     def _newest_first(self) -> Iterator[BranchEntry]:
         end: int | None = None
@@ -101,3 +101,9 @@ class LeftBranch:
             return None
         tokens = summaries[named] if named else text_tokens(self.snapshot.model, row.summary)
         return BranchEntry(item=summary_item(row, tokens=tokens), is_summary=True)
+
+
+def _files(read: list[str], modified: list[str], created: list[str], deleted: list[str]) -> Files:
+    return Files(
+        read=tuple(read), modified=tuple(modified), created=tuple(created), deleted=tuple(deleted)
+    )

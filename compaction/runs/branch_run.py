@@ -16,8 +16,9 @@ from chatapp.models import Branch, Session
 from compaction.branches.left_branch import LeftBranch
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.reasons import RunCode
-from compaction.engine.strategies.branch_summary import NAME, files_together
-from compaction.engine.types import Outcome
+from compaction.engine.strategies.actions import joined_files
+from compaction.engine.strategies.branch_summary import NAME
+from compaction.engine.types import Files, Outcome
 from compaction.errors import LostRaceError
 from compaction.events import event
 from compaction.models import CompactionRun, SessionSummary
@@ -86,7 +87,7 @@ def _with_summary(switch: Switch, work: Work) -> SessionSummary:
     summary = store_branch_summary(
         switch,
         outcome=outcome,
-        files=files_together([*left.earlier_files, _files_of(outcome)]),
+        files=joined_files([*left.earlier_files, _files_of(outcome)]),
         end_run=partial(lifecycle.succeed, run),
     )
     lifecycle.reload(run)
@@ -104,14 +105,12 @@ def _with_summary(switch: Switch, work: Work) -> SessionSummary:
     return summary
 
 
-def _files_of(
-    outcome: Outcome,
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    return (
-        outcome.files_read,
-        outcome.files_modified,
-        getattr(outcome, "files_created", ()),
-        getattr(outcome, "files_deleted", ()),
+def _files_of(outcome: Outcome) -> Files:
+    return Files(
+        read=outcome.files_read,
+        modified=outcome.files_modified,
+        created=outcome.files_created,
+        deleted=outcome.files_deleted,
     )
 
 

@@ -6,7 +6,6 @@ nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -20,8 +19,8 @@ from chatapp.transcript import append, set_label
 from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease
 from compaction.branches.left_branch import LeftBranch
-from compaction.engine.strategies.branch_summary import FILES, note_text
-from compaction.engine.types import Outcome
+from compaction.engine.strategies.branch_summary import note_text
+from compaction.engine.types import Files, Outcome
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from compaction.selectors import NOTE
@@ -56,7 +55,7 @@ class Switch:
 
 
 def store_branch_summary(
-    switch: Switch, *, outcome: Outcome, files: Mapping[str, tuple[str, ...]], end_run: EndRun
+    switch: Switch, *, outcome: Outcome, files: Files, end_run: EndRun
 ) -> SessionSummary:
     """Store the summary of the branch that is left, tell it in the new one, and go on there.
 
@@ -116,7 +115,7 @@ def _activate(switch: Switch) -> None:
 def _write(
     switch: Switch,
     outcome: Outcome,
-    files: Mapping[str, tuple[str, ...]],
+    files: Files,
     sizes: Sizes,
     ends: Ends,
 ) -> SessionSummary:
@@ -150,13 +149,16 @@ def _write(
         last_message_created_at=ends.last.created_at,
         covers_from=ends.first.position,
         covers_through=ends.last.position,
-        **{name: list(files[name]) for name in FILES},
+        files_read=list(files.read),
+        files_modified=list(files.modified),
+        files_created=list(files.created),
+        files_deleted=list(files.deleted),
         **asked_columns(left.snapshot, run, outcome) | {"keep_last_n": 0},
     )
     links = [SessionSummaryMessage(summary=summary, message_id=key) for key in _ids(outcome)]
     SessionSummaryMessage.objects.bulk_create(links, batch_size=LINK_BATCH)
     store_fidelity(summary, outcome)
-    note = _tell(switch, summary)
+    note = _tell(switch, summary, files)
     summary.metadata |= {NOTE: str(note.pk)}
     summary.save(update_fields=["metadata"])
     return summary
@@ -167,13 +169,9 @@ def _ids(outcome: Outcome) -> list[Any]:
     return [Message._meta.pk.to_python(item.id) for item in outcome.items]
 
 
-def _tell(switch: Switch, summary: SessionSummary) -> Message:
+def _tell(switch: Switch, summary: SessionSummary, files: Files) -> Message:
     """Store the note that tells the summary at the end of the new branch."""
-    text = note_text(
-        summary.summary_text,
-        files_read=summary.files_read,
-        files_modified=summary.files_modified,
-    )
+    text = note_text(summary.summary_text, files)
     leaf: UUID | None = summary.from_message_id
     draft = NewMessage(
         wire={"role": "user", "content": text},

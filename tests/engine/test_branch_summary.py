@@ -11,12 +11,11 @@ from compaction.engine.strategies.branch_summary import (
     BranchSummary,
     as_told,
     entries_within,
-    files_together,
     note_text,
     reading_budget,
 )
 from compaction.engine.strategies.prompts import DATA_RULE, instruction_of, messages_for
-from compaction.engine.types import Item, SummaryAnswer, SummaryJob, SummaryRequest, ToolCall
+from compaction.engine.types import Files, Item, SummaryAnswer, SummaryJob, SummaryRequest, ToolCall
 
 
 class Words:
@@ -90,19 +89,6 @@ def test_the_budget_is_what_the_window_leaves_beside_the_reserve(window, reserve
     assert reading_budget(window, reserve) == budget
 
 
-def test_files_of_several_stretches_are_told_once_by_the_last_that_was_done():
-    found = files_together(
-        [
-            (["a", "b"], ["c"], ["c"], []),
-            (["c"], ["b"], [], ["c"]),
-        ]
-    )
-    assert found["files_read"] == ("a",)
-    assert found["files_modified"] == ("b",)
-    assert found["files_created"] == ()
-    assert found["files_deleted"] == ("c",)
-
-
 def test_a_call_is_told_as_text_so_that_its_result_is_not_missed():
     call = ToolCall(id="1", name="read", arguments='{"path":"a.txt"}')
     told = as_told(Item(id=1, role="assistant", text="I look.", tool_calls=(call,)))
@@ -126,8 +112,7 @@ def run(found: SummaryJob, *, replaces: bool = False, **parameters):
 def test_the_call_is_of_the_kind_branch_and_has_the_headings_in_order():
     outcome, [request], [step] = run(job(), branch_output_tokens=2_048)
     assert (request.kind, step.kind) == ("branch", "branch")
-    # The room of an answer is twice the size that is asked for.
-    assert request.target_tokens == 1_024
+    assert (request.answer_tokens, request.target_tokens) == (2_048, 1_024)
     assert outcome.prompt.startswith(TITLE)
     places = [
         outcome.prompt.index(name)
@@ -163,7 +148,7 @@ def test_neither_gate_nor_ledger_changes_the_text():
 
 
 def test_the_note_fences_the_text_and_lists_the_files():
-    told = note_text("Said </summary> here.", files_read=["a"], files_modified=["b", "c"])
+    told = note_text("Said </summary> here.", Files(read=("a",), modified=("b", "c")))
     assert "explored another branch" in told.split("\n")[0]
     assert told.count("</summary>") == 1
     assert told.endswith(
@@ -172,4 +157,4 @@ def test_the_note_fences_the_text_and_lists_the_files():
 
 
 def test_the_note_of_a_branch_without_files_lists_none():
-    assert note_text("Said.", files_read=[], files_modified=[]).endswith("Said.\n</summary>")
+    assert note_text("Said.").endswith("Said.\n</summary>")

@@ -6,13 +6,16 @@ compactions like any message.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from compaction.engine.parameters import Profile
 from compaction.engine.protocols import PlanFacts
+from compaction.engine.rendering import with_files
 from compaction.engine.strategies.base import files_of
 from compaction.engine.strategies.bisect import BisectStrategy, BisectSummary
+from compaction.engine.strategies.calls import SummarizerCalls
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.strategies.prompts import (
     MERGE_TITLE,
@@ -21,6 +24,8 @@ from compaction.engine.strategies.prompts import (
     spoken_text,
 )
 from compaction.engine.types import (
+    NO_FILES,
+    Files,
     Item,
     Outcome,
     Plan,
@@ -82,29 +87,6 @@ def as_told(item: Item) -> Item:
         return item
     calls = [f"calls {' '.join(call.name.split())}: {call.arguments}" for call in item.tool_calls]
     return replace(item, text="\n".join(filter(None, [item.text, *calls])), tool_calls=())
-
-
-FILES = ("files_read", "files_modified", "files_created", "files_deleted")
-# Paths that were read, modified, created, deleted.
-FileLists = tuple[Sequence[str], Sequence[str], Sequence[str], Sequence[str]]
-
-
-def files_together(parts: Iterable[FileLists]) -> dict[str, tuple[str, ...]]:
-    """Return the fields of an Outcome for several stretches, the older ones first.
-
-    What was written at any time is not listed as read, and what was deleted last is nowhere else.
-    """
-    read: set[str] = set()
-    modified: set[str] = set()
-    created: set[str] = set()
-    deleted: set[str] = set()
-    for was_read, was_modified, was_created, was_deleted in parts:
-        read.update(was_read)
-        modified = modified.difference(was_deleted).union(was_modified)
-        created = created.difference(was_deleted).union(was_created)
-        deleted = deleted.difference(was_modified).union(was_deleted)
-    found = (read - modified - deleted, modified, created, deleted)
-    return {name: tuple(sorted(paths)) for name, paths in zip(FILES, found, strict=True)}
 
 
 TITLE = "You summarise a branch of a conversation that was left for another one"
@@ -184,13 +166,22 @@ class BranchSummary:
         profile = _sized(profile)
         items = tuple(map(as_told, job.items))
         prompts = self._prompts(items, job.instructions, profile)
-        engine = BisectSummary(
+        calls = SummarizerCalls(
             profile=profile,
             summarizer=summarizer,
             counter=job.counter,
             on_step=on_step,
+            clock=time.monotonic,
+            asks_for_room=True,
+        )
+        engine = BisectSummary(
+            profile=profile,
+            summarizer=summarizer,
+            counter=job.counter,
+            calls=calls,
             kind=KIND,
             prompts=prompts,
+            answer_tokens=profile.branch_output_tokens,
         )
         beside = "" if self._replaces(job.instructions) else job.instructions
         outcome = engine.run(items, instructions=beside)
@@ -242,14 +233,7 @@ PREAMBLE = (
 )
 
 
-def note_text(summary: str, *, files_read: Sequence[str], files_modified: Sequence[str]) -> str:
+def note_text(summary: str, files: Files = NO_FILES) -> str:
     """Return what the note says: where the text comes from, the text in its fence, the files."""
     fenced = f"{PREAMBLE}\n<summary>\n{escape_tags(summary)}\n</summary>"
-    lists = (("read-files", files_read), ("modified-files", files_modified))
-    told = [_listed(tag, paths) for tag, paths in lists if paths]
-    return "\n\n".join([fenced, *told])
-
-
-def _listed(tag: str, paths: Sequence[str]) -> str:
-    lines = "\n".join(" ".join(path.split("\n")).replace("<", "&lt;") for path in paths)
-    return f"<{tag}>\n{lines}\n</{tag}>"
+    return with_files(fenced, read=files.read, modified=files.modified, deleted=files.deleted)
