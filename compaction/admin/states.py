@@ -248,11 +248,13 @@ def _row(snapshot: BranchSnapshot, rule: dict[str, Any]) -> dict[str, Any]:
     now, limit, left = rule["now"], rule["limit"], rule["left"]
     is_age = rule["reason"] == Reason.MAXIMUM_AGE
     said = _age_words(now, limit, left) if is_age else f"{now:,} of {limit:,}; {left:,} to go"
+    if rule["waits_for"]:
+        said = f"{now:,} of {limit:,}. {rule['waits_for']}"
     return {
         "name": name,
         "bar": html.bar(now, limit, f"{name}: {said}"),
         "words": said,
-        "is_due": not left,
+        "is_due": not left and not rule["waits_for"],
     }
 
 

@@ -212,12 +212,16 @@ COMPACT_RESULT = PolymorphicProxySerializer(
 
 
 class TriggerSerializer(serializers.Serializer[Any]):
-    """One rule: its limit, where things stand, what is left; 0 left means due."""
+    """One rule: its limit, where things stand, what is left; 0 left means due.
+
+    `waits_for` says what a rule waits for that has reached its limit and does not fire.
+    """
 
     reason = serializers.CharField()
     limit = serializers.IntegerField()
     now = serializers.IntegerField()
     left = serializers.IntegerField()
+    waits_for = serializers.CharField(allow_blank=True)
 
 
 class LastConsolidatedSerializer(serializers.Serializer[Any]):

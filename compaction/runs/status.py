@@ -8,7 +8,7 @@ from typing import Any
 from chatapp.llm.tokens import context_tokens, describe_counter
 from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import path_messages, path_q
-from compaction.branches.planning import decision_of, due_before_next_turn
+from compaction.branches.planning import decision_of, due_before_next_turn, facts_with_gain
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.triggers import distances
 from compaction.models import CompactionRun
@@ -31,7 +31,8 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
 def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
     """Return cursor and lease, and which trigger comes next and how far away it is."""
     state = snapshot.state
-    rules = sorted(distances(snapshot.profile, snapshot.whole_facts), key=_how_far)
+    facts = facts_with_gain(snapshot, snapshot.whole_facts)
+    rules = sorted(distances(snapshot.profile, facts), key=_how_far)
     return {
         "branch": str(state.pk),
         "profile": snapshot.profile_row.name,
@@ -76,9 +77,9 @@ def last_consolidated(snapshot: BranchSnapshot) -> dict[str, Any] | None:
     }
 
 
-def _how_far(rule: dict[str, Any]) -> float:
-    """Return the part of the way that a rule has still to go, in whatever it counts."""
-    return float(rule["left"] / max(1, rule["limit"]))
+def _how_far(rule: dict[str, Any]) -> tuple[bool, float]:
+    """Return the part of the way that a rule has still to go; one that is held back comes last."""
+    return bool(rule["waits_for"]), float(rule["left"] / max(1, rule["limit"]))
 
 
 def context_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
