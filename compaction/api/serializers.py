@@ -16,6 +16,11 @@ from compaction.models import (
     SessionSummary,
 )
 
+_SIZES = {
+    "tokens_before": {"help_text": "Tokens of the whole next request without what was made."},
+    "tokens_after": {"help_text": "Tokens of the whole next request with it, frames included."},
+}
+
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
     """One model call of a run; `parent` is the step whose input was halved."""
@@ -79,6 +84,7 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "steps",
         ]
         read_only_fields = fields
+        extra_kwargs = _SIZES
 
     def get_summary(self, run: CompactionRun) -> str | None:
         """Return the id of the summary the run stored, if it stored one."""
@@ -179,6 +185,7 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "created_at",
         ]
         read_only_fields = fields
+        extra_kwargs = _SIZES
 
 
 class CompactSerializer(KnownFields):

@@ -226,8 +226,16 @@ def gain_of(snapshot: BranchSnapshot) -> Gain:
             request_tokens=math.floor(snapshot.model.scale * tokens),
             fixed_messages=len(rules),
             fixed_tokens=sum(rules),
+            frame_tokens=frame_of_first(snapshot),
         )
     return found
+
+
+def frame_of_first(snapshot: BranchSnapshot) -> int:
+    """Return the tokens of the frame that a first summary brings with it; 0 for a later one."""
+    if snapshot.state.cursor:
+        return 0
+    return frame_tokens(snapshot.profile, snapshot.model)
 
 
 def _note_failure(snapshot: BranchSnapshot, sentence: str) -> None:

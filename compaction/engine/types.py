@@ -79,7 +79,8 @@ class Gain:
 
     `messages` and `tokens` are what would no longer be sent verbatim: pinned messages are not among
     them. `request_tokens` are those tokens as the model counts them. `fixed_messages` and
-    `fixed_tokens` came since the last summary, too, but are never summarised.
+    `fixed_tokens` came since the last summary, too, but are never summarised. `frame_tokens` are
+    those of the frame that a first summary brings with it.
     """
 
     messages: int
@@ -87,6 +88,7 @@ class Gain:
     request_tokens: int
     fixed_messages: int = 0
     fixed_tokens: int = 0
+    frame_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from chatapp.database import database_now
 from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Message, Session
 from compaction.branches.leases import after_lease, ensure_state
-from compaction.branches.planning import cut_of, decision_of
+from compaction.branches.planning import cut_of, decision_of, frame_of_first
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages
@@ -116,7 +116,7 @@ def is_worth_a_run(snapshot: BranchSnapshot, decision: Decision) -> bool:
         return False
     least = snapshot.profile.minimum_batch if decision.reason in _UNHURRIED else 1
     cut = cut_of(snapshot)
-    if cut.messages < least:
+    if cut.messages < least or cut.tokens <= frame_of_first(snapshot):
         return False
     if decision.reason != Reason.AHEAD:
         return True

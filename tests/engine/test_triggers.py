@@ -87,7 +87,7 @@ def test_a_rule_that_is_switched_off_has_no_distance():
 # --- no run without gain --------------------------------------------------------------------------
 
 
-def gain(messages: int = 0, tokens: int = 0, **others) -> dict:
+def gain(messages: int = 0, tokens: int = 1, **others) -> dict:
     """Return the fact that a compaction would summarise so much."""
     found = Gain(messages=messages, tokens=tokens, request_tokens=tokens, **others)
     return {"gain": lambda: found}
@@ -185,6 +185,11 @@ def test_only_rules_of_the_modes_are_asked():
         (
             {"tokens": 6500, **gain(tokens=5000, fixed_tokens=1000)},
             "Only 5,500 tokens of these can ever be summarised; it waits for more.",
+        ),
+        (
+            {"tokens": 6000, **gain(tokens=1500, frame_tokens=1500)},
+            "What can be summarised (1,500 tokens) is not larger than the frame of a summary "
+            "(1,500 tokens); it waits for more.",
         ),
         ({"tokens": 6000, **gain(tokens=1500)}, ""),
         ({"tokens": 5999, **gain()}, ""),

@@ -134,7 +134,8 @@ class _GainRule:
         if gain is None:
             return True
         counted, gained = self.counted(facts, gain)
-        return self.is_reached(profile, counted) and gained >= profile.minimum_gain * counted
+        is_enough = gained >= profile.minimum_gain * counted and gain.tokens > gain.frame_tokens
+        return is_enough and self.is_reached(profile, counted)
 
     def waits_for(self, profile: Profile, facts: Facts) -> str:
         """Return what the rule waits for at its limit, as a sentence; empty where nothing is."""
@@ -146,6 +147,11 @@ class _GainRule:
         if not self.is_reached(profile, counted):
             return (
                 f"Only {counted:,} {self.unit} of these can ever be summarised; it waits for more."
+            )
+        if gained >= least:
+            return (
+                f"What can be summarised ({gain.tokens:,} tokens) is not larger than the frame of "
+                f"a summary ({gain.frame_tokens:,} tokens); it waits for more."
             )
         return (
             f"A compaction would summarise {gained:,} of {counted:,} {self.unit}; it waits until "
