@@ -63,14 +63,17 @@ def must_shrink(snapshot: BranchSnapshot, outcome: Outcome, sizes: Sizes) -> Non
     """Raise SummaryFailed for a text that is not smaller than what it was made of, or whose request
     is not smaller than the one before.
 
-    What leads out of failures may bring a frame that is larger than what it saves: a fallback
-    digest, and a batch that failures have made small. An imported summary knows nothing of its
-    request.
+    What leads out of failures may bring a frame, and a question that is sent again, that are larger
+    than what it saves: a fallback digest, and a batch that failures have made small. An imported
+    summary knows nothing of its request.
     """
     problem = does_not_shrink(outcome.input_tokens, sizes.summary)
     profile = snapshot.profile
     leads_out = outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures
-    spared = frame_tokens(profile, snapshot.model) if leads_out else 0
+    spared = 0
+    if leads_out:
+        last = outcome.items[-1].position
+        spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot.branch, last)
     if not problem and sizes.before and sizes.after - spared >= sizes.before:
         problem = (
             f"With the summary in its frame the next request has {sizes.after:,} tokens, not fewer "
