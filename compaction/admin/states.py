@@ -153,7 +153,7 @@ def _lines(snapshot: BranchSnapshot, facts: dict[str, Any]) -> list[Line]:
     lines: list[Line] = [
         ("Summarised", _covered(snapshot)),
         ("Last message summarised (last_consolidated)", _last(snapshot)),
-        ("Last compaction (last_consolidated_at)", when(state.last_consolidated_at)),
+        ("Last compaction or restore (last_consolidated_at)", when(state.last_consolidated_at)),
         *backlog_lines(snapshot),
         ("Profile", profile_words(snapshot)),
         ("Now (is_consolidating)", activity(snapshot)),

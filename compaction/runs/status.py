@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from chatapp.llm.tokens import context_tokens, describe_counter
-from chatapp.models import POSITION_STEP, Message
-from chatapp.selectors import path_messages, path_q
+from chatapp.llm.tokens import describe_counter
+from chatapp.models import POSITION_STEP
+from chatapp.selectors import path_messages
 from compaction.branches.planning import decision_of, due_before_next_turn, facts_with_gain
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.triggers import distances
@@ -83,32 +83,22 @@ def _how_far(rule: dict[str, Any]) -> tuple[bool, float]:
 
 
 def context_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
-    """Return what GET context/ adds to the account: how it is counted, what was reported, news."""
-    decision = due_before_next_turn(snapshot)
+    """Return what GET context/ adds to the account: how it is counted, what was reported, news.
+
+    `request_tokens` is the size that rules look at; `size_by` says whether it is our count of all
+    (`count`) or the server's last report and our count of what follows (`usage`).
+    """
+    decision, size = due_before_next_turn(snapshot), snapshot.reported_size
     return {
         "counted": describe_counter(snapshot.model.counter),
-        "reported_tokens": reported_tokens(snapshot),
+        "reported_tokens": size.reported if size is not None else None,
+        "request_tokens": snapshot.request_tokens,
+        "size_by": "usage" if uses_report(snapshot) else "count",
         "compacts_first": decision.reason if decision else None,
         "branch": branch_facts(snapshot),
     }
 
 
-def reported_tokens(snapshot: BranchSnapshot) -> int | None:
-    """Return the context's size as the server last reported it; None after a newer compaction.
-
-    A report from before the newest compaction describes a request that is no longer sent.
-    """
-    answer = (
-        Message.objects.filter(
-            path_q(snapshot.branch, after=snapshot.state.cursor),
-            role=Message.Role.ASSISTANT,
-            kind=Message.Kind.MESSAGE,
-            usage__isnull=False,
-        )
-        .order_by("-position")
-        .first()
-    )
-    since = snapshot.state.last_consolidated_at
-    if answer is None or (since is not None and answer.created_at < since):
-        return None
-    return context_tokens(answer.usage)
+def uses_report(snapshot: BranchSnapshot) -> bool:
+    """Whether rules go by what the server reported: the profile asks for it, and a report holds."""
+    return snapshot.profile.context_size_by == "usage" and snapshot.reported_size is not None
