@@ -110,8 +110,11 @@ class CompactionBackend(BaseContextBackend):
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
         """Look for a trigger: the answer may make a run due, and so may a turn without one.
 
-        What the turn read of its branch is not read again, but for the state.
+        What the turn read of its branch is not read again, but for the state. A person who stopped
+        an answer goes on by himself: the next prompt looks.
         """
+        if outcome.is_stopped:
+            return
         branch = outcome.answer.branch if outcome.answer is not None else session.branch
         with check_again_if_it_fails(branch.pk):
             state = ensure_state(branch)

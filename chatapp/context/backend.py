@@ -55,12 +55,13 @@ class TurnOutcome:
     """How a turn ended: with a stored answer, and the context it was given; or with an error.
 
     `answer` is None where nothing was stored; what a broken-off answer had brought is stored with
-    an error.
+    an error. `is_stopped` says that a person broke it off.
     """
 
     answer: Message | None
     context: Context
     error: str = ""
+    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
 from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
 from chatapp.llm.answer_ends import AnswerEnd, end_of
-from chatapp.llm.errors import ModelError
+from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
 from chatapp.messages.wire import VENDOR, WireMessage, is_blank
@@ -271,7 +271,10 @@ def _failed(turn: Turn, failure: NoAnswerError, context: Context) -> TurnFailedE
     partial: Reply | None = failure.error.partial
     said = partial is not None and not is_blank(partial.text)
     message = _store(turn.session, partial, whole=False) if partial and said else None
-    outcome = TurnOutcome(answer=message, context=context, error=str(failure))
+    is_stopped = failure.error.kind is ErrorKind.CANCELLED
+    outcome = TurnOutcome(
+        answer=message, context=context, error=str(failure), is_stopped=is_stopped
+    )
     notify(context_backend.turn_finished, turn.session, outcome)
     return TurnFailedError(str(failure), failure.error)
 

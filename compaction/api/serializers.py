@@ -16,6 +16,11 @@ from compaction.models import (
     SessionSummary,
 )
 
+_SIZES = {
+    "tokens_before": {"help_text": "Tokens of the whole next request without what was made."},
+    "tokens_after": {"help_text": "Tokens of the whole next request with it, frames included."},
+}
+
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
     """One model call of a run; `parent` is the step whose input was halved."""
@@ -86,6 +91,7 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "steps",
         ]
         read_only_fields = fields
+        extra_kwargs = _SIZES
 
     def get_summary(self, run: CompactionRun) -> str | None:
         """Return the id of the summary the run stored, if it stored one."""
@@ -190,6 +196,7 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "created_at",
         ]
         read_only_fields = fields
+        extra_kwargs = _SIZES
 
 
 class CompactSerializer(KnownFields):
@@ -223,12 +230,16 @@ COMPACT_RESULT = PolymorphicProxySerializer(
 
 
 class TriggerSerializer(serializers.Serializer[Any]):
-    """One rule: its limit, where things stand, what is left; 0 left means due."""
+    """One rule: its limit, where things stand, what is left; 0 left means due.
+
+    `waits_for` says what a rule waits for that has reached its limit and does not fire.
+    """
 
     reason = serializers.CharField()
     limit = serializers.IntegerField()
     now = serializers.IntegerField()
     left = serializers.IntegerField()
+    waits_for = serializers.CharField(allow_blank=True)
 
 
 class LastConsolidatedSerializer(serializers.Serializer[Any]):

@@ -37,7 +37,7 @@ from compaction.summaries.summarizer import summariser_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Tokens of summaries and history in the next request, before and after; of the new text."""
+    """Tokens of the whole next request, before and after (sizes.sizes_of); of the new text."""
 
     before: int
     after: int
