@@ -28,7 +28,12 @@ def store_tree(owner: Any) -> Session:
     _branch(session, school[-1], "", *_pair("Ask the mayor.", "The mayor agrees, in writing."))
     _branch(session, school[-1], "", *_pair("Ask the parents.", "They would rather not."))
     quay = _branch(session, rows[4], "Quay Street", call("prices", "p1"), result("p1", "39 each"))
-    _branch(session, quay[-1], "中文菜单", *_pair("用中文写菜单。", "好的：南瓜汤、烤鸭、苹果派。"))
+    _branch(
+        session,
+        quay[-1],
+        "The menu",
+        *_pair("Write the menu.", "Pumpkin soup, roast duck, apple pie."),
+    )
     _branch(session, rows[7], "")
     _summary(root, through=rows[3].position)
     _summary(quay[0].branch, through=quay[0].position, kind="branch")

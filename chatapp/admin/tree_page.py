@@ -21,6 +21,7 @@ from chatapp import formatting
 from chatapp.admin.timeline import TimelineOfSession
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import Cells, table_of, text_cell
+from chatapp.admin.toolkit.extension import session_parts
 from chatapp.admin.toolkit.page_forms import ShownForm
 from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, name_for
@@ -80,13 +81,21 @@ class TreeOfSession(TimelineOfSession):
                 "drawing": shown.drawing(),
                 "table": shown.table(),
                 "whole": tree_url(session) if start is not None else "",
-                "all": Link.to_list("All branches", Branch, session__id__exact=session.pk),
+                "links": self._links_of(session),
                 "chosen": chosen,
                 "chosen_name": formatting.shortened(name_for(request, chosen)) if chosen else "",
                 "chosen_in_use": chosen is not None and chosen.pk == session.active_branch_id,
                 "forms": self._forms_of(request, chosen) if chosen is not None else [],
             },
         )
+
+    def _links_of(self, session: Session) -> list[Link]:
+        """Return the ways to the session, to all branches, and to what other apps have of it."""
+        return [
+            Link.to("Session", Session, session.pk),
+            Link.to_list("All branches", Branch, session__id__exact=session.pk),
+            *(link for part in session_parts() for link in part.links(session)),
+        ]
 
     def _forms_of(self, request: HttpRequest, branch: Branch) -> Sequence[ShownForm]:
         """Return the branch's forms, which lead back to this page."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from chatapp.llm.registry import get_model
 from chatapp.transfer import import_file
-from tests.bench.conversations import owner, wires
+from tests.bench.conversations import SUMMARY, owner, wires
 from tests.bench.measure import Row, peak_megabytes, spending
 from tests.bench.sizes import Sizes
 from tests.real_data import DATA
 
-LONG_TEXT = 10_000
+LONG_TEXT, WORDS = 10_000, 2_000
 
 
 def measure(sizes: Sizes) -> Iterator[Row]:
@@ -56,12 +56,12 @@ def _large_tree(size: int) -> Iterator[Row]:
     """Measure a file of so many bytes: how long it takes for each of them, and in which memory."""
     count = max(10, size // LONG_TEXT)
     chance = random.Random(size)
-    words = [f"{chance.getrandbits(32):x}" for _ in range(LONG_TEXT // 9)]
+    words = SUMMARY.split()
 
     def nodes() -> Iterator[tuple[str, str | None, str]]:
         for number in range(count):
             parent = f"n{max(0, number - chance.choice((1, 1, 1, 2, 7)))}" if number else None
-            yield f"n{number}", parent, f"{number} {' '.join(words)}"
+            yield f"n{number}", parent, f"{number} {' '.join(chance.choices(words, k=WORDS))}"
 
     content = _tree(f"large {size}", nodes())
     with spending() as spent:
