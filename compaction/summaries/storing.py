@@ -252,13 +252,10 @@ def write_summary(
         tokens_before=sizes.before,
         tokens_after=sizes.after,
         cost=outcome.cost,
-        files_read=list(outcome.files_read),
-        files_modified=list(outcome.files_modified),
-        files_created=list(outcome.files_created),
-        files_deleted=list(outcome.files_deleted),
         instructions=run.instructions,
         run=run,
         profile=run.profile,
+        **_files(outcome),
         **_covered(ends, old),
         **_asked(snapshot, run, outcome),
     )
@@ -267,6 +264,15 @@ def write_summary(
     if not is_draft:
         write_placeholder(snapshot.branch, summary)
     return summary
+
+
+def _files(outcome: Outcome) -> dict[str, list[str]]:
+    return {
+        "files_read": list(outcome.files_read),
+        "files_modified": list(outcome.files_modified),
+        "files_created": list(outcome.files_created),
+        "files_deleted": list(outcome.files_deleted),
+    }
 
 
 def _format_version(outcome: Outcome) -> int:

@@ -42,8 +42,8 @@ COMMAND_ARGUMENTS = ("command", "cmd", "script")
 PATCH_ARGUMENTS = ("patch", "input", "patch_text", "diff", "command")
 
 _PATCHED_FILE = re.compile(r"^\*\*\* (Add|Update|Delete|Move)(?: File| to): (.+)$", re.M)
-READ, MODIFIED, CREATED, DELETED = "read", "modified", "created", "deleted"
-_PATCHES = {"Add": CREATED, "Update": MODIFIED, "Delete": DELETED, "Move": CREATED}
+READ, MODIFIED, CREATED, REMOVED = "read", "modified", "created", "removed"
+_PATCHES = {"Add": CREATED, "Update": MODIFIED, "Delete": REMOVED, "Move": CREATED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def joined_files(parts: Iterable[Files]) -> Files:
         known.take((READ, path) for path in part.read)
         created = frozenset(part.created)
         known.take((CREATED if path in created else MODIFIED, path) for path in part.modified)
-        known.take((DELETED, path) for path in part.deleted)
+        known.take((REMOVED, path) for path in part.deleted)
     return known.files
 
 
@@ -122,7 +122,7 @@ class _KnownFiles:
         for done, path in touched:
             if done == READ:
                 self._read.add(path)
-            elif done == DELETED:
+            elif done == REMOVED:
                 self._modified.discard(path)
                 self._created.discard(path)
                 self._deleted.add(path)
