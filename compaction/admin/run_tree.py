@@ -21,8 +21,10 @@ from chatapp.models import POSITION_STEP
 from compaction import vocabulary
 from compaction.admin.lists import STEPS_SHOWN, shown_steps
 from compaction.models import CompactionRun, CompactionStep
-from compaction.vocabulary import MERGE, is_forced, reads_texts
+from compaction.vocabulary import KIND_MEANINGS, MERGE, PREFIX, UPDATE, is_forced, reads_texts
 
+# Kinds whose names do not tell what they are.
+TOLD_KINDS = (UPDATE, PREFIX)
 # Deeper than any run goes; a row that says more is drawn here.
 DEEPEST_LEVEL = 40
 
@@ -197,6 +199,9 @@ def tree_panel(run: CompactionRun) -> Panel | None:
             f"The first {len(shown):,} of {run.steps.count():,} steps are drawn, in their order; "
             "the list of steps has all of them."
         )
+    if any(step.kind in TOLD_KINDS for step in shown):
+        told = "; ".join(f"{kind}: {KIND_MEANINGS[kind]}" for kind in TOLD_KINDS)
+        note = f"{note} Each text has a tree of its own ({told})."
     nodes = arrange(shown)
     body = render_to_string(
         "admin/compaction/run_tree.html",

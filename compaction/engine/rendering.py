@@ -39,12 +39,13 @@ def with_files(
     Neither the text nor a path can open or close such a tag.
     """
     parts = [_FILE_TAGS.sub("&lt;", summary)]
-    for tag, paths in (("read", read), ("modified", modified), ("deleted", deleted)):
+    tags = {"read-files": read, "modified-files": modified, "deleted-files": deleted}
+    for tag, paths in tags.items():
         if paths:
             lines = "\n".join(map(_path_line, paths[:MOST_FILES_SENT]))
             more = len(paths) - MOST_FILES_SENT
             rest = f"\n({more:,} more)" if more > 0 else ""
-            parts.append(f"<{tag}-files>\n{lines}{rest}\n</{tag}-files>")
+            parts.append(f"<{tag}>\n{lines}{rest}\n</{tag}>")
     return "\n\n".join(parts)
 
 

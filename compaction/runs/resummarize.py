@@ -18,6 +18,7 @@ from compaction.engine.types import Item, SummaryJob
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs import lifecycle
+from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, continued_by
 from compaction.summaries.storing import version_of
@@ -155,7 +156,12 @@ def _estimate(snapshot: BranchSnapshot, items: Sequence[Item], *, previous: str)
     profile = snapshot.profile
     model: ModelConfig = summarising_model(snapshot.session, profile)
     limit = summarizer_for(snapshot.session, profile).input_limit(profile.target_summary_tokens)
-    job = SummaryJob(items=tuple(items), counter=model.counter, previous=previous)
+    job = SummaryJob(
+        items=tuple(items),
+        counter=model.counter,
+        previous=previous,
+        parts_turn=bool(items) and parts_turn(snapshot, items[-1].position),
+    )
     try:
         found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
     except Exception as error:

@@ -154,7 +154,7 @@ def _job(
         named_before=named_before(before[-1] if before else None),
         kept=tuple(kept),
         files=joined_files(_files_before(snapshot, texts.before, items)),
-        parts_turn=profile.split_turns and _parts_turn(snapshot, items[-1].position),
+        parts_turn=parts_turn(snapshot, items[-1].position),
     )
     changed = {
         item.id: OffsetMap(stored=item.text, read=given.text, redacted=hidden.get(item.id))
@@ -307,8 +307,13 @@ def _files_before(
     ]
 
 
-def _parts_turn(snapshot: BranchSnapshot, position: int) -> bool:
-    """Whether the message behind a position goes on with a turn: it is there, and no question."""
+def parts_turn(snapshot: BranchSnapshot, position: int) -> bool:
+    """Whether a turn goes on behind a position that gets a summary of its own (`split_turns`).
+
+    It does where a message follows that is no question of a user's.
+    """
+    if not snapshot.profile.split_turns:
+        return False
     behind = without_pinned_system(path_messages(snapshot.branch, after=position))
     role = behind.values_list("role", flat=True).first()
     return role is not None and role != Message.Role.USER

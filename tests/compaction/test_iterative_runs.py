@@ -9,6 +9,8 @@ import pytest
 from django.db import connections
 from django.urls import reverse
 
+from chatapp.llm.registry import get_model
+from compaction.admin.run_tree import arrange
 from compaction.models import CompactionRun, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.lifecycle import cancel_run
@@ -132,6 +134,38 @@ def test_each_input_can_be_read_again_exactly_as_it_was_sent(admin_client, owner
     assert "[Assistant thinking]: Perhaps" in asked["summary"].messages[1]["content"]
 
 
+OVERFLOW = {"status": 400, "body": {"error": {"code": "context_length_exceeded", "message": "no"}}}
+
+
+@pytest.mark.django_db
+def test_two_halved_texts_are_two_trees_of_which_each_input_can_be_read_again(
+    admin_client, owner, use_models, queued
+):
+    refusals = [
+        {"when": {"purpose": one, "est_tokens_gt": most}, "reply": {"error": OVERFLOW}}
+        for one, most in (("summary", 900), ("prefix", 1000))
+    ]
+    with ModelServer([*refusals, *ECHO_AND_ANSWER]) as server:
+        use_models(server.models())
+        checkpoint(bisect_min_messages=2, keep_recent_tokens=20)
+        wires = [*talk(8, marker=1), *long_turn(20)]
+        run = compact(SessionFactory(owner=owner, wires=wires))
+    assert (run.status, run.error) == ("succeeded", "")
+    steps = steps_of(run)
+    kinds = [step.kind for step in steps]
+    first_of_turn = kinds.index("prefix")
+    assert set(kinds[:first_of_turn]) == {"chunk", "merge"}
+    assert set(kinds[first_of_turn:]) == {"prefix", "merge"}
+    nodes = arrange(steps)
+    assert [node.step.kind for node in nodes if node.level == 0] == ["chunk", "prefix"]
+    for node in nodes:
+        if node.step.kind == "merge":
+            assert [part.output for part in node.joins] == node.step.texts
+    asked = {f"{m[0]['content']}\n\n{without_marks(m[1]['content'])}"
+             for m in (one.messages for one in server.calls)}  # fmt: skip
+    assert {downloaded(admin_client, step) for step in steps} == asked
+
+
 @pytest.mark.django_db
 def test_the_run_s_page_shows_both_roots(admin_client, session):
     run = compact(session)
@@ -159,6 +193,58 @@ def test_one_call_that_fails_fails_the_run_and_stores_nothing(owner, use_models,
     # Both calls were paid for: each is a row.
     assert sorted(step.kind for step in steps_of(run)) == ["chunk", "prefix"]
     assert run.model_calls == 2
+
+
+@pytest.mark.django_db
+def test_files_are_sent_behind_the_text_counted_once_and_shown_to_no_update(session, server):
+    compact(session)
+    first = SessionSummary.objects.get()
+    assert first.files_read == ["tests/t2.py", "tests/t4.py", "tests/t6.py"]
+    assert first.files_modified == ["tests/t1.py", "tests/t3.py", "tests/t5.py"]
+    assert "-files>" not in first.summary_text
+    (carrier,) = [m["content"] for m in sent(session) if "<summary>" in str(m["content"])]
+    assert "<read-files>\ntests/t2.py\ntests/t4.py\ntests/t6.py\n</read-files>" in carrier
+    count = get_model("default").counter.count
+    assert first.summary_tokens == count(first.sent_text) > count(first.summary_text)
+    server.calls.clear()
+    edits = [call("edit_file", "late", '{"path": "tests/t2.py"}'), result("late", "word " * 40)]
+    store(session, [*talk(3, marker=50), user("Go on."), *edits, *talk(1)])
+    assert compact(session).status == "succeeded"
+    second = SessionSummary.objects.latest("created_at")
+    assert second.files_read == ["tests/t4.py", "tests/t6.py"]
+    assert "tests/t2.py" in second.files_modified
+    assert not any("-files>" in one.text for one in server.calls)
+
+
+@pytest.mark.django_db
+def test_what_a_hook_wrote_ends_the_chain_of_files(session):
+    compact(session)
+    SessionSummary.objects.update(from_hook=True)
+    edits = [call("edit_file", "late", '{"path": "tests/t2.py"}'), result("late", "word " * 40)]
+    store(session, [*talk(3, marker=50), user("Go on."), *edits, *talk(1)])
+    assert compact(session).status == "succeeded"
+    second = SessionSummary.objects.latest("created_at")
+    assert (second.files_read, second.files_modified) == ([], ["tests/t2.py"])
+
+
+@pytest.mark.django_db
+def test_a_turn_over_http_goes_out_with_the_checkpoint_behind_the_prompt(
+    api, owner, use_models, queued
+):
+    with ModelServer() as server:
+        use_models(server.models(CONTEXT_WINDOW=3000, MAX_OUTPUT=500))
+        checkpoint(keep_recent_tokens=300)
+        session = SessionFactory(owner=owner, wires=[*talk(12, words=60, marker=1)])
+        answer = api.post(
+            f"/api/v1/sessions/{session.pk}/turns/",
+            {"messages": [{"role": "user", "content": "And now?"}]},
+            format="json",
+        )
+    assert answer.status_code in (200, 201), answer.content
+    assert [one.purpose for one in server.calls] == ["summary", "chat"]
+    messages = server.of("chat")[0].messages
+    assert "<summary>\nSUMMARY MK-0001" in messages[0]["content"]
+    assert messages[-1]["content"] == "And now?"
 
 
 @pytest.mark.django_db

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from compaction.engine.strategies.actions import (
+    MAX_FILES,
     Actions,
     collect_actions,
     files_after,
@@ -109,6 +110,19 @@ def test_the_files_of_several_summaries_are_joined_the_later_ones_last():
     newer = Files(modified=("b",), deleted=("c",))
     assert joined_files([older, newer]) == Files(read=("a",), modified=("b",), deleted=("c",))
     assert joined_files([]) == NO_FILES
+
+
+def test_a_path_holds_nothing_that_no_database_stores():
+    assert actions_of(call("read", path="a\x00\ud800b\x1b.py")).files_read == ("ab.py",)
+    assert actions_of(call("read", path="x" * 1001), call("read", path="\x00")) == Actions()
+
+
+def test_of_very_many_files_the_latest_are_kept():
+    known = Files(read=tuple(f"a{n:04d}" for n in range(MAX_FILES)))
+    found = after(known, call("read", path="a0000"), call("read", path="0"))
+    assert len(found.read) == MAX_FILES
+    assert {"a0000", "0"} <= set(found.read)
+    assert "a0001" not in found.read
 
 
 def test_a_patch_modifies_the_files_its_markers_name():

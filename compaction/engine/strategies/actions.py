@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from compaction.engine.types import NO_FILES, Files, Item, ToolCall
 
+MAX_FILES = 2000
+LONGEST_PATH = 1000
 MAX_COMMANDS = 50
 MAX_COMMAND_CHARACTERS = 200
 
@@ -42,8 +44,8 @@ COMMAND_ARGUMENTS = ("command", "cmd", "script")
 PATCH_ARGUMENTS = ("patch", "input", "patch_text", "diff", "command")
 
 _PATCHED_FILE = re.compile(r"^\*\*\* (Add|Update|Delete|Move)(?: File| to): (.+)$", re.M)
-READ, MODIFIED, CREATED, DELETED = "read", "modified", "created", "deleted"
-_PATCHES = {"Add": CREATED, "Update": MODIFIED, "Delete": DELETED, "Move": CREATED}
+READ, MODIFIED, CREATED, REMOVED = "read", "modified", "created", "removed"
+_PATCHES = {"Add": CREATED, "Update": MODIFIED, "Delete": REMOVED, "Move": CREATED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ def joined_files(parts: Iterable[Files]) -> Files:
         known.take((READ, path) for path in part.read)
         created = frozenset(part.created)
         known.take((CREATED if path in created else MODIFIED, path) for path in part.modified)
-        known.take((DELETED, path) for path in part.deleted)
+        known.take((REMOVED, path) for path in part.deleted)
     return known.files
 
 
@@ -112,33 +114,50 @@ class _KnownFiles:
     """What is known of files, call by call: the last thing that changed one counts."""
 
     def __init__(self, before: Files) -> None:
-        self._read = set(before.read)
-        self._modified = set(before.modified)
-        self._created = set(before.created)
-        self._deleted = set(before.deleted)
+        # In the order in which they were named last: of very many, the latest are kept.
+        self._read = dict.fromkeys(before.read)
+        self._modified = dict.fromkeys(before.modified)
+        self._created = dict.fromkeys(before.created)
+        self._removed = dict.fromkeys(before.deleted)
 
     def take(self, touched: Iterable[tuple[str, str]]) -> None:
         """Add what was done to files: pairs of a word for it and a path."""
         for done, path in touched:
             if done == READ:
-                self._read.add(path)
-            elif done == DELETED:
-                self._modified.discard(path)
-                self._created.discard(path)
-                self._deleted.add(path)
+                _put_last(self._read, path)
+            elif done == REMOVED:
+                self._modified.pop(path, None)
+                self._created.pop(path, None)
+                _put_last(self._removed, path)
             else:
-                self._modified.add(path)
-                self._deleted.discard(path)
+                self._removed.pop(path, None)
+                _put_last(self._modified, path)
                 if done == CREATED:
-                    self._created.add(path)
+                    _put_last(self._created, path)
 
     @property
     def files(self) -> Files:
-        """All of them, sorted by code unit."""
-        only_read = self._read - self._modified - self._deleted
-        parts = (only_read, self._modified, self._created, self._deleted)
-        read, modified, created, deleted = (tuple(sorted(part)) for part in parts)
-        return Files(read=read, modified=modified, created=created, deleted=deleted)
+        """The latest MAX_FILES of each kind, sorted by code unit."""
+        changed = self._modified.keys() | self._removed.keys()
+        read = [path for path in self._read if path not in changed]
+        modified = _latest(self._modified)
+        kept = frozenset(modified)
+        created = [path for path in self._created if path in kept]
+        return Files(
+            read=_latest(read),
+            modified=modified,
+            created=_latest(created),
+            deleted=_latest(self._removed),
+        )
+
+
+def _put_last(paths: dict[str, None], path: str) -> None:
+    paths.pop(path, None)
+    paths[path] = None
+
+
+def _latest(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(list(paths)[-MAX_FILES:]))
 
 
 def _touched(name: str, call: ToolCall) -> Iterator[tuple[str, str]]:
@@ -182,7 +201,7 @@ def _arguments(call: ToolCall) -> dict[str, object]:
 def _paths(arguments: dict[str, object]) -> Iterator[str]:
     for key in PATH_ARGUMENTS:
         value = arguments.get(key)
-        if isinstance(value, str) and (path := _first_line(value)):
+        if isinstance(value, str) and (path := _path(_first_line(value))):
             yield path
 
 
@@ -204,9 +223,15 @@ def _patched_files(call: ToolCall, arguments: dict[str, object]) -> Iterator[tup
             text = "\n".join(part for part in text if isinstance(part, str))
         if isinstance(text, str):
             for match in _PATCHED_FILE.finditer(text):
-                yield _PATCHES[match[1]], match[2].strip()
+                if path := _path(match[2].strip()):
+                    yield _PATCHES[match[1]], path
     for path in _paths(arguments):
         yield MODIFIED, path
+
+
+def _path(text: str) -> str:
+    """Return a path without what no database stores; nothing of what is too long for one."""
+    return "".join(filter(str.isprintable, text)) if len(text) <= LONGEST_PATH else ""
 
 
 def _first_line(text: str) -> str:

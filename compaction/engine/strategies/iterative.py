@@ -198,6 +198,7 @@ class IterativeSummary:
             input_tokens=carried + turn.input_tokens,
             output_tokens=count(text),
             units=(*job.units, *turn.units),
+            metadata={"turn_messages": len(turn.items)},
         )
 
     def _both(self, older: Outcome, turn: Outcome) -> Outcome:
