@@ -12,10 +12,15 @@ from django.db import connection
 from chatapp.llm.registry import UnknownModelError, get_model
 from compaction import hooks
 from compaction.conf import CompactionSettings, compaction_settings
-from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
+from compaction.engine.profile import (
+    DEFAULT_PRESET,
+    PRESETS,
+    ProfileError,
+    build,
+    from_environment,
+)
 from compaction.engine.registry import REGISTRIES
 from compaction.models import CompactionProfile
-from compaction.profiles import FALLBACK
 
 # A worker renews its lease with every sign of life; two may be late.
 BEATS_IN_A_LEASE = 3
@@ -177,7 +182,8 @@ def check_default_profile(databases: Any = None, **kwargs: Any) -> list[CheckMes
     current = CompactionProfile.objects.filter(is_current=True)
     names = list(current.values_list("name", flat=True))
     marked = current.filter(is_default=True).values_list("name", flat=True).first()
-    if names and name not in names:
+    # A preset that `migrate` is about to install is no mistake.
+    if names and name not in names and name != DEFAULT_PRESET:
         return [
             Error(
                 f"COMPACTION_PROFILE is {name!r}, and there is no such profile.",
@@ -186,7 +192,7 @@ def check_default_profile(databases: Any = None, **kwargs: Any) -> list[CheckMes
             )
         ]
     # Who never set the variable has marked a profile on purpose.
-    if marked is not None and name not in (marked, FALLBACK):
+    if marked is not None and name not in (marked, DEFAULT_PRESET):
         return [
             Warning(
                 f"COMPACTION_PROFILE is {name!r}, but the profile {marked!r} is marked as the "

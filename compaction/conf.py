@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django.core.signals import setting_changed
 
 from chatapp.environment import Pieces, SettingsGroup, lazy_settings, setting, texts_of
-from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
+from compaction.engine.profile import DEFAULT_PRESET, ENVIRONMENT, WINDOW_ENVIRONMENT
 from compaction.engine.registry import REGISTRIES
 
 
@@ -22,7 +22,7 @@ class CompactionSettings(SettingsGroup):
     variable_prefix: ClassVar[str] = "COMPACTION_"
 
     default_profile: str = setting(
-        "bisect",
+        DEFAULT_PRESET,
         "The profile where none is marked as default.",
         variable="COMPACTION_PROFILE",
     )

@@ -24,6 +24,9 @@ for name in list(os.environ):
 # the ledger and the gate switch them on (tests/compaction/test_ledger.py).
 os.environ["SUMMARY_LEDGER"] = os.environ["SUMMARY_QUALITY_GATE"] = "false"
 
+# The suite was written for counts of messages; tests of the default name no profile.
+os.environ["COMPACTION_PROFILE"] = "bisect"
+
 from chatapp.settings import *  # noqa: E402, F403
 from chatapp.settings import DATA_DIR, DATABASES  # noqa: E402
 

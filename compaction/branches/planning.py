@@ -183,8 +183,9 @@ def input_of(
 
 
 def _plan_facts(snapshot: BranchSnapshot, keep_last_n: int | None, whole: bool) -> PlanFacts:
-    room = partial(_room_for_tail, snapshot)
-    return PlanFacts(room=room, keep_last_n=keep_last_n, whole=whole)
+    room, model = partial(_room_for_tail, snapshot), snapshot.model
+    window = math.floor(max(0, model.context_window) / model.scale)
+    return PlanFacts(room=room, keep_last_n=keep_last_n, whole=whole, window=window)
 
 
 def decision_of(

@@ -32,6 +32,14 @@ class CheckpointParameters(QualityParameters):
         group="when",
         choices=("count", "usage"),
     )
+    keep_recent_share: float = parameter(
+        0.0,
+        "keep_recent_tokens keeps no more than this part of the window; 0: as much as there is "
+        "room for.",
+        group="cut",
+        minimum=0.0,
+        maximum=1.0,
+    )
     split_turns: bool = parameter(
         False,
         "Where the cut falls inside a turn, what is summarised of that turn gets a summary of its "

@@ -18,6 +18,8 @@ class ProfileError(ValueError):
         super().__init__("; ".join(f"{name}: {text}" for name, text in self.errors.items()))
 
 
+# What new installations use.
+DEFAULT_PRESET = "balanced"
 PRESETS: dict[str, Profile] = {
     "bisect": Profile(),
     # A tail of messages, batches in the background, and what keeps it from standing still.
@@ -62,6 +64,22 @@ PRESETS: dict[str, Profile] = {
         halve_history=False,
         rendering="user_tags",
     ),
+    # The best of all: by tokens, in the background before anybody waits, the tail by tokens.
+    "balanced": Profile(
+        message_limit=0,
+        max_context_tokens=0,
+        prepare_ratio=0.7,
+        window_trigger=True,
+        cut="checkpoint",
+        keep_recent_tokens=20_000,
+        keep_recent_share=0.25,
+        strategy="iterative",
+        rendering="system",
+        precheck_margin=1.2,
+        max_overflow_compaction_attempts=3,
+        truncate_tool_results=True,
+        halve_history=True,
+    ),
 }
 
 
@@ -77,7 +95,9 @@ def _variables(preset: str) -> dict[str, str]:
 
 # Environment variables and the parameter each one overrides, by preset.
 ENVIRONMENT, WINDOW_ENVIRONMENT = _variables("bisect"), _variables("sliding_window")
-_BY_PRESET = {"bisect": ENVIRONMENT, "sliding_window": WINDOW_ENVIRONMENT}
+_BY_PRESET = {name: _variables(name) for name in PRESETS}
+# Who sets one of the usual variables means the default, whichever preset that is.
+_BY_PRESET[DEFAULT_PRESET] = ENVIRONMENT
 # Older names of parameters, which are understood for one version.
 RENAMED = {
     "archive_after_failures": "digest_after_failures",

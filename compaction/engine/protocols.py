@@ -30,7 +30,8 @@ class PlanFacts:
     `keep_last_n` is what a person or a recovery asked for; it overrides the profile's cut. With
     `whole`, tool results that the model has not seen are summarised too, because nothing else makes
     the request smaller. `room` returns the tokens that the window leaves a tail at most; it may
-    read from the database, so it is called by those only who need it.
+    read from the database, so it is called by those only who need it. `window` is the model's, in
+    tokens as the messages are counted; 0 where it is not known.
 
     `earlier` is how many messages that could be summarised stand before the given ones; only those
     who say that they plan from the tail ever see another number than 0.
@@ -40,6 +41,7 @@ class PlanFacts:
     keep_last_n: int | None = None
     whole: bool = False
     earlier: int = 0
+    window: int = 0
 
 
 class Strategy(Protocol):

@@ -138,3 +138,14 @@ def test_the_end_alone_tells_the_same_cut_or_asks_for_more(shape, tokens, read):
         assert earlier
         return
     assert part.keep == whole.keep
+
+
+@pytest.mark.parametrize(
+    ("share", "window", "kept"),
+    [(0.25, 40_000, 11_000), (0.25, 80_001, 20_200), (0.0, 40_000, 20_200), (0.25, 0, 20_200)],
+)
+def test_of_a_small_window_no_more_than_a_share_is_asked_for(share, window, kept):
+    profile = Profile(cut="checkpoint", keep_recent_tokens=20_000, keep_recent_share=share)
+    items = items_of("u500 a800 u1200 a3000 u5000 a8000 u1000 a2000")
+    facts = PlanFacts(room=lambda: 10**6, window=window)
+    assert sum(item.tokens for item in cut_checkpoint(items, profile, facts).keep) == kept

@@ -10,6 +10,7 @@ in the whole list, or raise MoreItemsNeeded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import update_wrapper
 
@@ -51,7 +52,7 @@ def cut_last_n(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Pla
 def cut_recent_tokens(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
     """Keep the most recent tokens, as far as the window has room for them."""
     before, question = _before_question(items, facts)
-    wanted = min(profile.keep_recent_tokens, facts.room())
+    wanted = min(_recent_tokens(profile, facts), facts.room())
     tokens = wanted - sum(item.tokens for item in question)
     plan = keep_recent_tokens(before, tokens, earlier=facts.earlier)
     return _with_question(before, plan, question, facts)
@@ -68,7 +69,7 @@ def cut_checkpoint(items: Sequence[Item], profile: Profile, facts: PlanFacts) ->
     asked = sum(item.tokens for item in question)
     plan = keep_no_fewer_tokens(
         before,
-        profile.keep_recent_tokens - asked,
+        _recent_tokens(profile, facts) - asked,
         earlier=facts.earlier,
         is_followed=bool(question),
     )
@@ -76,6 +77,12 @@ def cut_checkpoint(items: Sequence[Item], profile: Profile, facts: PlanFacts) ->
     if sum(item.tokens for item in plan.keep) > room:
         plan = keep_recent_tokens(before, room, earlier=facts.earlier)
     return _with_question(before, plan, question, facts)
+
+
+def _recent_tokens(profile: Profile, facts: PlanFacts) -> int:
+    """Return the tokens to keep: of a small window no more than the profile's share of it."""
+    share = math.floor(profile.keep_recent_share * facts.window)
+    return min(profile.keep_recent_tokens, share) if share else profile.keep_recent_tokens
 
 
 @TailCut
