@@ -17,7 +17,8 @@
             )
 
 chatapp imports no app that joins it; it asks `registered()` for addresses (chatapp.urls), for parts
-of readiness (chatapp.health), for parts of exports (chatapp.transfer) and for what its admin shows.
+of readiness (chatapp.health), for parts of exports (chatapp.transfer), for marks in the tree of a
+session (chatapp.outline) and for what its admin shows.
 The latter is one AdminExtension (see chatapp.admin.toolkit.extension). It is named by its dotted
 path and loaded with the first page, so that an app can register before the admin is there.
 
@@ -30,9 +31,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.db.models import Model
 from django.urls import URLResolver, include, path
 
 if TYPE_CHECKING:
@@ -71,6 +74,27 @@ class ExportPart:
         return ()
 
 
+class MarkKind(StrEnum):
+    """What a mark in the tree of a session stands for."""
+
+    SUMMARY = "summary"
+    BRANCH_SUMMARY = "branch_summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeMark:
+    """A row of an app at a place of a session's tree: `model` and `pk` say which.
+
+    It holds on the branch from the position on, and on what forks there or later.
+    """
+
+    kind: MarkKind
+    branch_id: UUID
+    position: int
+    model: type[Model]
+    pk: UUID
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
     """What an app adds to chatapp; everything but the name may stay empty."""
@@ -88,6 +112,8 @@ class Extension:
     """Dotted path of the StreamEvents that its context backend sends, for the API's schema."""
     parts: Mapping[str, ExportPart] = field(default_factory=dict)
     """What exports of sessions hold of the app, by its key in the file; taken back in order."""
+    tree_marks: Callable[[UUID], Iterable[TreeMark]] | None = None
+    """Reads what the app marks in the tree of a session, by its id, in one statement or two."""
 
 
 _registered: dict[str, Extension] = {}

@@ -89,6 +89,7 @@ WARNING_WORDS: Mapping[str, str] = {
     "trigger_failed": "A trigger failed and was left out",
     "rendering_failed": "A rendering failed; summaries were sent as system messages",
     "summaries_failing": "A model's summaries fail",
+    "hook_failed": "A hook failed and was passed over",
 }
 CODE_WORDS = {**ERROR_WORDS, **CHANGE_WORDS, **WARNING_WORDS}
 MEANINGS: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, F, Func, UUIDField
+from django.db.models import BooleanField, F, Func, QuerySet, UUIDField
 
 # What a position is compared with where a path has no end.
 END = 2**63 - 1
@@ -32,7 +32,8 @@ class PathTable:
 
 
 ALL_ROWS = PathTable(table="messages")
-MESSAGES = PathTable(table="messages", where="r.kind = 'message'")
+# Notes, too: what a reader of messages reads (Message.SPOKEN).
+MESSAGES = PathTable(table="messages", where="r.kind <> 'placeholder'")
 PLACEHOLDERS = PathTable(table="messages", where="r.kind = 'placeholder'")
 PINNED = PathTable(table="messages", where="r.pinned")
 
@@ -57,6 +58,10 @@ WHERE r.branch_id = walk.id AND r.{position} > %s AND r.{position} <= walk.high 
 _PLACEHOLDERS = """
 UNION ALL SELECT r.id FROM messages r
 WHERE r.session_id = %s AND {where} AND r.position > %s AND r.position <= %s AND {test}"""
+# Where two paths part: the last position that both hold; NULL where they share nothing.
+_SHARED = """
+{old}, {new} SELECT MAX(CASE WHEN o.high < n.high THEN o.high ELSE n.high END)
+FROM old_walk o JOIN new_walk n ON n.id = o.id"""
 _NEAREST = "{walk} SELECT walk.id, walk.high FROM walk LIMIT %s"
 
 # The nearest ancestor that forks no later than the row's branch: that branch itself, or no relative
@@ -167,5 +172,43 @@ def ancestors_sql(branch_id: UUID, most: int, connection: Any) -> Sql:
     return sql, (END, _key(branch_id, connection), -1, most)
 
 
+def shared_sql(one: UUID, other: UUID, connection: Any) -> Sql:
+    """Return the statement that reads the last position which both paths hold, NULL for none."""
+    walk = _WALK.format(step=_BY_STEP)
+    old, new = (walk.replace("walk", name) for name in ("old_walk", "new_walk"))
+    new = new.replace("WITH RECURSIVE", "", 1).strip()
+    keys = (_key(key, connection) for key in (one, other))
+    return _SHARED.format(old=old, new=new), tuple(v for key in keys for v in (END, key, -1))
+
+
 def _key(value: UUID, connection: Any) -> Any:
     return UUIDField().get_db_prep_value(value, connection)
+
+
+def lineage_below(branches: QuerySet[Any], parent_id: UUID) -> tuple[int, UUID]:
+    """Return (depth, jump) of a child of one of the branches.
+
+    These are the jump pointers of a skew-binary list (Myers, 1983): two jumps of equal length
+    become one of twice the length and a step, so any ancestor is O(log depth) pointers away.
+    """
+    columns = ("depth", "jump_id", "jump__depth", "jump__jump_id", "jump__jump__depth")
+    parent = branches.filter(pk=parent_id).values_list(*columns).first()
+    if parent is None:
+        return 1, parent_id
+    return child_lineage(parent_id, *parent)
+
+
+def child_lineage(
+    parent_id: UUID,
+    depth: int,
+    jump: UUID | None,
+    jump_depth: int | None,
+    farther: UUID | None,
+    farther_depth: int | None,
+) -> tuple[int, UUID]:
+    """Return (depth, jump) of a child from its parent's, its jump's, and that one's jump's."""
+    # A farther pointer exists where the jump does not lead to a root.
+    if jump_depth is None or farther is None or farther_depth is None:
+        return depth + 1, parent_id
+    is_doubled = depth - jump_depth == jump_depth - farther_depth
+    return depth + 1, farther if is_doubled else parent_id

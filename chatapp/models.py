@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.lineage import lineage_below
 from chatapp.messages.wire import WireMessage, content_of, to_wire
 from chatapp.part_store import PartReader
 
@@ -159,37 +160,8 @@ class Branch(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Store the branch; a new one gets its lineage from its parent's."""
         if self._state.adding and self.parent_id is not None and self.jump_id is None:
-            self.depth, self.jump_id = _lineage_below(self.parent_id)
+            self.depth, self.jump_id = lineage_below(Branch.objects.all(), self.parent_id)
         super().save(*args, **kwargs)
-
-
-def _lineage_below(parent_id: uuid.UUID) -> tuple[int, uuid.UUID]:
-    """Return (depth, jump) of a child of the branch.
-
-    These are the jump pointers of a skew-binary list (Myers, 1983): two jumps of equal length
-    become one of twice the length and a step, so any ancestor is O(log depth) pointers away.
-    """
-    columns = ("depth", "jump_id", "jump__depth", "jump__jump_id", "jump__jump__depth")
-    parent = Branch.objects.filter(pk=parent_id).values_list(*columns).first()
-    if parent is None:
-        return 1, parent_id
-    return child_lineage(parent_id, *parent)
-
-
-def child_lineage(
-    parent_id: uuid.UUID,
-    depth: int,
-    jump: uuid.UUID | None,
-    jump_depth: int | None,
-    farther: uuid.UUID | None,
-    farther_depth: int | None,
-) -> tuple[int, uuid.UUID]:
-    """Return (depth, jump) of a child from its parent's, its jump's, and that one's jump's."""
-    # A farther pointer exists where the jump does not lead to a root.
-    if jump_depth is None or farther is None or farther_depth is None:
-        return depth + 1, parent_id
-    is_doubled = depth - jump_depth == jump_depth - farther_depth
-    return depth + 1, farther if is_doubled else parent_id
 
 
 # Positions go in steps, so that a row can be put between two.
@@ -300,6 +272,9 @@ class Message(models.Model):
             ),
         ]
 
+    # What is sent, counted and summarised: all but the marks of summaries.
+    SPOKEN = (Kind.MESSAGE, Kind.NOTE)
+
     # Texts of the row's files by digest, while the object that they came in with is there.
     part_texts: Mapping[str, str] = MappingProxyType({})
 
@@ -315,6 +290,27 @@ class Message(models.Model):
     def place(self) -> str:
         """The sequence id for people: 3, or 3.5 for what was put between."""
         return f"{self.sequence_id.normalize():f}"
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether the row is a message or a note, and no placeholder."""
+        return self.kind in self.SPOKEN
+
+    @property
+    def is_note(self) -> bool:
+        """Whether the row is sent as a user's message, though nobody asked anything."""
+        return self.kind == self.Kind.NOTE
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a user speaks and begins a turn: a note is sent as a user's, and asks nothing."""
+        return self.role == self.Role.USER and self.kind == self.Kind.MESSAGE
+
+    @property
+    def carries_summary(self) -> bool:
+        """Whether this is a note that holds a summary, ours of a branch or an imported one."""
+        kinds = ("branch_summary", "compaction_summary")
+        return self.is_note and self.metadata.get("type") in kinds
 
     @property
     def is_pinned_system(self) -> bool:

@@ -21,6 +21,7 @@ from chatapp.lineage import (
     PathRows,
     PathTable,
     ancestors_sql,
+    shared_sql,
 )
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import ModelTokenCounter, count_message
@@ -67,6 +68,14 @@ def segments(branch: Branch, *, most: int | None = None) -> list[Segment]:
         Segment(branch_id=UUID(str(key)), through=None if high == END else high)
         for key, high in rows
     ]
+
+
+def shared_position(branch: Branch, other: Branch) -> int:
+    """Return up to which position two different branches have one path; 0: they share nothing."""
+    sql, params = shared_sql(branch.pk, other.pk, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return int(cursor.fetchone()[0] or 0)
 
 
 def has_ancestors(branch: Branch) -> bool:
@@ -131,7 +140,7 @@ def on_path_q(branch: Branch, owner: str, position: str) -> Q:
 def path_messages(
     branch: Branch, *, after: int = 0, through: int | None = None
 ) -> QuerySet[Message]:
-    """Return the messages of the branch's path behind a position, in order; no placeholders.
+    """Return messages and notes of the branch's path behind a position; no placeholders.
 
     The order is the position's, never the time's: rows of one tick stay in place. A reader who
     wants only the first or last of many takes rows_from or rows_before.
@@ -142,7 +151,7 @@ def path_messages(
         found = PathRows(
             F("pk"), branch_id=branch.pk, table=MESSAGES, after=after, through=through, jumps=True
         )
-    rows = Message.objects.filter(found, kind=Message.Kind.MESSAGE).order_by("position")
+    rows = Message.objects.filter(found, kind__in=Message.SPOKEN).order_by("position")
     return rows.defer("usage", "summary", "response_id")
 
 
@@ -207,7 +216,7 @@ def without_pinned_system(rows: QuerySet[Message]) -> QuerySet[Message]:
 
 def pinned_messages(branch: Branch, *, through: int | None = None) -> QuerySet[Message]:
     """Return the pinned messages of the path up to a position, in order."""
-    rows = Message.objects.filter(sparse_q(branch, PINNED), pinned=True, kind=Message.Kind.MESSAGE)
+    rows = Message.objects.filter(sparse_q(branch, PINNED), pinned=True, kind__in=Message.SPOKEN)
     rows = rows if through is None else rows.filter(position__lte=through)
     return rows.order_by("position")
 
@@ -222,26 +231,31 @@ def messages_through(message: Message) -> int:
     """Return how many messages its branch's path has up to a message, by the stored sums."""
     branch = Branch.objects.filter(pk=message.branch_id)
     behind = Message.objects.filter(
-        branch_id=message.branch_id, position__gt=message.position, kind=Message.Kind.MESSAGE
+        branch_id=message.branch_id, position__gt=message.position, kind__in=Message.SPOKEN
     )
     total: int = branch.values_list("message_count", flat=True).get()
     return total - behind.count()
 
 
 def group_of(message: Message) -> list[Message]:
-    """Return the message's group in order: a call with all its results, or the message alone."""
+    """Return the message's group in order: a call with all its results, or the message alone.
+
+    A result is looked for on the path of its own branch: a replay repeats results of a call that
+    stands in the branch it replaces.
+    """
+    branch = message.branch
     if message.role == Message.Role.TOOL:
-        messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+        messages = Message.objects.filter(kind__in=Message.SPOKEN)
         end = message.position + 1
-        rows = rows_before(message.branch, messages, end=end, most=GROUP_REACH)
+        rows = rows_before(branch, messages, end=end, most=GROUP_REACH)
         place = answers([_roles(row) for row in rows]).get(len(rows) - 1)
         if place is None:
             return [message]
         message = rows[place[0]]
     if not message.tool_calls:
         return [message]
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
-    rows = rows_from(message.branch, messages, start=message.position, most=GROUP_REACH)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN)
+    rows = rows_from(branch, messages, start=message.position, most=GROUP_REACH)
     mine = [i for i, place in answers([_roles(row) for row in rows]).items() if place[0] == 0]
     return [rows[0], *(rows[index] for index in mine)]
 
@@ -296,7 +310,7 @@ def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:
     count = total = 0
     through: dict[UUID, int] = {}
     for row in Message.objects.filter(path_q(branch)).order_by("position", "id"):
-        if row.kind == Message.Kind.MESSAGE:
+        if row.is_spoken:
             count += 1
             total += count_message(row.stored_wire(), counter)
         through[row.pk] = total

@@ -264,6 +264,7 @@ SPECTACULAR_SETTINGS = {
         "WireEnum": "chatapp.models.Session.Api",
         "RoleEnum": "chatapp.models.Message.Role",
         "MessageKindEnum": "chatapp.models.Message.Kind",
+        "BranchKindEnum": "chatapp.models.Branch.Kind",
         # Runs have the other `status`.
         "ImportStatusEnum": "chatapp.models.ImportJob.Status",
     },

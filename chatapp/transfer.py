@@ -374,8 +374,8 @@ def _is_untouched(session: Session, messages: Sequence[ImportedMessage]) -> bool
 
     Placeholders are not counted: a session that was made smaller meanwhile may still grow.
     """
-    stored = Message.objects.filter(session=session, kind=Message.Kind.MESSAGE).count()
-    return stored == sum(message.kind == Message.Kind.MESSAGE for message in messages)
+    stored = Message.objects.filter(session=session, kind__in=Message.SPOKEN).count()
+    return stored == sum(message.kind in Message.SPOKEN for message in messages)
 
 
 def _key(identity: str) -> str:
@@ -412,6 +412,8 @@ def conversation_of(session: Session) -> Conversation:
                 reasoning=row.reasoning,
                 created_at=row.created_at,
                 pinned=row.pinned,
+                kind=row.kind,
+                metadata={"type": row.metadata.get("type", "")} if row.is_note else {},
             )
         )
         ids.append(row.pk)

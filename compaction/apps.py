@@ -17,6 +17,7 @@ class CompactionConfig(AppConfig):
         from compaction import checks, conf, listeners  # noqa: F401
         from compaction.monitoring import health
         from compaction.runs import queue, takeover  # noqa: F401
+        from compaction.selectors import tree_marks
         from compaction.summaries.transfer import ProfilePart, SummariesPart
 
         # Reads the settings: a variable that cannot be used stops the start, not the first run.
@@ -30,6 +31,7 @@ class CompactionConfig(AppConfig):
                 readiness={"broker": health.broker, "queue": health.queue},
                 admin="compaction.admin.ADMIN",
                 parts={"profile": ProfilePart(), "summaries": SummariesPart()},
+                tree_marks=tree_marks,
             )
         )
         queue.watch_workers()

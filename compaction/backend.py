@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -12,20 +13,35 @@ from django.core.checks import CheckMessage
 from django.db import Error
 
 from chatapp.context.assembly import Context
-from chatapp.context.backend import BaseContextBackend, Emit, Recovery, TurnOutcome, notify, silent
+from chatapp.context.backend import (
+    BaseContextBackend,
+    Emit,
+    Recovery,
+    Switched,
+    TurnOutcome,
+    notify,
+    silent,
+)
+from chatapp.incidents import Kind, note
 from chatapp.llm.errors import ModelError
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
+from chatapp.transcript import SwitchRefusedError, set_label
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
+from compaction.branches.request_hooks import with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
+from compaction.errors import CompactionError
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
 from compaction.runs.before_request import Preparation
+from compaction.runs.hooked_switches import ask_before_plain_switch
 from compaction.runs.scheduling import check, check_branch, check_later
-from compaction.runs.status import context_facts
+from compaction.runs.status import context_facts, switched_by
+from compaction.runs.switching import SwitchWishes, request_switch
+from compaction.signals import branch_switched, send_after_commit
 
 # A look takes a dozen queries; nobody waits for one at the ten thousandth session of a file.
 IMPORTED_AT_ONCE = 20
@@ -35,13 +51,18 @@ LEAST_KEPT_CHARS = ResultLimits().min_keep_chars
 class CompactionBackend(BaseContextBackend):
     """Keeps what is sent inside the window; what is stored stays whole."""
 
+    def offers_branch_summary(self, session: Session) -> bool:
+        """Whether the session's profile has people asked (branch_summary)."""
+        return snapshot_of(session).profile.branch_summary == "ask"
+
     def prepare(self, session: Session, *, emit: Emit = silent) -> Context:
         """Return the next request; compact first where a trigger is due that cannot wait.
 
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
         request goes out as it is (docs/architecture.md#a-failing-summariser-fails-no-turn).
         """
-        return Preparation(session=session, emit=emit).context()
+        context = Preparation(session=session, emit=emit).context()
+        return with_hooks(session, context, on_fault=partial(note, session, Kind.WARNING))
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""
@@ -49,7 +70,7 @@ class CompactionBackend(BaseContextBackend):
         facts = context_facts(snapshot)
         if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
             facts["compacts_first"] = decision.reason
-        return replace(sendable(snapshot), facts=facts)
+        return with_hooks(session, replace(sendable(snapshot), facts=facts))
 
     def recover(
         self,
@@ -61,7 +82,10 @@ class CompactionBackend(BaseContextBackend):
         emit: Emit = silent,
     ) -> Recovery:
         """Answer an overflow with the next step of the recovery."""
-        return recover_overflow(session, error, previous, refused=refused, emit=emit)
+        recovery = recover_overflow(session, error, previous, refused=refused, emit=emit)
+        if recovery.context is None:
+            return recovery
+        return replace(recovery, context=with_hooks(session, recovery.context))
 
     def to_store(self, message: WireMessage) -> WireMessage:
         """Return a tool's message with the text that the guard at storing leaves of it."""
@@ -86,8 +110,11 @@ class CompactionBackend(BaseContextBackend):
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
         """Look for a trigger: the answer may make a run due, and so may a turn without one.
 
-        What the turn read of its branch is not read again, but for the state.
+        What the turn read of its branch is not read again, but for the state. A person who stopped
+        an answer goes on by himself: the next prompt looks.
         """
+        if outcome.is_stopped:
+            return
         branch = outcome.answer.branch if outcome.answer is not None else session.branch
         with check_again_if_it_fails(branch.pk):
             state = ensure_state(branch)
@@ -104,15 +131,43 @@ class CompactionBackend(BaseContextBackend):
         wishes: Mapping[str, Any],
         *,
         activate: Callable[[], Branch],
-    ) -> None:
-        """Switch, then look at the branch that is active now: the sweep leaves the others alone."""
+    ) -> Switched:
+        """Switch, and where `wishes` ask for it have a run summarise the branch that is left."""
+        try:
+            asked = SwitchWishes.of(wishes)
+            run = request_switch(session, branch, asked) if asked.summarize else None
+        except CompactionError as error:
+            raise SwitchRefusedError(str(error)) from error
+        if run is not None:
+            return switched_by(run, session, branch)
+        label = None if asked.is_edit else _asked_label(session, branch, asked.label)
         old = activate()
+        if label is not None and label != branch.label:
+            set_label(branch, label)
         if old.pk != branch.pk:
+            send_after_commit(
+                branch_switched,
+                sender=Session,
+                session=session.pk,
+                branch=branch.pk,
+                from_branch=old.pk,
+                summary=None,
+            )
+            # The sweep leaves the branches alone that are not active.
             notify(check_branch, session, branch)
+        return Switched(branch=branch)
 
     def check(self) -> list[CheckMessage]:
         """Return nothing: the backend takes no options; profiles have checks of their own."""
         return []
+
+
+def _asked_label(session: Session, branch: Branch, label: str | None) -> str | None:
+    """Return the label that hooks give the branch; raise SwitchRefusedError where one says no."""
+    try:
+        return ask_before_plain_switch(session, branch, label=label)
+    except CompactionError as error:
+        raise SwitchRefusedError(str(error)) from error
 
 
 @contextmanager

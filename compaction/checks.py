@@ -10,6 +10,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connection
 
 from chatapp.llm.registry import UnknownModelError, get_model
+from compaction import hooks
 from compaction.conf import CompactionSettings, compaction_settings
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
 from compaction.engine.registry import REGISTRIES
@@ -121,6 +122,20 @@ def check_plugins(**kwargs: Any) -> list[CheckMessage]:
                 )
             )
     return found
+
+
+@register(Tags.compatibility)
+def check_hooks(**kwargs: Any) -> list[CheckMessage]:
+    """Hooks must be there and answer to one of the names that are asked; they are left out else."""
+    return [
+        Error(
+            f"COMPACTION['HOOKS']: {problem}",
+            hint="Correct the dotted path, or the class that it leads to (docs/hooks.md), or take "
+            "it out of COMPACTION_HOOKS.",
+            id="compaction.E010",
+        )
+        for problem in hooks.problems()
+    ]
 
 
 @register(Tags.compatibility)

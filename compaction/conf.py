@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from django.core.signals import setting_changed
 
-from chatapp.environment import SettingsGroup, lazy_settings, setting, texts_of
+from chatapp.environment import Pieces, SettingsGroup, lazy_settings, setting, texts_of
 from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
 from compaction.engine.registry import REGISTRIES
 
@@ -122,6 +122,13 @@ class CompactionSettings(SettingsGroup):
     )
     renderings: Mapping[str, str] = setting(
         dict, "Renderings of plug-ins: name and dotted path.", variable=None
+    )
+    hooks: Pieces = setting(
+        (),
+        "Dotted paths of hooks, asked in this order before summaries and requests; commas between.",
+    )
+    hook_seconds: int = setting(
+        10, "A hook that takes longer is passed over.", unit="seconds", minimum=1
     )
 
 

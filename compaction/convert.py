@@ -26,12 +26,25 @@ _COLUMNS = (
     "tool_call_id",
     "tool_name",
     "parts",
+    "kind",
 )
 
 
 def to_item(message: Message) -> Item:
     """Return a row as the engine sees it."""
     return _item(*(getattr(message, column) for column in _COLUMNS))
+
+
+def summary_item(placeholder: Message, *, tokens: int = 0) -> Item:
+    """Return the summary that a placeholder marks, as a note of so many tokens."""
+    return Item(
+        id=placeholder.pk,
+        role=Message.Role.USER,
+        text=placeholder.summary,
+        position=placeholder.position,
+        tokens=tokens,
+        is_note=True,
+    )
 
 
 def read_items(rows: QuerySet[Message]) -> list[Item]:
@@ -45,8 +58,19 @@ def read_items(rows: QuerySet[Message]) -> list[Item]:
     with connection.cursor() as cursor:
         cursor.execute(select, parameters)
         return [
-            _item(pk, role, text, position, tokens, _parsed(calls), call_id, name, _parsed(parts))
-            for pk, role, text, position, tokens, calls, call_id, name, parts in cursor
+            _item(
+                pk,
+                role,
+                text,
+                position,
+                tokens,
+                _parsed(calls),
+                call_id,
+                name,
+                _parsed(parts),
+                kind,
+            )
+            for pk, role, text, position, tokens, calls, call_id, name, parts, kind in cursor
         ]
 
 
@@ -81,6 +105,7 @@ def _item(
     tool_call_id: str,
     tool_name: str,
     parts: list[dict[str, Any]] | None,
+    kind: str,
 ) -> Item:
     attachments = [attachment_of(part) for part in parts or ()]
     # Behind the words, wherever the parts stand: offsets in the words are those in the row.
@@ -96,6 +121,7 @@ def _item(
         tool_name=tool_name,
         images=sum(one.kind == IMAGE for one in attachments if one),
         unread_tokens=sum(attachment_tokens(one) for one in attachments if one),
+        is_note=kind == Message.Kind.NOTE,
     )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
+from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from chatapp.extensions import MarkKind, TreeMark
 from chatapp.lineage import PathTable
 from chatapp.models import Branch, Message
 from chatapp.selectors import (
@@ -60,8 +63,11 @@ SENT_COLUMNS = (
     "files_modified",
     "files_deleted",
 )
+# In the metadata of a branch's summary: the id of the note that tells it.
+NOTE = "note"
 # What is read of a message where only its place counts.
 _PLACE = ("branch", "position", "tokens_through")
+_NOTE_COLUMNS = ("pk", "branch_id", "position")
 
 
 def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -81,9 +87,19 @@ def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
 
 def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
-    """Return the active summaries of branches that were left, which hold on the branch's path."""
-    rows = active_summaries_of(branch).filter(kind=SessionSummary.Kind.BRANCH)
-    return rows.order_by("covers_through", "created_at")
+    """Return the active summaries of branches that were left, whose notes stand on the path.
+
+    What they cover stands on the branches that were left: their places are those of their notes.
+    """
+    rows = SessionSummary.objects.filter(
+        session=branch.session_id,
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.BRANCH,
+    )
+    by_note = {note: pk for pk, note in rows.values_list("pk", f"metadata__{NOTE}") if note}
+    there = Message.objects.filter(on_path_q(branch, "branch", "position"), pk__in=[*by_note])
+    found = [by_note[str(note)] for note in there.values_list("pk", flat=True)]
+    return rows.filter(pk__in=found).order_by("created_at")
 
 
 def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[SessionSummary]:
@@ -192,7 +208,7 @@ def coverage_of(branch: Branch) -> Coverage:
     cursor = newest if newest is not None else placeholder_reach(branch)
     if not cursor:
         return Coverage()
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
     last = next(iter(rows_before(branch, messages, end=cursor + 1, most=1)), None)
     if last is None:
         return Coverage(cursor=cursor)
@@ -206,7 +222,7 @@ def placeholder_reach(branch: Branch) -> int:
         return 0
     kept = found[0].metadata.get("keepLastN")
     skipped = kept if isinstance(kept, int) and kept > 0 else 0
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_PLACE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
     end = found[0].position + 1
     covered = rows_before(branch, messages, end=end, most=skipped + 1)
     return covered[0].position if len(covered) > skipped else 0
@@ -246,12 +262,13 @@ def anchor_before(branch: Branch, position: int, *, last: Message | None = None)
     """Return the question whose turn a covered stretch breaks off, or None.
 
     Where the last message up to `position` is no final answer, what follows goes on with the turn
-    of the newest user message before it. `last` is that message where the caller has it.
+    of the newest user message before it. `last` is that message where the caller has it. Notes end
+    no turn, and ask nothing.
     """
     messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
     end = position + 1
-    if last is None:
-        ends = messages.only("role", "tool_calls")
+    if last is None or last.is_note:
+        ends = messages.only("role", "kind", "tool_calls")
         last = next(iter(rows_before(branch, ends, end=end, most=1)), None)
     if last is None or is_final_answer(last):
         return None
@@ -263,3 +280,32 @@ def anchor_before(branch: Branch, position: int, *, last: Message | None = None)
 def is_final_answer(message: Message) -> bool:
     """Whether the message ends a turn: the assistant speaks and asks for no tool."""
     return message.role == Message.Role.ASSISTANT and not message.tool_calls
+
+
+def tree_marks(session_id: UUID) -> list[TreeMark]:
+    """Return where a session's active summaries stand in its tree: behind what they cover.
+
+    What the summary of a branch covers stands on the branch that was left: its place is that of the
+    note that tells it.
+    """
+    rows = SessionSummary.objects.filter(
+        session=session_id, status=SessionSummary.Status.ACTIVE
+    ).annotate(note=KT("metadata__note"))
+    found = list(rows.values_list("pk", "kind", "branch_id", "covers_through", "note"))
+    told = {note for *_, note in found if note}
+    notes = Message.objects.filter(pk__in=told, session=session_id)
+    places = {str(pk): (branch, at) for pk, branch, at in notes.values_list(*_NOTE_COLUMNS)}
+    marks = []
+    for pk, kind, branch, through, note in found:
+        is_of_branch = kind == SessionSummary.Kind.BRANCH
+        owner, position = places.get(note or "", (branch, through))
+        marks.append(
+            TreeMark(
+                kind=MarkKind.BRANCH_SUMMARY if is_of_branch else MarkKind.SUMMARY,
+                branch_id=owner,
+                position=position,
+                model=SessionSummary,
+                pk=pk,
+            )
+        )
+    return marks

@@ -340,6 +340,14 @@ EXPLANATIONS: dict[str, Explanation] = {
         remedy="Run it again if it is wanted after all.",
         ways=("retry", "session"),
     ),
+    RunCode.HOOK_CANCELLED: Explanation(
+        title="A hook stopped it",
+        happened="A hook of this installation (COMPACTION_HOOKS) did not want the compaction.",
+        means=f"{_NOTHING_LOST} After an automatic run, the next ones wait for a while.",
+        remedy="Read the hook's reason. If the compaction is wanted, mend the hook or take it out "
+        "of the setting; then run it again.",
+        ways=("state", "retry"),
+    ),
     RunCode.DELETED: Explanation(
         title="The session was deleted",
         happened="The session was deleted while the run worked.",

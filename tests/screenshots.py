@@ -23,9 +23,9 @@ PICTURES = HERE.parent / "docs" / "pictures"
 SHARED = HERE.parent.parent / "shared"
 PI_SESSION = "data/pi"
 USER, PASSWORD = "pictures", "only-for-pictures-7"
-WIDTHS = (1280, 400)
+WIDTHS = (1280, 390)
 SCHEMES = ("light", "dark")
-SHOWN_PAGES = ("front", "session", "request", "timeline", "run", "summary", "profile")
+SHOWN_PAGES = ("front", "session", "request", "timeline", "tree", "run", "summary", "profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,7 @@ def prepare(*, whole: bool) -> list[Page]:
         Page(name="models", path="/admin/chatapp/learnedlimits/models/"),
         *lists(),
         *pages_of(session),
+        *tree_pages(user, whole=whole),
     ]
     if whole:
         pages += window_pages(user)
@@ -116,6 +117,24 @@ def lists() -> list[Page]:
         "compaction/modelbreaker", "compaction/workerheartbeat",
     )  # fmt: skip
     return [Page(name=f"list-{name.split('/')[1]}", path=f"/admin/{name}/") for name in names]
+
+
+def tree_pages(user: Any, *, whole: bool) -> list[Page]:
+    """Return the pages of sessions with many branches: grown ones, a chosen branch, folded ones."""
+    from tests.tree_pictures import store_tree, store_wide_tree
+
+    grown = store_tree(user)
+    chosen = grown.branches.get(label="The school")
+    address = f"/admin/chatapp/session/{grown.pk}/tree/"
+    found = [Page(name="tree", path=address)]
+    if whole:
+        wide = store_wide_tree(user)
+        found += [
+            Page(name="tree-chosen", path=f"{address}?branch={chosen.pk}"),
+            Page(name="tree-wide", path=f"/admin/chatapp/session/{wide.pk}/tree/"),
+            Page(name="tree-branch", path=f"/admin/chatapp/branch/{chosen.pk}/change/"),
+        ]
+    return found
 
 
 def window_pages(user: Any) -> list[Page]:

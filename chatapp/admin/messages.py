@@ -164,8 +164,8 @@ class MessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Role")
     def role_shown(self, message: Message) -> str:
-        """Return who speaks; a summary's placeholder is marked, it is nobody's words."""
-        if message.kind == Message.Kind.PLACEHOLDER:
+        """Return who speaks; placeholders and notes are marked, which are nobody's words."""
+        if message.kind != Message.Kind.MESSAGE:
             return html.badge(message.get_kind_display())
         return str(message.get_role_display())
 
@@ -328,6 +328,13 @@ def _ways(session: Session, page: PathPage) -> list[Link]:
     return ways
 
 
+def _role(row: Message) -> str:
+    """Return who speaks; nobody in a placeholder, and a note is nobody's words."""
+    if row.kind == Message.Kind.MESSAGE:
+        return str(row.get_role_display())
+    return "—" if row.kind == Message.Kind.PLACEHOLDER else str(row.get_kind_display())
+
+
 def _shown(row: Any, status: MessageStatus) -> dict[str, Any]:
     """Return one row as the template shows it."""
     is_placeholder = row.kind == Message.Kind.PLACEHOLDER
@@ -338,7 +345,7 @@ def _shown(row: Any, status: MessageStatus) -> dict[str, Any]:
     ended = _ENDS.get(end_of(row.finish_reason)) if row.finish_reason else None
     return {
         "place": html.row_link(row, formatting.place(row.position)),
-        "role": "—" if is_placeholder else row.get_role_display(),
+        "role": _role(row),
         "tool": tool,
         "text": html.marked(shown, ended) if ended else shown,
         "tokens": "" if is_placeholder else formatting.number(row.tokens),

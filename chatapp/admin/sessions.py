@@ -15,8 +15,9 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
+from chatapp.admin.branch_forms import BRANCH_FORMS
 from chatapp.admin.messages import all_sent, messages_panel, messages_url
-from chatapp.admin.timeline import TimelineOfSession, timeline_url
+from chatapp.admin.timeline import timeline_url
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, Cells, column, table_of
 from chatapp.admin.toolkit.extension import MessageView, session_parts
@@ -31,19 +32,20 @@ from chatapp.admin.toolkit.permissions import (
     nameless,
     nameless_link,
 )
+from chatapp.admin.tree_page import TreeOfSession, tree_url
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of
 
 BRANCHES_SHOWN = 50
-STYLES = ("chatapp/session.css", "chatapp/timeline.css")
+STYLES = ("chatapp/session.css", "chatapp/timeline.css", "chatapp/tree.css")
 
 REPLAYS_SHOWN = 10
 
 
 @admin.register(Session)
-class SessionAdmin(TimelineOfSession):
+class SessionAdmin(TreeOfSession):
     """One conversation of one owner; only superusers may delete it, with all that hangs on it."""
 
     list_display = ("name", "owner", "model", "api_name", "messages", "tokens", "created_at")
@@ -171,6 +173,7 @@ class SessionAdmin(TimelineOfSession):
             links.append(Link(label="Messages in order", url=messages_url(obj.active_branch_id)))
         links += [
             Link(label="Timeline", url=timeline_url(obj)),
+            Link(label="Tree", url=tree_url(obj)),
             Link.to_list("Branches", Branch, session__id__exact=obj.pk),
         ]
         return [*links, *(link for part in session_parts() for link in part.links(obj))]
@@ -218,6 +221,7 @@ class BranchAdmin(ReadOnlyAdmin):
     list_select_related = ("session",)
     list_only = ("label",)
     list_filter = (one_row(Session, "session"), CREATED_SINCE, "kind")
+    page_forms = BRANCH_FORMS
     sections = (
         Section(
             title=None,
@@ -251,5 +255,12 @@ class BranchAdmin(ReadOnlyAdmin):
         return [
             Link(label="Own messages in order", url=messages_url(obj.pk)),
             Link(label="Placeholders", url=placeholders),
+            Link(label="Tree", url=tree_url(obj.session_id)),
             Link.to("Session", Session, obj.session_id),
         ]
+
+    def page_after(self, request: HttpRequest, obj: Branch) -> str:
+        """Return the tree's address where a form of the tree's page was sent."""
+        if request.GET.get("to") == "tree":
+            return tree_url(obj.session_id)
+        return super().page_after(request, obj)

@@ -310,14 +310,6 @@ class BranchSerializer(serializers.ModelSerializer[Branch]):
         return branch.pk == branch.session.active_branch_id
 
 
-class ActivateSerializer(KnownFields):
-    """What the context backend is asked to do with a switch, besides switching."""
-
-    wishes = serializers.DictField(
-        required=False, help_text="Passed on to the context backend as it is."
-    )
-
-
 def label_field(**options: Any) -> serializers.CharField:
     """Return the field of a branch's label."""
     return serializers.CharField(

@@ -153,7 +153,7 @@ def _edited(request: Request, session: Session, message_id: UUID | None) -> Mess
     message = message_of(request.user, message_id)
     if message.session_id != session.pk:
         raise Http404
-    if message.role != Message.Role.USER or message.kind != Message.Kind.MESSAGE:
+    if not message.is_question:
         raise ValidationError({EDITS: ["Only a user's message can be edited."]})
     return message
 

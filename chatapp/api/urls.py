@@ -2,7 +2,17 @@
 
 from django.urls import path
 
-from chatapp.api import branches, catalogue, imports, messages, schema, sessions, transfer, turns
+from chatapp.api import (
+    branches,
+    catalogue,
+    imports,
+    messages,
+    schema,
+    sessions,
+    transfer,
+    tree,
+    turns,
+)
 
 urlpatterns = [
     path("sessions/", sessions.SessionList.as_view(), name="session-list"),
@@ -14,6 +24,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/turns/", turns.TurnView.as_view(), name="turn"),
     path("sessions/<uuid:session_id>/context/", turns.ContextView.as_view(), name="context"),
     path("sessions/<uuid:session_id>/branches/", branches.BranchList.as_view(), name="branch-list"),
+    path("sessions/<uuid:session_id>/tree/", tree.TreeView.as_view(), name="tree"),
     path("sessions/<uuid:session_id>/export/", transfer.ExportView.as_view(), name="export"),
     path("imports/", imports.ImportList.as_view(), name="import-list"),
     path("imports/<uuid:import_id>/", imports.ImportDetail.as_view(), name="import-detail"),

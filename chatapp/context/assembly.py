@@ -124,7 +124,7 @@ def assemble(
     pending_from = _pending_from(part.kept)
     known = [""] * len(front) + [row.place for row in part.kept]
     sent = strict_with_sources([*front, *(_sent(row, session, part) for row in part.kept)])
-    tokens = [_tokens(row, part) for row in part.kept]
+    tokens = [0 if row.carries_summary else _tokens(row, part) for row in part.kept]
     return Context(
         messages=tuple(message for message, _ in sent),
         places=tuple("" if source is None else known[source] for _, source in sent),
@@ -134,7 +134,8 @@ def assemble(
             system=text_tokens(model, session.system_prompt)
             + sum(row.tokens for row in part.system),
             tools=tools_tokens(model, session.tools),
-            summaries=part.summary_tokens,
+            summaries=part.summary_tokens
+            + sum(row.tokens for row in part.kept if row.carries_summary),
             kept=sum(tokens[:pending_from]),
             pending=sum(tokens[pending_from:]),
             reserve=_reserve_of(model) if reserve is None else reserve,

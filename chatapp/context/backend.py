@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 Emit = Callable[[str, dict[str, Any]], None]
 
 
+# A wish of a switch: a question is asked anew, in a branch that was just made for it.
+EDITS = "edits"
+
+
 def silent(name: str, payload: dict[str, Any]) -> None:
     """Tell nobody: the default listener."""
 
@@ -51,12 +55,28 @@ class TurnOutcome:
     """How a turn ended: with a stored answer, and the context it was given; or with an error.
 
     `answer` is None where nothing was stored; what a broken-off answer had brought is stored with
-    an error.
+    an error. `is_stopped` says that a person broke it off.
     """
 
     answer: Message | None
     context: Context
     error: str = ""
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switched:
+    """What came of a switch: `branch` is the one that was asked for.
+
+    `is_done`: the session goes on there now. What a backend did for it is told in `run` and
+    `summary`, in its own words; `run` is one that is still to end where `waits`.
+    """
+
+    branch: Branch
+    is_done: bool = True
+    waits: bool = False
+    run: Mapping[str, Any] | None = None
+    summary: Mapping[str, Any] | None = None
 
 
 class BaseContextBackend:
@@ -133,13 +153,23 @@ class BaseContextBackend:
         wishes: Mapping[str, Any],
         *,
         activate: Callable[[], Branch],
-    ) -> None:
+    ) -> Switched | None:
         """Make another branch the active one: call `activate`, which returns the one that was.
 
-        A backend may do more before or after it, as `wishes` ask (the API passes them on as they
-        are), and may refuse with chatapp.transcript.SwitchRefusedError; then nothing changes.
+        A backend may do more before or after it, as `wishes` ask, and may refuse with
+        chatapp.transcript.SwitchRefusedError; then nothing changes. The API's wishes are
+        `summarize`, `instructions`, `replace_instructions`, `label`, `wait` and others as they
+        came; `activate` names the branch as `label` says. None tells of a switch and no more.
         """
         activate()
+        return Switched(branch=branch)
+
+    def offers_branch_summary(self, session: Session) -> bool:
+        """Whether people are asked, at a switch, if the branch that they leave shall be summarised.
+
+        Then `switch` knows the wish `summarize`.
+        """
+        return False
 
     def check(self) -> list[CheckMessage]:
         """Return what is wrong with the backend's options."""

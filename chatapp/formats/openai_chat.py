@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from chatapp.formats.exchanges import (
 )
 from chatapp.formats.openai_export import to_json, to_openai_chat_jsonl
 from chatapp.formats.openai_messages import CheckedMessage, check_message, is_foreign, is_message
-from chatapp.formats.own_parts import OWN_KEY, read_parts
+from chatapp.formats.own_parts import OWN_KEY, OwnParts, read_parts
 from chatapp.formats.reading import (
     DamagedError,
     Document,
@@ -92,7 +92,7 @@ def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
         format="openai_chat",
         identity=_identity(system_prompt, [message.wire for message in messages], metadata),
         title=text_or_empty(value.get("title")),
-        messages=_chained(messages, own.pinned),
+        messages=_chained(messages, own),
         system_prompt=system_prompt,
         tools=_tools(source, problems),
         model=_model(value),
@@ -127,9 +127,7 @@ def _message(checked: CheckedMessage, *, created_at: datetime | None) -> Importe
     )
 
 
-def _chained(
-    messages: Sequence[ImportedMessage], pinned: Collection[int]
-) -> tuple[ImportedMessage, ...]:
+def _chained(messages: Sequence[ImportedMessage], own: OwnParts) -> tuple[ImportedMessage, ...]:
     return tuple(
         ImportedMessage(
             key=str(number),
@@ -139,10 +137,16 @@ def _chained(
             usage=message.usage,
             finish_reason=message.finish_reason,
             created_at=message.created_at,
-            pinned=number - 1 in pinned,
+            pinned=number - 1 in own.pinned,
+            kind="note" if number - 1 in own.notes else "message",
+            metadata=_type_of(own.notes.get(number - 1)),
         )
         for number, message in enumerate(messages, start=1)
     )
+
+
+def _type_of(note: str | None) -> dict[str, Any]:
+    return {"type": note} if note else {}
 
 
 def _system_prompt(messages: Sequence[ImportedMessage], *, stated: Any) -> str:

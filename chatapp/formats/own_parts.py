@@ -1,10 +1,11 @@
 """What an export of ours holds beside the messages: one key, which other readers pass over.
 
-    "palimpsest": {"version": 1, "pinned": [0, 1], "summaries": […]}
+    "palimpsest": {"version": 1, "pinned": [0], "notes": {"3": "branch_summary"}, "profile": "…"}
 
-All but `version` may be missing. `pinned` are the messages that are always sent; every other part
-is an app's own (chatapp.extensions.ExportPart). Indexes of messages count from 0 and leave out the
-system prompt, which is no message of the session.
+All but `version` may be missing. `pinned` are the messages that are always sent, `notes` those
+that ask nothing, with their type; every other part is an app's own (chatapp.extensions.ExportPart).
+Indexes of messages count from 0 and leave out the system prompt, which is no message of the
+session.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from chatapp.messages.pairing import answers
 
 OWN_KEY = "palimpsest"
 VERSION = 1
-_VERSION, _PINNED = "version", "pinned"
+_VERSION, _PINNED, _NOTES = "version", "pinned", "notes"
+MOST_TYPE_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnParts:
-    """What was read: the indexes of pinned messages, the apps' parts unread, and what was wrong."""
+    """What was read: the indexes of pinned messages and of notes, apps' parts, what was wrong."""
 
     pinned: frozenset[int] = frozenset()
+    notes: Mapping[int, str] = field(default_factory=dict)
     parts: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
 
@@ -34,7 +37,12 @@ class OwnParts:
 def written_parts(line: Sequence[ImportedMessage], parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key with its object for the messages of a line; empty where there is nothing."""
     pinned = [index for index in range(_rules(line), len(line)) if line[index].pinned]
-    own = ({_PINNED: pinned} if pinned else {}) | dict(parts)
+    notes = {
+        str(index): str(message.metadata.get("type", ""))
+        for index, message in enumerate(line)
+        if message.kind == "note"
+    }
+    own = ({_PINNED: pinned} if pinned else {}) | ({_NOTES: notes} if notes else {}) | dict(parts)
     return {OWN_KEY: {_VERSION: VERSION} | own} if own else {}
 
 
@@ -61,12 +69,35 @@ def read_parts(
         return _refused(f"its version is {shown(own.get(_VERSION))}, and {VERSION} can be read")
     if not is_whole:
         return _refused("it counts messages, and not all of them could be read")
-    parts = {name: part for name, part in own.items() if name not in (_VERSION, _PINNED)}
+    parts = {name: part for name, part in own.items() if name not in (_VERSION, _PINNED, _NOTES)}
+    problems: list[str] = []
     pinned = own.get(_PINNED, [])
     if not _are_indexes(pinned, below=len(messages)):
-        problem = "The pinned messages were left out: they are no list of messages of the file."
-        return OwnParts(parts=parts, problems=[problem])
-    return OwnParts(parts=parts, pinned=_with_groups(pinned, messages))
+        pinned = []
+        what = "they are no list of messages of the file"
+        problems.append(f"The pinned messages were left out: {what}.")
+    notes = _notes(own.get(_NOTES, {}), messages)
+    if notes is None:
+        what = "they are no user's messages of the file with their types"
+        problems.append(f"The marks of notes were left out: {what}.")
+    return OwnParts(
+        parts=parts,
+        pinned=_with_groups(pinned, messages),
+        notes=notes or {},
+        problems=problems,
+    )
+
+
+def _notes(value: Any, messages: Sequence[ImportedMessage]) -> dict[int, str] | None:
+    """Return the types of notes by their index; None where the file's are no such thing."""
+    if not isinstance(value, dict):
+        return None
+    users = {str(i): i for i, message in enumerate(messages) if message.wire["role"] == "user"}
+    are_sound = all(
+        key in users and isinstance(kind, str) and len(kind) <= MOST_TYPE_CHARS
+        for key, kind in value.items()
+    )
+    return {users[key]: kind for key, kind in value.items()} if are_sound else None
 
 
 def _refused(why: str) -> OwnParts:

@@ -127,7 +127,7 @@ def _custom(value: Wire, said: Wire) -> ImportedMessage:
     if said.get("display") is False:
         metadata["hidden"] = True
     wire = {"role": "user", "content": content_of(said.get("content"))}
-    return _message(value, said, wire, metadata=metadata)
+    return _message(value, said, wire, kind="note", metadata=metadata)
 
 
 def _summary(value: Wire, said: Wire, frame: str, kind: str) -> ImportedMessage | None:
@@ -136,7 +136,7 @@ def _summary(value: Wire, said: Wire, frame: str, kind: str) -> ImportedMessage 
         return None
     metadata = {"type": kind, **_kept(said, {"from_id": "fromId"})}
     wire = {"role": "user", "content": frame.format(summary)}
-    return _message(value, said, wire, metadata=metadata)
+    return _message(value, said, wire, kind="note", metadata=metadata)
 
 
 def _kept(said: Wire, names: Mapping[str, str]) -> dict[str, Any]:

@@ -53,8 +53,9 @@ def place_before(
 class ImportedMessage:
     """One message: `wire` is its OpenAI chat form, `key`/`parent` place it in the file's tree.
 
-    `kind` is `message`, or `placeholder` for a summary that the source had stored: then `summary`
-    holds its text and the row stands between the last summarised and the first kept message.
+    `kind` is `message`, `note` for what is sent though nobody said it, or `placeholder` for a
+    summary that the source had stored: then `summary` holds its text and the row stands between the
+    last summarised and the first kept message.
     """
 
     key: str

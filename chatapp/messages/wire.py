@@ -21,6 +21,10 @@ REPLAY_OF = "replay_of"
 CUT_FROM = "cut_from"
 # In `metadata` of an answer, and in its wire form for the Responses API: the server's reasoning.
 REASONING_ITEMS: Final = "reasoning_items"
+# In `metadata` of an answer: the model that was asked, where the server named another, or none.
+ASKED_MODEL: Final = "asked_model"
+# In `metadata` of an answer: its server told the tokens of what it read anew, not of all.
+NEW_PART_ONLY: Final = "usage_of_new_part"
 # A column of an answer, and the key of it in its wire form: what its server alone takes back
 # (chatapp/messages/vendor.py). No wire sends the key.
 VENDOR: Final = "vendor"

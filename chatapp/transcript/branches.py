@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
-from chatapp.context.backend import context_backend
+from chatapp.context.backend import Switched, context_backend
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
@@ -67,6 +67,10 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK, label: 
             "A branch cannot start between a tool call and its results: "
             f"fork at the last of them, message {members[-1].pk}."
         )
+    return _fork_behind(session, at, kind=kind, label=label)
+
+
+def _fork_behind(session: Session, at: Message, *, kind: str, label: str) -> Branch:
     with transaction.atomic():
         lock_some_branches(session.pk, at.branch_id)
         at.refresh_from_db(fields=["position", "tokens_through"])
@@ -95,15 +99,16 @@ def fork_before(session: Session, *, at: Message, label: str = "") -> Branch:
             "A branch cannot start between a tool call and its results: "
             f"fork before the call, message {first.pk}."
         )
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN)
     before = next(iter(rows_before(at.branch, messages, end=at.position, most=1)), None)
     if before is not None:
-        return fork(session, at=before, label=label)
+        # On this path no group is parted, whatever the branch of `before` has behind it.
+        return _fork_behind(session, before, kind=Branch.Kind.FORK, label=label)
     return Branch.objects.create(session=session, kind=Branch.Kind.FORK, label=label)
 
 
 def _refuse_strangers(session: Session, at: Message) -> None:
-    if at.session_id != session.pk or at.kind != Message.Kind.MESSAGE:
+    if at.session_id != session.pk or not at.is_spoken:
         raise TranscriptError("A branch can only start at a message of the same session.")
 
 
@@ -117,15 +122,28 @@ class SwitchRefusedError(TranscriptError):
     """The context backend does not let the session go on with another branch now."""
 
 
-def switch(session: Session, branch: Branch, wishes: Mapping[str, Any] | None = None) -> None:
+def switch(session: Session, branch: Branch, wishes: Mapping[str, Any] | None = None) -> Switched:
     """Let the context backend make `branch` the line the next turn goes on with.
 
-    `wishes` are the backend's own. Raises TranscriptError for another session's branch, and
-    SwitchRefusedError where the backend refuses; then nothing changes.
+    `wishes` are the backend's own but for `label`, which names the branch. Raises TranscriptError
+    for another session's branch, and SwitchRefusedError where the backend refuses; then nothing
+    changes.
     """
-    context_backend.switch(
-        session, branch, wishes or {}, activate=partial(activate, session, branch)
+    if branch.session_id != session.pk:
+        raise TranscriptError("The branch belongs to another session.")
+    wishes = wishes or {}
+    label: str | None = wishes.get("label")
+    done = context_backend.switch(
+        session, branch, wishes, activate=partial(_go_on_in, session, branch, label)
     )
+    return done or Switched(branch=branch)
+
+
+def _go_on_in(session: Session, branch: Branch, label: str | None) -> Branch:
+    old = activate(session, branch)
+    if label is not None:
+        set_label(branch, label)
+    return old
 
 
 def activate(session: Session, branch: Branch) -> Branch:
@@ -168,7 +186,7 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
         old.refresh_from_db()
         still = Session.objects.filter(pk=session.pk, active_branch=old).exists()
         path = Message.objects.filter(path_q(old)).order_by("position", "id")
-        changed = path.filter(pk__in=list(contents), kind=Message.Kind.MESSAGE)
+        changed = path.filter(pk__in=list(contents), kind__in=Message.SPOKEN)
         first = changed.first()
         if not still or first is None or changed.count() != len(contents):
             raise TranscriptError("The conversation went on in another branch meanwhile.")
@@ -185,7 +203,7 @@ def replay(session: Session, *, contents: Mapping[UUID, Any]) -> Replay:
 
 def _start(session: Session, old: Branch, first: Message) -> Branch:
     """Return the new branch without messages: at the root where nothing stands before the first."""
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    messages = Message.objects.filter(kind__in=Message.SPOKEN)
     before = next(iter(rows_before(old, messages, end=first.position, most=1)), None)
     return Branch.objects.create(
         session=session,

@@ -68,7 +68,7 @@ def prepare_sessions(drafts: Sequence[NewSession]) -> PreparedSessions:
         session.active_branch = branch
         own = [row_of(branch, message, counters[session.model]) for message in draft.messages]
         give_places(own, after=0, through=0, is_empty=True)
-        counted = [row for row in own if row.kind == Message.Kind.MESSAGE]
+        counted = [row for row in own if row.is_spoken]
         branch.head_position = len(own) * POSITION_STEP
         branch.message_count = len(counted)
         branch.token_total = sum(row.tokens for row in counted)

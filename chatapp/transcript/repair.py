@@ -14,7 +14,7 @@ from chatapp.selectors import counter_of, shared_q
 from chatapp.transcript.writing import lock_branches
 
 BATCH = 500
-_MESSAGE = Message.Kind.MESSAGE
+_SPOKEN = Message.SPOKEN
 
 
 def repair_sums(branch: Branch) -> None:
@@ -33,7 +33,7 @@ def repair_sums(branch: Branch) -> None:
         own = Message.objects.filter(branch=branch)
         count, tokens = _sums(own)
         _repair_running(branch, base=base[1], fork=fork)
-        for mark in own.filter(position__lte=fork).exclude(kind=_MESSAGE):
+        for mark in own.filter(position__lte=fork).exclude(kind__in=_SPOKEN):
             through = _sums(shared.filter(position__lte=mark.position))[1]
             own.filter(pk=mark.pk).update(tokens_through=through)
         head = own.aggregate(head=Max("position"))["head"] or 0
@@ -46,7 +46,7 @@ def repair_sums(branch: Branch) -> None:
 
 def _sums(rows: QuerySet[Message]) -> tuple[int, int]:
     """Return how many messages there are and their tokens; placeholders count in neither."""
-    sums = rows.filter(kind=_MESSAGE).aggregate(count=Count("pk"), tokens=Sum("tokens"))
+    sums = rows.filter(kind__in=_SPOKEN).aggregate(count=Count("pk"), tokens=Sum("tokens"))
     return sums["count"], sums["tokens"] or 0
 
 
@@ -58,7 +58,7 @@ def _repair_running(branch: Branch, *, base: int, fork: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE messages SET tokens_through = %s + counted.through FROM ("
-            "SELECT id, SUM(CASE WHEN kind = 'message' THEN tokens ELSE 0 END) "
+            "SELECT id, SUM(CASE WHEN kind <> 'placeholder' THEN tokens ELSE 0 END) "
             "OVER (ORDER BY position) AS through "
             "FROM messages WHERE branch_id = %s AND position > %s) AS counted "
             "WHERE messages.id = counted.id AND messages.tokens_through <> %s + counted.through",
@@ -72,7 +72,7 @@ def recount_tokens(branch: Branch) -> int:
     Their sums are wrong until `repair_sums` has worked on the branch and on its forks.
     """
     counter = counter_of(branch.session)
-    rows = Message.objects.filter(branch=branch, kind=_MESSAGE).order_by("position")
+    rows = Message.objects.filter(branch=branch, kind__in=_SPOKEN).order_by("position")
     changed, batch = 0, list(rows[:BATCH])
     while batch:
         last = batch[-1].position

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
+from chatapp.lineage import child_lineage
 from chatapp.messages.pairing import answers
-from chatapp.models import Branch, Message, Session, child_lineage
+from chatapp.models import Branch, Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of
 from chatapp.transcript.part_files import look_again
 from chatapp.transcript.writing import (
@@ -26,7 +27,6 @@ from chatapp.transcript.writing import (
     store_originals,
 )
 
-_MESSAGE = Message.Kind.MESSAGE
 _SUMS = ("head_position", "message_count", "token_total")
 _COLUMNS = (
     "id", "session_id", "branch_id", "position", "role", "kind", "tool_calls", "tool_call_id",
@@ -50,7 +50,7 @@ class _TreeBranch:
     def take(self, row: Message) -> None:
         """Add a row at the end."""
         before = self.counts[-1] if self.counts else self.shared
-        is_message = row.kind == _MESSAGE
+        is_message = row.is_spoken
         self.rows.append(row)
         self.counts.append(before + is_message)
         if is_message:
@@ -149,7 +149,7 @@ class SessionTree:
         one = self._branches[parent.branch_id]
         if one.last_message <= parent.position:
             return one
-        if parent.kind != _MESSAGE:
+        if not parent.is_spoken:
             before = next(self._back_from(parent), None)
             if before is None or before.branch_id != parent.branch_id:
                 return self._new_branch()
@@ -199,7 +199,7 @@ class SessionTree:
             return message
         one = self._branches[message.branch_id]
         behind = islice(one.rows, one.index(message.position), None)
-        rows = list(islice((row for row in behind if row.kind == _MESSAGE), GROUP_REACH))
+        rows = list(islice((row for row in behind if row.is_spoken), GROUP_REACH))
         mine = [index for index, place in answers(_as_wires(rows)).items() if place[0] == 0]
         return rows[max(mine, default=0)]
 
@@ -209,7 +209,7 @@ class SessionTree:
         position = message.position
         while one is not None:
             for index in range(one.index(position), -1, -1):
-                if one.rows[index].kind == _MESSAGE:
+                if one.rows[index].is_spoken:
                     yield one.rows[index]
             position = one.branch.fork_position or 0
             parent = one.branch.parent_id

@@ -162,7 +162,7 @@ def row_of(branch: Branch, draft: NewMessage, counter: ModelTokenCounter) -> Mes
         _keep_whole(row, draft)
     keep_apart(row, counter)
     # What is stored is counted, not what came in: the two differ where text was replaced.
-    if row.kind == Message.Kind.MESSAGE:
+    if row.is_spoken:
         row.tokens = count_message(row.stored_wire(), counter)
     return row
 
@@ -235,7 +235,7 @@ def _mark_session(branch: Branch) -> None:
 
 
 def _place_at_end(branch: Branch, rows: list[Message]) -> None:
-    counted = [row for row in rows if row.kind == Message.Kind.MESSAGE]
+    counted = [row for row in rows if row.is_spoken]
     _add_to_sums(
         branch,
         places=len(rows),
@@ -265,7 +265,7 @@ def give_places(rows: Sequence[Message], *, after: int, through: int, is_empty: 
         row.position, row.tokens_through = after, through
         # System messages that open a conversation are its rules: always sent, never summarised.
         is_empty = is_empty and row.role == Message.Role.SYSTEM
-        row.pinned = row.pinned or (is_empty and row.kind == Message.Kind.MESSAGE)
+        row.pinned = row.pinned or (is_empty and row.is_spoken)
 
 
 def _add_to_sums(branch: Branch, *, places: int, messages: int, tokens: int) -> None:
@@ -312,7 +312,7 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
     with files_only_if_stored([row]), transaction.atomic():
         lock_branches(branch.session_id)
         branch.refresh_from_db()
-        if row.kind == Message.Kind.MESSAGE and after < (branch.fork_position or 0):
+        if row.is_spoken and after < (branch.fork_position or 0):
             raise TranscriptError(
                 "Other branches share this place: put the message into the branch it belongs to."
             )
@@ -332,7 +332,7 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
         Branch.objects.filter(pk=branch.pk, head_position__lt=row.position).update(
             head_position=row.position
         )
-        if row.kind == Message.Kind.MESSAGE:
+        if row.is_spoken:
             _add_behind(branch, row)
     return row
 
@@ -409,7 +409,7 @@ def set_pinned(message: Message, pinned: bool) -> list[Message]:
     A pinned message is always sent verbatim, also when a summary covers it. Rows that repeat them
     in replayed branches go along: a client may know only the older ids.
     """
-    if message.kind != Message.Kind.MESSAGE:
+    if not message.is_spoken:
         raise TranscriptError("A placeholder cannot be pinned: it only marks a summary's place.")
     with transaction.atomic():
         lock_branches(message.session_id)

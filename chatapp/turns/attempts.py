@@ -22,7 +22,7 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.outgoing import USER_LAST
-from chatapp.messages.wire import REASONING_ITEMS, VENDOR_LEFT_OUT, WireMessage
+from chatapp.messages.wire import ASKED_MODEL, REASONING_ITEMS, VENDOR_LEFT_OUT, WireMessage
 from chatapp.models import Session
 from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, Change, changed
 from chatapp.turns.request import (
@@ -277,6 +277,8 @@ class TurnAttempts:
         self._learn(model)
         account = self.context.account
         metadata = take_in(self.session, reply, model=model, request=request, account=account)
+        if reply.model != model.name:
+            metadata[ASKED_MODEL] = model.name
         if supports_continuation(self.session, model):
             metadata[SENT] = sent_by(request, model)
         if reply.reasoning_items:

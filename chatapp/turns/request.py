@@ -24,6 +24,7 @@ from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of, outgoing_of
 from chatapp.messages.outgoing import TEXTS_ONLY
 from chatapp.messages.vendor import KeptFields, kept_fields, prefix_digest, server_of
+from chatapp.messages.wire import NEW_PART_ONLY
 from chatapp.models import Message, Session
 from chatapp.part_store import PartReader
 from chatapp.selectors import rows_before
@@ -175,8 +176,6 @@ def take_in(
     return {}
 
 
-# In `metadata` of an answer: its server told the tokens of what it read anew, not of all.
-NEW_PART_ONLY = "usage_of_new_part"
 # No tokenizer makes so many times our count of a text; images may, beside little text.
 MOST_TIMES_COUNTED = 10
 SMALLEST_COUNT = 10_000

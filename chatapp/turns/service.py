@@ -19,9 +19,9 @@ from django.db import IntegrityError, OperationalError, transaction
 
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
-from chatapp.context.backend import Emit, TurnOutcome, context_backend, notify, silent
+from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
 from chatapp.llm.answer_ends import AnswerEnd, end_of
-from chatapp.llm.errors import ModelError
+from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
 from chatapp.messages.wire import VENDOR, WireMessage, is_blank
@@ -131,7 +131,7 @@ def _cut_answer(session: Session) -> Message | None:
     """Return the last message if it is an answer that stopped before its end.
 
     None where the last message is still to be answered. Raises NothingToAnswerError for an answer
-    that is whole.
+    that is whole, perhaps with notes behind it: they ask nothing.
     """
     rows = Message.objects.filter(kind=Message.Kind.MESSAGE)
     last = next(iter(rows_before(session.branch, rows, most=1)), None)
@@ -196,7 +196,7 @@ def _store_edited(turn: Turn, edited: Message) -> list[Message]:
     """
     with transaction.atomic():
         branch = fork_before(turn.session, at=edited)
-        switch(turn.session, branch)
+        switch(turn.session, branch, {EDITS: True})
         return append(branch, turn.drafts, client_key=turn.client_key, edits=edited.pk)
 
 
@@ -232,7 +232,7 @@ def _answer_after(message: Message) -> Message | None:
             branch_id=place.branch_id,
             position__gt=place.position,
             role=Message.Role.ASSISTANT,
-            kind=Message.Kind.MESSAGE,
+            kind__in=Message.SPOKEN,
         ).exclude(finish_reason=INTERRUPTED)
         found = following.order_by("position").first()
         if found is not None:
@@ -271,7 +271,10 @@ def _failed(turn: Turn, failure: NoAnswerError, context: Context) -> TurnFailedE
     partial: Reply | None = failure.error.partial
     said = partial is not None and not is_blank(partial.text)
     message = _store(turn.session, partial, whole=False) if partial and said else None
-    outcome = TurnOutcome(answer=message, context=context, error=str(failure))
+    is_stopped = failure.error.kind is ErrorKind.CANCELLED
+    outcome = TurnOutcome(
+        answer=message, context=context, error=str(failure), is_stopped=is_stopped
+    )
     notify(context_backend.turn_finished, turn.session, outcome)
     return TurnFailedError(str(failure), failure.error)
 

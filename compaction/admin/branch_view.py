@@ -30,6 +30,7 @@ from chatapp.selectors import (
     segments,
 )
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
+from compaction.branches.tail import QUESTIONS
 from compaction.models import SessionSummary, SessionSummaryMessage
 from compaction.selectors import newest_summaries, summaries_of
 
@@ -39,7 +40,7 @@ MARKS_DRAWN = 100
 
 _RULE = Q(pinned=True, role=Message.Role.SYSTEM)
 _FINAL_ANSWER = Q(role=Message.Role.ASSISTANT, tool_calls__isnull=True)
-_LEAN = ("branch", "position", "role", "tokens", "tokens_through", "pinned")
+_LEAN = ("branch", "position", "role", "kind", "tokens", "tokens_through", "pinned")
 _OF_SUMMARY = (
     "covers_from",
     "covers_through",
@@ -86,7 +87,7 @@ class BranchView:
 
     @property
     def _rows(self) -> QuerySet[Message]:
-        return Message.objects.filter(kind=Message.Kind.MESSAGE).only(*_LEAN)
+        return Message.objects.filter(kind__in=Message.SPOKEN).only(*_LEAN)
 
     @cached_property
     def pinned(self) -> list[Message]:
@@ -122,9 +123,9 @@ class BranchView:
         if len(newest) <= limit:
             return behind
         for row in newest[1:]:
-            if row.role == Message.Role.USER:
+            if row.is_question:
                 return row.position
-        questions = rows.filter(role=Message.Role.USER)
+        questions = rows.filter(**QUESTIONS)
         last = rows_before(self.branch, questions, start=behind, most=1)
         return last[0].position if last else behind
 
@@ -145,15 +146,16 @@ class BranchView:
             return None
         ends = Case(When(_FINAL_ANSWER, then=True), default=False, output_field=BooleanField())
         told = self._rows.annotate(ends_turn=ends)
+        told = told.filter(kind=Message.Kind.MESSAGE)
         covered: list[Any] = rows_before(self.branch, told, end=self.cursor + 1, most=1)
         if not covered or covered[0].ends_turn:
             return None
-        asked = self._rows.filter(role=Message.Role.USER)
+        asked = self._rows.filter(**QUESTIONS)
         found = rows_before(self.branch, asked, end=self.cursor + 1, most=1)
         return found[0] if found else None
 
     def _answers_earlier(self) -> bool:
-        telling = self._rows.filter(Q(role=Message.Role.USER) | _FINAL_ANSWER)
+        telling = self._rows.filter(Q(**QUESTIONS) | _FINAL_ANSWER)
         first = rows_from(self.branch, telling, start=self.sent_from, most=1)
         return bool(first) and first[0].role == Message.Role.ASSISTANT
 

@@ -310,7 +310,7 @@ def outcome(step: CompactionStep) -> SafeString:
 REASON = column("Reason", "reason", reason_label)
 STARTED_BY = column("Started by", "trigger", vocabulary.trigger_words)
 TOKEN_CHANGE = column(
-    "Tokens before → after", token_change, reads=("tokens_before", "tokens_after")
+    "Request, tokens before → after", token_change, reads=("tokens_before", "tokens_after")
 )
 WAS_TRUNCATED = column("Truncated", "truncated", truncated_words)
 COST = column("Cost", "cost", formatting.money)

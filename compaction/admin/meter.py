@@ -17,7 +17,9 @@ from chatapp.admin.toolkit.page_parts import Panel
 from chatapp.admin.toolkit.path_pages import request_url
 from chatapp.admin.toolkit.svg import drawing, element, title
 from compaction.admin.branch_view import BranchView
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.reasons import SINCE_SUMMARY
+from compaction.runs.status import uses_report
 
 SIZE = 8
 NARROW = 6
@@ -131,7 +133,20 @@ def meter_panel(view: BranchView) -> Panel:
             "next_request": request_url(view.session),
         },
     )
-    return Panel(title="Tokens of the next request", body=body, note=note_on(reading))
+    note = f"{note_on(reading)}{_report_words(view.snapshot)}"
+    return Panel(title="Tokens of the next request", body=body, note=note)
+
+
+def _report_words(snapshot: BranchSnapshot) -> str:
+    """Return the size that rules look at where it is not the one that is drawn."""
+    size = snapshot.reported_size
+    if size is None or not uses_report(snapshot):
+        return ""
+    return (
+        f" Rules go by what the server reported: {size.reported:,} tokens with its last answer "
+        f"and, by our count, {size.following:,} since, {size.tokens:,} together. The parts are "
+        "counted."
+    )
 
 
 def note_on(reading: Reading) -> str:

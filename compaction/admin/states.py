@@ -153,7 +153,7 @@ def _lines(snapshot: BranchSnapshot, facts: dict[str, Any]) -> list[Line]:
     lines: list[Line] = [
         ("Summarised", _covered(snapshot)),
         ("Last message summarised (last_consolidated)", _last(snapshot)),
-        ("Last compaction (last_consolidated_at)", when(state.last_consolidated_at)),
+        ("Last compaction or restore (last_consolidated_at)", when(state.last_consolidated_at)),
         *backlog_lines(snapshot),
         ("Profile", profile_words(snapshot)),
         ("Now (is_consolidating)", activity(snapshot)),
@@ -248,11 +248,13 @@ def _row(snapshot: BranchSnapshot, rule: dict[str, Any]) -> dict[str, Any]:
     now, limit, left = rule["now"], rule["limit"], rule["left"]
     is_age = rule["reason"] == Reason.MAXIMUM_AGE
     said = _age_words(now, limit, left) if is_age else f"{now:,} of {limit:,}; {left:,} to go"
+    if rule["waits_for"]:
+        said = f"{now:,} of {limit:,}. {rule['waits_for']}"
     return {
         "name": name,
         "bar": html.bar(now, limit, f"{name}: {said}"),
         "words": said,
-        "is_due": not left,
+        "is_due": not left and not rule["waits_for"],
     }
 
 

@@ -18,9 +18,10 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 
 from chatapp.models import Message
-from chatapp.selectors import path_messages
-from compaction.convert import to_item
+from chatapp.selectors import path_messages, path_q
+from compaction.convert import summary_item, to_item
 from compaction.engine.fidelity.redaction import redact_items
+from compaction.engine.strategies.branch_summary import as_told
 from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.prompts import (
     ATTENTION,
@@ -32,8 +33,8 @@ from compaction.engine.strategies.prompts import (
 )
 from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import Item
-from compaction.models import CompactionStep
-from compaction.vocabulary import BRANCH, reads_texts
+from compaction.models import CompactionRun, CompactionStep
+from compaction.vocabulary import reads_texts
 
 READ_AT_ONCE = 200
 _COLUMNS = (
@@ -45,6 +46,8 @@ _COLUMNS = (
     "tool_calls",
     "tool_call_id",
     "tool_name",
+    "kind",
+    "summary",
     "reasoning",
 )
 _RULES = Q(pinned=True, role=Message.Role.SYSTEM)
@@ -69,6 +72,8 @@ class StepInput:
         first, last = step.first_message, step.last_message
         if self.is_merge or first is None or last is None:
             return None
+        if step.run.trigger == CompactionRun.Trigger.BRANCH:
+            return self._left_rows(first, last)
         if step.run.replaces_id:
             # A new version reads what the old one was linked to, wherever its path leads by now.
             linked = Message.objects.filter(
@@ -79,10 +84,30 @@ class StepInput:
             return linked.order_by("position")
         # Nothing but placeholders is ever put between stored messages: the range is what was read.
         rows = path_messages(step.run.branch, after=first.position - 1, through=last.position)
-        if step.kind == BRANCH:
-            # A branch's summary reads no results.
-            rows = rows.exclude(role=Message.Role.TOOL)
         return rows.exclude(_RULES)
+
+    def _left_rows(self, first: Message, last: Message) -> QuerySet[Message]:
+        """Return what was read of a branch that was left: no results of tools, but summaries."""
+        run = self.step.run
+        rows = Message.objects.filter(
+            path_q(run.branch, after=first.position - 1, through=last.position)
+        )
+        if run.summaries.exists():
+            rows = rows.filter(summary_links__summary__run=run)
+        else:
+            # Nothing tells any more which of the summaries counted then.
+            rows = rows.exclude(role=Message.Role.TOOL).exclude(_RULES)
+        return rows.order_by("position")
+
+    def _read(self, row: Message) -> Item:
+        """Return a row as the summariser of the run got it."""
+        if not row.is_spoken:
+            return summary_item(row)
+        item = to_item(row)
+        if self._style == CHECKPOINT and row.role == Message.Role.ASSISTANT:
+            item = replace(item, thinking=row.reasoning)
+        is_left = self.step.run.trigger == CompactionRun.Trigger.BRANCH
+        return as_told(item) if is_left else item
 
     @cached_property
     def message_count(self) -> int:
@@ -112,14 +137,7 @@ class StepInput:
             if not batch:
                 return
             # A result is named after its call, which may stand in the batch before.
-            items = [to_item(row) for row in batch]
-            if self._style == CHECKPOINT:
-                items = [
-                    replace(item, thinking=row.reasoning)
-                    if row.role == Message.Role.ASSISTANT
-                    else item
-                    for item, row in zip(items, batch, strict=True)
-                ]
+            items = [self._read(row) for row in batch]
             named = named_results([*before, *items])[len(before) :]
             shown = redact_items(named)[0] if self._given.get("hides_secrets") else named
             yield from limited_results(
@@ -139,7 +157,8 @@ class StepInput:
         given = self._given
         if kept := given.get("kept"):
             yield f"<recent>\n{escape_tags(kept)}\n</recent>{BETWEEN_BLOCKS}"
-        if asked := self.step.run.instructions:
+        run = self.step.run
+        if (asked := run.instructions) and not run.replaces_instructions:
             yield f"{ATTENTION}<instructions>\n{escape_tags(asked)}\n</instructions>"
             yield BETWEEN_BLOCKS
         if missing := given.get("missing"):

@@ -134,7 +134,15 @@ class SessionSummaryAdmin(WideList):
         Section(title="Text", fields=("text", "files"), optional={"abridged_text": "abridged"}),
         Section(
             title="Covers",
-            fields=("range", "first_message", "last_message", "times"),
+            fields=(
+                "from_branch",
+                "from_message",
+                "range",
+                "first_message",
+                "last_message",
+                "times",
+            ),
+            optional={"from_branch": "from_branch_id", "from_message": "from_message_id"},
         ),
         Section(
             title="Line of versions",

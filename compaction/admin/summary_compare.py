@@ -260,7 +260,7 @@ def _figures(summary: SessionSummary) -> dict[str, str]:
     first, last = formatting.place(summary.covers_from), formatting.place(summary.covers_through)
     return {
         "Tokens of the text": formatting.number(summary.summary_tokens),
-        "Tokens before → after": formatting.before_after(
+        "Request, tokens before → after": formatting.before_after(
             summary.tokens_before, summary.tokens_after
         ),
         "Ratio": formatting.percent(summary.compression_ratio),

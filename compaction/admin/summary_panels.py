@@ -35,7 +35,7 @@ def ratio_panel(summary: SessionSummary) -> Panel:
         '<div class="ratio"><p>{}</p><p>{}</p><div class="ratio-frame">{}</div>'
         '<p class="help">{}</p></div>',
         f"Of what was read, {became(summary.approx_tokens, summary.summary_tokens)}.",
-        f"Of the next request's summaries and history, {_of_request(summary)}.",
+        f"Of the whole next request, {_of_request(summary)}.",
         bars(pairs),
         made_by(summary),
     )

@@ -101,7 +101,7 @@ def _meaning(run: CompactionRun) -> str:
 
 def _numbers(run: CompactionRun) -> list[tuple[str, str]]:
     known = [
-        ("Tokens", formatting.before_after(run.tokens_before, run.tokens_after)),
+        ("Tokens of the request", formatting.before_after(run.tokens_before, run.tokens_after)),
         ("Model calls", formatting.number(run.model_calls) if run.model_calls else "—"),
         ("Took", vocabulary.seconds(run)),
         ("Cost", formatting.money(run.cost)),
@@ -131,7 +131,12 @@ class Recoveries:
     def _entry(self, recovery: TurnRecovery, last: RecoveryStep, *, texts: bool) -> TimelineEntry:
         first = recovery.steps[0]
         cut = sum(step.characters_cut for step in recovery.steps)
-        numbers = [("Tokens", formatting.before_after(first.tokens_before, last.tokens_after))]
+        numbers = [
+            (
+                "Tokens of the request",
+                formatting.before_after(first.tokens_before, last.tokens_after),
+            )
+        ]
         if recovery.limit:
             numbers.append(("Allowed" if recovery.is_named else "Window", f"{recovery.limit:,}"))
         if cut:

@@ -16,6 +16,11 @@ from compaction.models import (
     SessionSummary,
 )
 
+_SIZES = {
+    "tokens_before": {"help_text": "Tokens of the whole next request without what was made."},
+    "tokens_after": {"help_text": "Tokens of the whole next request with it, frames included."},
+}
+
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
     """One model call of a run; `parent` is the step whose input was halved."""
@@ -45,6 +50,12 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
 
     profile = serializers.CharField(source="profile.name", read_only=True)
     profile_version = serializers.IntegerField(source="profile.version", read_only=True)
+    switch_to = serializers.UUIDField(
+        source="switch_to_id",
+        read_only=True,
+        allow_null=True,
+        help_text="Of a switch: the branch that becomes active when the run ends.",
+    )
     summary = serializers.SerializerMethodField()
     steps = StepSerializer(many=True, read_only=True)
 
@@ -61,6 +72,7 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "profile",
             "profile_version",
             "instructions",
+            "switch_to",
             "tokens_before",
             "tokens_after",
             "chunk_count",
@@ -79,6 +91,7 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "steps",
         ]
         read_only_fields = fields
+        extra_kwargs = _SIZES
 
     def get_summary(self, run: CompactionRun) -> str | None:
         """Return the id of the summary the run stored, if it stored one."""
@@ -165,6 +178,8 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "compression_ratio",
             "previous",
             "supersedes",
+            "from_branch",
+            "from_message",
             "covers_from",
             "covers_through",
             "tokens_before",
@@ -181,6 +196,7 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "created_at",
         ]
         read_only_fields = fields
+        extra_kwargs = _SIZES
 
 
 class CompactSerializer(KnownFields):
@@ -214,12 +230,16 @@ COMPACT_RESULT = PolymorphicProxySerializer(
 
 
 class TriggerSerializer(serializers.Serializer[Any]):
-    """One rule: its limit, where things stand, what is left; 0 left means due."""
+    """One rule: its limit, where things stand, what is left; 0 left means due.
+
+    `waits_for` says what a rule waits for that has reached its limit and does not fire.
+    """
 
     reason = serializers.CharField()
     limit = serializers.IntegerField()
     now = serializers.IntegerField()
     left = serializers.IntegerField()
+    waits_for = serializers.CharField(allow_blank=True)
 
 
 class LastConsolidatedSerializer(serializers.Serializer[Any]):
@@ -228,6 +248,14 @@ class LastConsolidatedSerializer(serializers.Serializer[Any]):
     message = serializers.UUIDField(allow_null=True)
     index = serializers.IntegerField()
     sequence_id = serializers.DecimalField(max_digits=20, decimal_places=6)
+
+
+class SwitchSerializer(serializers.Serializer[Any]):
+    """A switch to another branch that waits or is being done."""
+
+    run = serializers.UUIDField()
+    to = serializers.UUIDField(allow_null=True)
+    status = serializers.CharField()
 
 
 class StateSerializer(serializers.Serializer[Any]):
@@ -257,6 +285,12 @@ class StateSerializer(serializers.Serializer[Any]):
     draft = serializers.UUIDField(allow_null=True)
     due = serializers.CharField(allow_null=True)
     triggers = TriggerSerializer(many=True)
+    switch = SwitchSerializer(allow_null=True)
+    branch_summary = serializers.ChoiceField(
+        choices=["never", "ask"],
+        help_text="Whether the profile has people asked, at a switch, if the branch that they "
+        "leave shall be summarised.",
+    )
 
 
 class ProfileSerializer(serializers.ModelSerializer[CompactionProfile]):

@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chatapp.api.base import (
+    BoundedPagination,
     KnownQueryView,
-    NewestFirstPagination,
     NoFields,
     SessionView,
     TranscriptPagination,
@@ -38,7 +38,8 @@ from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.runs.resummarize import Estimate, estimate_compaction
 from compaction.runs.scheduling import assign_profile
-from compaction.runs.status import branch_facts, last_consolidated
+from compaction.runs.status import branch_facts, last_consolidated, switch_facts
+from compaction.runs.switching import switch_under_way
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
 
@@ -150,7 +151,11 @@ class CompactionView(SessionView):
 
 
 def _state_of(snapshot: BranchSnapshot) -> Any:
-    facts = branch_facts(snapshot) | {"last_consolidated": last_consolidated(snapshot)}
+    facts = branch_facts(snapshot) | {
+        "last_consolidated": last_consolidated(snapshot),
+        "switch": switch_facts(switch_under_way(snapshot.session)),
+        "branch_summary": snapshot.profile.branch_summary,
+    }
     return shapes.StateSerializer(facts).data
 
 
@@ -226,7 +231,7 @@ class RunCancel(KnownQueryView):
 class RecoveryList(SessionView):
     """What a session's turns tried after refusals, newest first."""
 
-    pagination_class = NewestFirstPagination
+    pagination_class = BoundedPagination
 
     @extend_schema(
         summary="List what turns tried after refusals",
@@ -235,7 +240,7 @@ class RecoveryList(SessionView):
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of steps, newest first; those of one turn share `recovery`."""
         rows = RecoveryStep.objects.filter(session=self.get_session())
-        pages = NewestFirstPagination()
+        pages = BoundedPagination()
         page = pages.paginate_queryset(rows, request, view=self) or []
         return pages.get_paginated_response(shapes.RecoveryStepSerializer(page, many=True).data)
 
@@ -272,7 +277,7 @@ class RungList(RecoveryList):
 class SummaryList(SessionView):
     """A session's summaries, newest first, those that no longer count included."""
 
-    pagination_class = NewestFirstPagination
+    pagination_class = BoundedPagination
     query = (
         QueryParameter(
             name="status",
@@ -289,7 +294,7 @@ class SummaryList(SessionView):
         rows = _own_summaries(request).filter(session=self.get_session())
         if wanted := self.asked.get("status"):
             rows = rows.filter(status=wanted)
-        pages = NewestFirstPagination()
+        pages = BoundedPagination()
         page = pages.paginate_queryset(rows, request, view=self) or []
         return pages.get_paginated_response(shapes.SummarySerializer(page, many=True).data)
 

@@ -88,7 +88,7 @@ def kept_of(
 
 def question_in(rows: Sequence[Message]) -> Message | None:
     """Return the newest question among the rows: it is sent however few groups are."""
-    return next((row for row in reversed(rows) if row.role == Message.Role.USER), None)
+    return next((row for row in reversed(rows) if row.is_question), None)
 
 
 def grouped(rows: list[Message]) -> list[list[Message]]:
@@ -224,7 +224,7 @@ def _answers_earlier(rows: list[Message]) -> bool:
     starts as the one before.
     """
     for row in rows:
-        if row.role == Message.Role.USER:
+        if row.is_question:
             return False
         if is_final_answer(row):
             return True

@@ -13,17 +13,19 @@ from functools import partial
 
 from django.db import Error
 
+from chatapp.models import Message
+from chatapp.selectors import pinned_messages
 from compaction.branches.snapshot import BranchSnapshot, frame_tokens
 from compaction.branches.tail import Tail, oldest_items, tail_of
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.triggers import decide
+from compaction.engine.policy.triggers import MODES, decide
 from compaction.engine.policy.window import batch_size, digest_limit, first_batch
 from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.base import plans_from_tail
-from compaction.engine.types import Decision, Item, Plan
+from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 
 # How many more messages than a batch takes are read at first: it ends between groups.
 BATCH_MARGIN = 64
@@ -185,9 +187,55 @@ def _plan_facts(snapshot: BranchSnapshot, keep_last_n: int | None, whole: bool) 
     return PlanFacts(room=room, keep_last_n=keep_last_n, whole=whole)
 
 
-def decision_of(snapshot: BranchSnapshot) -> Decision | None:
-    """Return why a compaction is due, or None; a rule that fails is a problem of the branch."""
-    return decide(snapshot.profile, snapshot.facts, partial(_note_failure, snapshot))
+def decision_of(
+    snapshot: BranchSnapshot, *, modes: Sequence[str] = MODES, by_limits_alone: bool = False
+) -> Decision | None:
+    """Return why a compaction is due, or None; a rule that fails is a problem of the branch.
+
+    `by_limits_alone` looks for no cut: a rule whose limit is reached is due, whatever it gains.
+    """
+    facts = snapshot.facts if by_limits_alone else facts_with_gain(snapshot, snapshot.facts)
+    return decide(snapshot.profile, facts, partial(_note_failure, snapshot), modes=modes)
+
+
+def facts_with_gain(snapshot: BranchSnapshot, facts: Facts) -> Facts:
+    """Return a branch's facts with the gain of a compaction, for rules that reach their limit."""
+    return replace(facts, gain=partial(gain_of, snapshot))
+
+
+def gain_of(snapshot: BranchSnapshot) -> Gain:
+    """Return what a compaction would summarise now; the newest messages are read for it.
+
+    Looked for once a snapshot. What is pinned is sent again, so it is no gain.
+    """
+    found: Gain | None = snapshot.derived.get("gain")
+    if found is None:
+        cut = cut_of(snapshot)
+        behind = pinned_messages(snapshot.branch).filter(position__gt=snapshot.state.cursor)
+        pinned = list(behind.values_list("role", "position", "tokens"))
+        rules = [tokens for role, _, tokens in pinned if role == Message.Role.SYSTEM]
+        again = [
+            tokens
+            for role, position, tokens in pinned
+            if role != Message.Role.SYSTEM and position <= cut.through
+        ]
+        tokens = max(0, cut.tokens - sum(again))
+        found = snapshot.derived["gain"] = Gain(
+            messages=cut.messages - len(again),
+            tokens=tokens,
+            request_tokens=math.floor(snapshot.model.scale * tokens),
+            fixed_messages=len(rules),
+            fixed_tokens=sum(rules),
+            frame_tokens=frame_of_first(snapshot),
+        )
+    return found
+
+
+def frame_of_first(snapshot: BranchSnapshot) -> int:
+    """Return the tokens of the frame that a first summary brings with it; 0 for a later one."""
+    if snapshot.state.cursor:
+        return 0
+    return frame_tokens(snapshot.profile, snapshot.model)
 
 
 def _note_failure(snapshot: BranchSnapshot, sentence: str) -> None:
@@ -196,7 +244,7 @@ def _note_failure(snapshot: BranchSnapshot, sentence: str) -> None:
 
 def due_before_request(snapshot: BranchSnapshot) -> Decision | None:
     """Return why a request would be preceded by a compaction; None where it goes out as it is."""
-    return unless_prevented(snapshot, decision_of(snapshot))
+    return unless_prevented(snapshot, decision_of(snapshot, modes=("inline",)))
 
 
 def due_before_next_turn(snapshot: BranchSnapshot) -> Decision | None:
@@ -205,7 +253,8 @@ def due_before_next_turn(snapshot: BranchSnapshot) -> Decision | None:
     The message's own tokens are not known yet: a long one may trip a limit that is near.
     """
     facts = replace(snapshot.facts, messages=snapshot.facts.messages + 1)
-    return unless_prevented(snapshot, decide(snapshot.profile, facts))
+    facts = facts_with_gain(snapshot, facts)
+    return unless_prevented(snapshot, decide(snapshot.profile, facts, modes=("inline",)))
 
 
 def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Decision | None:

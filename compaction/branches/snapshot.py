@@ -21,6 +21,7 @@ from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.leases import state_of
+from compaction.branches.reported_size import ReportedSize, reported_size
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
@@ -196,6 +197,22 @@ class BranchSnapshot:
         return prompt_tokens(self) + pinned_tokens(self) + self.sent_summary_tokens
 
     @cached_property
+    def reported_size(self) -> ReportedSize | None:
+        """The next request's size by the newest report of the model's server that still holds."""
+        state = self.state
+        since = state.last_consolidated_at
+        return reported_size(self.branch, self.model, cursor=state.cursor, since=since)
+
+    @cached_property
+    def request_tokens(self) -> int:
+        """Tokens of the next request, by the profile's way of counting them (context_size_by)."""
+        size = self.reported_size if self.profile.context_size_by == "usage" else None
+        if size is not None:
+            return size.tokens
+        tokens = max(0, self.branch.token_total - self.state.covered_tokens)
+        return math.ceil(self.model.scale * (self.fixed_tokens + tokens))
+
+    @cached_property
     def waiting_since(self) -> datetime | None:
         """When the first message that waits left the tail; None where none has."""
         return waiting_since(self)
@@ -254,12 +271,12 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
     messages = max(0, branch.message_count - state.covered_messages)
     pinned_system = _pinned_system(snapshot) if messages > profile.tail > 0 else 0
     ages_alone = _may_age(profile, messages - pinned_system)
-    fixed = snapshot.fixed_tokens if _looks_at_request(snapshot, tokens) else 0
+    looks = _looks_at_request(snapshot, tokens)
     return Facts(
         messages=messages,
         pinned_system=pinned_system,
         tokens=tokens,
-        request_tokens=math.ceil(model.scale * (fixed + tokens)),
+        request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * tokens),
         usable=window - snapshot.reserve if window > 0 else None,
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),
@@ -270,7 +287,7 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
 def whole_facts_of(snapshot: BranchSnapshot) -> Facts:
     """Return the same with the whole request's tokens and the age, whatever the rules need."""
     facts = snapshot.facts
-    tokens = math.ceil(snapshot.model.scale * (snapshot.fixed_tokens + facts.tokens))
+    tokens = snapshot.request_tokens
     waits = ages(snapshot.profile, facts.countable)
     since = snapshot.waiting_since if waits else None
     return replace(facts, request_tokens=tokens, waiting_seconds=_seconds_since(since))
@@ -303,6 +320,8 @@ def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
     profile, model = snapshot.profile, snapshot.model
     limit = profile.prepare_ratio * model.context_window
     if profile.window_trigger or TRIGGERS.has_plugins or 0 < limit <= SMALL_LIMIT_TOKENS:
+        return True
+    if limit > 0 and profile.context_size_by == "usage":
         return True
     known = tokens + prompt_tokens(snapshot)
     return 0 < limit <= 2 * model.scale * known

@@ -26,6 +26,8 @@ PAGES = (64, 256, 1024, 4096)
 # Positions, in steps for each wanted row, that the first look at a forked path takes in.
 REACH = 2
 REACH_GROWTH = 8
+# What begins a turn (Message.is_question).
+QUESTIONS = {"role": Message.Role.USER, "kind": Message.Kind.MESSAGE}
 _TAIL, _BEHIND = "tail", "behind_cursor"
 Row = TypeVar("Row")
 
@@ -148,11 +150,11 @@ def _newest_turns(snapshot: BranchSnapshot, limit: int) -> list[Message]:
     rows = list(reversed(_newest(snapshot, list, most=limit + 1)))
     if len(rows) <= limit:
         return rows
-    starts = [i for i, row in enumerate(rows) if i and row.role == Message.Role.USER]
+    starts = [i for i, row in enumerate(rows) if i and row.is_question]
     if starts:
         return rows[starts[0] :]
     # The last turn is longer than the limit; without a question everything is one.
-    asked = _countable(snapshot).filter(role=Message.Role.USER).order_by("-position")
+    asked = _countable(snapshot).filter(**QUESTIONS).order_by("-position")
     start = asked.values_list("position", flat=True).first()
     return list(_countable(snapshot).filter(position__gte=start or 0))
 

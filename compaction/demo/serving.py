@@ -71,9 +71,10 @@ def _bound_port(port: int) -> int | None:
 
 def web_and_queue(port: int) -> dict[str, list[str]]:
     """Return the command lines of both processes by name."""
-    web = ["-m", "uvicorn", "chatapp.asgi:application", "--host", HOST, "--port", str(port)]
-    web += ["--lifespan", "off", "--log-level", "warning", "--timeout-graceful-shutdown", "3"]
-    queue = [str(settings.BASE_DIR / "manage.py"), "qcluster", "--skip-checks"]
+    manage = str(settings.BASE_DIR / "manage.py")
+    web = [manage, "serve", "--host", HOST, "--port", str(port), "--skip-checks"]
+    web += ["--log-level", "warning", "--graceful-seconds", "3"]
+    queue = [manage, "qcluster", "--skip-checks"]
     return {"web": [sys.executable, *web], "queue": [sys.executable, *queue]}
 
 

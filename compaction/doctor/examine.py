@@ -13,7 +13,11 @@ from chatapp.transcript import lock_branches
 from chatapp.transcript.writing import TranscriptError
 from compaction.doctor.branches import check_cursor, check_leases, check_runs
 from compaction.doctor.findings import Finding, branch_paths
-from compaction.doctor.summaries import check_placeholders, check_summaries
+from compaction.doctor.summaries import (
+    check_branch_summaries,
+    check_placeholders,
+    check_summaries,
+)
 from compaction.doctor.transcript import (
     check_active_branch,
     check_pairs,
@@ -66,6 +70,7 @@ def _look(session_id: UUID) -> Iterator[Finding]:
     for line in lines:
         yield from check_cursor(line)
     yield from check_placeholders(session, lines)
+    yield from check_branch_summaries(session)
     for line in lines:
         yield from check_pairs(line)
 

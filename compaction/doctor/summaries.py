@@ -15,6 +15,7 @@ from chatapp.selectors import on_path_q
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import part_overlapping, take_back
 from compaction.models import SessionSummary
+from compaction.selectors import NOTE
 
 
 def check_placeholders(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
@@ -66,6 +67,30 @@ def _placeholders(
             branch=line.branch.pk,
             message=marks[0],
         )
+
+
+def check_branch_summaries(session: Session) -> Iterator[Finding]:
+    """Yield the summaries of branches that were left which no note tells: none is ever sent."""
+    rows = SessionSummary.objects.filter(
+        session=session,
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.BRANCH,
+    )
+    by_note = {note: pk for pk, note in rows.values_list("pk", f"metadata__{NOTE}")}
+    ids = [note for note in by_note if note]
+    there = Message.objects.filter(pk__in=ids, session=session, kind=Message.Kind.NOTE)
+    told = {str(pk) for pk in there.values_list("pk", flat=True)}
+    for note, pk in by_note.items():
+        if note not in told:
+            yield Finding(
+                code="branch_summary_untold",
+                text="The summary of a branch that was left is told by no note, so no request "
+                "holds it. The messages that it was made from are all stored.",
+                severity=Severity.NOTE,
+                remedy=NOTHING,
+                session=session.pk,
+                summary=pk,
+            )
 
 
 _BACK = (

@@ -130,7 +130,7 @@ def check_places(line: BranchPath) -> Iterator[Finding]:
     """Yield a fork that starts nowhere, and messages that stand where no reader expects them."""
     yield from _fork(line)
     branch, fork = line.branch, line.fork
-    own = Message.objects.filter(branch=branch, kind=Message.Kind.MESSAGE)
+    own = Message.objects.filter(branch=branch, kind__in=Message.SPOKEN)
     # Placeholders may stand before the fork: they mark a summary of what is shared.
     yield from _misplaced(
         line,
@@ -164,7 +164,7 @@ def _fork(line: BranchPath) -> Iterator[Finding]:
 
 def _stands_there(shared: Q, position: int) -> bool:
     there = Message.objects.filter(shared, position=position)
-    return there.filter(kind=Message.Kind.MESSAGE).exists()
+    return there.filter(kind__in=Message.SPOKEN).exists()
 
 
 def _misplaced(
@@ -206,8 +206,8 @@ def check_part_files(session_id: UUID, *, are_read: bool = False) -> Iterator[Fi
 
 
 SUMS_BATCH = 500
-_MESSAGE = Message.Kind.MESSAGE
-_TOKENS = Case(When(kind=_MESSAGE, then=F("tokens")), default=0, output_field=IntegerField())
+_SPOKEN = Message.SPOKEN
+_TOKENS = Case(When(kind__in=_SPOKEN, then=F("tokens")), default=0, output_field=IntegerField())
 
 
 def check_sums(line: BranchPath) -> Iterator[Finding]:
@@ -228,7 +228,7 @@ def _wrong_sums(line: BranchPath) -> str:
     """Return what is off in words; nothing where all sums are right."""
     branch, own = line.branch, Message.objects.filter(branch=line.branch)
     shared = _shared(line).aggregate(count=Count("pk"), tokens=Sum("tokens"))
-    sums = own.filter(kind=_MESSAGE).aggregate(count=Count("pk"), tokens=Sum("tokens"))
+    sums = own.filter(kind__in=_SPOKEN).aggregate(count=Count("pk"), tokens=Sum("tokens"))
     base = shared["tokens"] or 0
     count, total = shared["count"] + sums["count"], base + (sums["tokens"] or 0)
     if (count, total) != (branch.message_count, branch.token_total):
@@ -249,7 +249,7 @@ def _shared(line: BranchPath) -> QuerySet[Message]:
     shared = line.shared
     if shared is None:
         return Message.objects.none()
-    return Message.objects.filter(shared, kind=_MESSAGE)
+    return Message.objects.filter(shared, kind__in=_SPOKEN)
 
 
 def _wrong_running(line: BranchPath, base: int) -> QuerySet[Message]:
@@ -264,7 +264,7 @@ def _wrong_marks(line: BranchPath) -> QuerySet[Message]:
     marks = Message.objects.filter(branch=line.branch, position__lte=line.fork)
     before = _shared(line).filter(position__lte=OuterRef("position")).order_by("-position")
     through = Subquery(before.values("tokens_through")[:1], output_field=BigIntegerField())
-    marks = marks.exclude(kind=_MESSAGE).annotate(through=Coalesce(through, 0))
+    marks = marks.exclude(kind__in=_SPOKEN).annotate(through=Coalesce(through, 0))
     return marks.exclude(tokens_through=F("through"))
 
 
@@ -294,7 +294,7 @@ def check_tokens(line: BranchPath) -> Iterator[Finding]:
 
 def _counted_again(line: BranchPath) -> Iterator[tuple[Message, int]]:
     counter = counter_of(line.branch.session)
-    rows = Message.objects.filter(branch=line.branch, kind=_MESSAGE).order_by("position")
+    rows = Message.objects.filter(branch=line.branch, kind__in=_SPOKEN).order_by("position")
     rows = rows.defer("usage", "summary", "response_id")
     batch = list(rows[:SUMS_BATCH])
     while batch:

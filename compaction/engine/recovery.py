@@ -53,13 +53,18 @@ class RecoveryInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryPolicy:
-    """How far one turn has come. `next` says what to try, `after_…` what came of it."""
+    """How far one turn has come. `next` says what to try, `after_…` what came of it.
+
+    `keeps_cut` says that a compaction keeps what the profile's cut keeps; otherwise it keeps the
+    question alone.
+    """
 
     rules: RecoveryLimits = RecoveryLimits()
     compactions: int = 0
     compaction_is_useless: bool = False
     truncated: bool = False
     groups: int | None = None
+    keeps_cut: bool = False
 
     def next(self, recovery_input: RecoveryInput) -> RecoveryAction:
         """Return what to try now. A request that was halved once is only halved further."""
@@ -90,10 +95,13 @@ class RecoveryPolicy:
     def after_compaction(self, freed: int) -> RecoveryPolicy:
         """Return the recovery after a compaction freed that many tokens; 0 also when it failed.
 
-        One that was no use is not tried again before the tool results have been cut.
+        One that was no use is not tried again before the tool results have been cut. Where it kept
+        what the cut keeps, the next one keeps the question alone.
         """
         if freed > 0:
-            return replace(self, compactions=self.compactions + 1)
+            return replace(self, compactions=self.compactions + 1, keeps_cut=False)
+        if self.keeps_cut:
+            return replace(self, keeps_cut=False)
         return replace(self, compaction_is_useless=True)
 
     def after_truncation(self) -> RecoveryPolicy:

@@ -6,7 +6,7 @@ Token figures are tokens of whatever TokenCounter was passed in; durations are m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,7 +31,8 @@ class Item:
 
     `tokens` is what a request pays for it. Of these, `unread_tokens` are for images, files and
     recordings, which a summariser is told of in a line of `text`. `thinking` are a model's thoughts
-    as far as a summariser may read them; no request of the conversation holds them.
+    as far as a summariser may read them; no request of the conversation holds them. `is_note`: it
+    was put between the messages, and asks nothing.
     """
 
     id: Any
@@ -45,6 +46,17 @@ class Item:
     images: int = 0
     unread_tokens: int = 0
     thinking: str = ""
+    is_note: bool = False
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a user speaks: a note is sent as a user's message, and asks nothing."""
+        return self.role == "user" and not self.is_note
+
+    @property
+    def voice(self) -> str:
+        """Who speaks, for those that read: the role, or `note`."""
+        return "note" if self.is_note else self.role
 
     @property
     def read_tokens(self) -> int:
@@ -76,6 +88,24 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What a compaction would summarise now, and what of the rest never can be.
+
+    `messages` and `tokens` are what would no longer be sent verbatim: pinned messages are not among
+    them. `request_tokens` are those tokens as the model counts them. `fixed_messages` and
+    `fixed_tokens` came since the last summary, too, but are never summarised. `frame_tokens` are
+    those of the frame that a first summary brings with it.
+    """
+
+    messages: int
+    tokens: int
+    request_tokens: int
+    fixed_messages: int = 0
+    fixed_tokens: int = 0
+    frame_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the rules look at: since the last summary, and of the whole next request.
 
@@ -83,7 +113,9 @@ class Facts:
     the window is not known. `seconds_since` is None before the first summary. `waiting_seconds` is
     how long the first message that left the tail has waited; None where too few did. `window` is
     the whole window, 0 when it is not known. `pinned_system` are the messages that open the
-    conversation: always sent, never summarised, no part of the window.
+    conversation: always sent, never summarised, no part of the window. `gain` returns what a
+    compaction would summarise; it looks for the cut, so it is called where a limit is reached.
+    Without it a limit alone decides.
     """
 
     messages: int
@@ -94,6 +126,7 @@ class Facts:
     waiting_seconds: float | None = None
     window: int = 0
     pinned_system: int = 0
+    gain: Callable[[], Gain] | None = field(default=None, compare=False, repr=False)
 
     @property
     def countable(self) -> int:
@@ -268,6 +301,7 @@ class Outcome:
     `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
     summaries before it held, so that they need not be sent beside it; with `sends_files` its files
     are sent behind its text. `model` is the one that wrote it, where a summariser has several.
+    `from_hook`: a hook wrote it, and `details` are what it keeps with it.
     """
 
     text: str
@@ -298,6 +332,8 @@ class Outcome:
     quality: Quality | None = None
     rejections: tuple[str, ...] = ()
     holds_earlier: bool = False
+    from_hook: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
     sends_files: bool = False
 
     @property

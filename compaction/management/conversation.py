@@ -106,7 +106,12 @@ class ConversationText:
             yield from (" " * LABEL_CELLS + line for line in lines[1:])
 
     def _message(self, row: Message, covering: UUID | None) -> Iterator[str]:
-        facts = [row.place, row.role, _utc(row.created_at), plural(row.tokens, "token")]
+        facts = [
+            row.place,
+            "note" if row.is_note else row.role,
+            _utc(row.created_at),
+            plural(row.tokens, "token"),
+        ]
         if row.pinned:
             facts.append("pinned")
         if covering is not None:

@@ -31,6 +31,7 @@ from compaction.engine.recovery import (
 )
 from compaction.errors import CompactionError
 from compaction.models import CompactionRun, RecoveryStep
+from compaction.recovery.earlier_steps import compactions_since_question
 from compaction.recovery.refusals import is_hopeless, sentence_for, window_of
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
@@ -99,7 +100,12 @@ def recover_overflow(
             truncate=profile.truncate_tool_results,
             halve=profile.halve_history,
         )
-        memory = _Memory(policy=RecoveryPolicy(rules=rules))
+        policy = RecoveryPolicy(
+            rules=rules,
+            compactions=compactions_since_question(snapshot.branch),
+            keeps_cut=profile.overflow_keeps == "cut",
+        )
+        memory = _Memory(policy=policy)
     return _OverflowRecovery(
         session=session, error=error, refused=refused, emit=emit, memory=memory
     ).recover()
@@ -148,13 +154,14 @@ class _OverflowRecovery:
         )
 
     def _compact(self, snapshot: BranchSnapshot) -> _Step:
-        """Compact everything but the question."""
+        """Compact everything but the question, or but what the profile's cut keeps."""
+        keep = None if self.memory.policy.keeps_cut else 0
         reason = self._compaction_reason(snapshot)
         began = monotonic()
         end = began + compaction_settings.inline_seconds - self.memory.waited
-        run = _compact_fully(self.session, snapshot.branch, reason, end)
+        run = _compact(self.session, snapshot.branch, reason, end, keep)
         if run.error_code == RunCode.BUSY and _is_free_and_unchanged(snapshot, end):
-            run = _compact_fully(self.session, snapshot.branch, reason, end)
+            run = _compact(self.session, snapshot.branch, reason, end, keep)
         waited = self.memory.waited + monotonic() - began
         self.memory = replace(self.memory, waited=waited)
         context = context_of(snapshot_of(self.session), run_id=str(run.pk))
@@ -175,6 +182,8 @@ class _OverflowRecovery:
         Only where cutting them is no way any more, and nothing else is left to summarise.
         """
         policy = self.memory.policy
+        if policy.keeps_cut:
+            return Reason.OVERFLOW
         cuttable = policy.rules.truncate and not policy.truncated
         if cuttable and is_oversized_now(snapshot, window_of(self.error)):
             return Reason.OVERFLOW
@@ -302,13 +311,15 @@ class _OverflowRecovery:
         return " ".join([*said, *failed[-1:]])
 
 
-def _compact_fully(session: Session, branch: Branch, reason: str, end: float) -> CompactionRun:
+def _compact(
+    session: Session, branch: Branch, reason: str, end: float, keep: int | None
+) -> CompactionRun:
     return compact_branch(
         session=session,
         branch=branch,
         trigger=CompactionRun.Trigger.OVERFLOW_RETRY,
         reason=reason,
-        keep_last_n=0,
+        keep_last_n=keep,
         seconds=max(1.0, end - monotonic()),
     )
 

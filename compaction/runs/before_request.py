@@ -205,8 +205,11 @@ def _was_last_resort(snapshot: BranchSnapshot) -> bool:
 
 def _waits_for_a_worker(snapshot: BranchSnapshot) -> bool:
     """Whether the message that just came makes a run due in the background."""
-    decision = decision_of(snapshot)
-    return decision is not None and decision.mode == "background" and not snapshot.backs_off
+    # Whether it is worth a run is looked at where it is queued, and only if none waits already.
+    decision = decision_of(snapshot, modes=("background",), by_limits_alone=True)
+    if decision is None or snapshot.backs_off:
+        return False
+    return decision_of(snapshot, modes=("inline",)) is None
 
 
 def _has_live_holder(state: CompactionState) -> bool:

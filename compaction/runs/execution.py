@@ -15,7 +15,6 @@ from django.db import transaction
 from chatapp.database import again_if_cut, database_now
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
-from chatapp.selectors import pinned_messages, without_pinned_system
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import PlanFailed, batch_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -23,13 +22,7 @@ from compaction.conf import compaction_settings
 from compaction.convert import read_items
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.window import uses_digest
-from compaction.engine.strategies.acceptance import does_not_shrink
-from compaction.engine.types import (
-    Item,
-    NoMoreCallsError,
-    Outcome,
-    SummaryFailed,
-)
+from compaction.engine.types import Item, NoMoreCallsError, Outcome, SummaryFailed
 from compaction.errors import (
     LostRaceError,
     MustWaitError,
@@ -41,18 +34,16 @@ from compaction.events import event
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
+from compaction.runs.branch_run import switch_with_summary
+from compaction.runs.hooked import HookCancelled, ask_before_compaction
 from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
 from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise
 from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
-from compaction.summaries.storing import (
-    Sizes,
-    sent_text_of,
-    store_new_version,
-    store_summary,
-)
+from compaction.summaries.sizes import must_shrink, sizes_of, sizes_of_version
+from compaction.summaries.storing import EndRun, Sizes, store_new_version, store_summary
 
 logger = logging.getLogger(__name__)
 # What stores something when no summariser can: the messages themselves, shortened.
@@ -68,12 +59,16 @@ def do_work(work: Work) -> None:
     try:
         snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
         note_problems(snapshot)
-        if run.replaces is not None:
+        if run.trigger == Trigger.BRANCH:
+            switch_with_summary(work, snapshot)
+        elif run.replaces is not None:
             _replace(work, snapshot, run.replaces)
         else:
             _extend(work, snapshot)
     except RunCancelledError:
         lifecycle.reload(run)
+    except HookCancelled as cancel:
+        _stop(run, str(cancel))
     except StoppingError as stopping:
         _hand_over(run, stopping)
     except MustWaitError as wait:
@@ -123,6 +118,17 @@ def _leave_to_background(run: CompactionRun, sentence: str) -> None:
     with transaction.atomic():
         lock_state(run.branch_id)
         if lifecycle.finish(run, Status.SKIPPED, code=RunCode.INLINE_LIMIT, sentence=sentence):
+            pause = timedelta(seconds=compaction_settings.backoff_seconds)
+            apply_backoff(run, database_now() + pause)
+
+
+def _stop(run: CompactionRun, sentence: str) -> None:
+    """End a run that a hook does not want; automatic ones of the branch wait before the next."""
+    with transaction.atomic():
+        lock_state(run.branch_id)
+        code = RunCode.HOOK_CANCELLED
+        stopped = lifecycle.finish(run, Status.CANCELLED, code=code, sentence=sentence)
+        if stopped and run.trigger == Trigger.PROACTIVE:
             pause = timedelta(seconds=compaction_settings.backoff_seconds)
             apply_backoff(run, database_now() + pause)
 
@@ -181,29 +187,39 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         return
     if is_last_way:
         _tell_of_digest(run, snapshot, messages=len(items))
-    outcome = summarise(
-        work,
-        snapshot,
-        items,
-        continued=ContinuedTexts(
-            previous=snapshot.previous_text,
-            digest=_digest_before(snapshot),
-            before=snapshot.continued,
-        ),
-        strategy=FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy,
+    continued = ContinuedTexts(
+        previous=snapshot.previous_text,
+        digest=_digest_before(snapshot),
+        before=snapshot.continued,
     )
-    sizes = _sizes(snapshot, outcome)
-    _must_shrink(outcome, sizes, tokens=snapshot.model.counter.count(outcome.text))
+    # The last way is there for all else that failed, hooks too.
+    hooked = None if is_last_way else ask_before_compaction(work, snapshot, items, continued)
+    if hooked is not None:
+        outcome = hooked.outcome
+    else:
+        strategy = FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy
+        outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
+    sizes = sizes_of(snapshot, outcome)
+    must_shrink(snapshot, outcome, sizes)
     store = store_draft if _keeps_draft(run, snapshot) else store_summary
     store(
         snapshot=snapshot,
         run=run,
         lease=work.lease,
         outcome=outcome,
-        sizes=sizes,
-        end_run=partial(lifecycle.succeed, run),
+        sizes=sizes if hooked is None else hooked.told(sizes),
+        end_run=_ends_with(run, sizes),
     )
     lifecycle.reload(run)
+
+
+def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:
+    """Return what ends the run with the sizes that were measured; a hook may say another one."""
+
+    def end(outcome: Outcome, sizes: Sizes, *, saved: int | None = None) -> None:
+        lifecycle.succeed(run, outcome, measured, saved=saved)
+
+    return end
 
 
 def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
@@ -302,24 +318,17 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         )
         return
     before = continued_by(old)
-    outcome = summarise(
-        work,
-        snapshot,
-        items,
-        continued=ContinuedTexts(
-            previous="\n\n".join(row.summary_text for row in before), before=before
-        ),
-        strategy=snapshot.profile.strategy,
+    continued = ContinuedTexts(
+        previous="\n\n".join(row.summary_text for row in before), before=before
     )
-    counter = snapshot.model.counter
-    tokens = counter.count(sent_text_of(outcome))
-    sizes = Sizes(
-        before=old.tokens_before,
-        after=old.tokens_after - old.summary_tokens + tokens,
-        summary=tokens,
-    )
-    if problem := does_not_shrink(outcome.input_tokens, counter.count(outcome.text)):
-        raise SummaryFailed(RunCode.NOT_SMALLER, problem)
+    hooked = ask_before_compaction(work, snapshot, items, continued, may_move=False)
+    if hooked is not None:
+        outcome = hooked.outcome
+    else:
+        strategy = snapshot.profile.strategy
+        outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
+    sizes = sizes_of_version(snapshot, outcome, old=old)
+    must_shrink(snapshot, outcome, sizes)
     store_new_version(
         snapshot=snapshot,
         run=work.run,
@@ -331,35 +340,3 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         previous=before[-1] if before else None,
     )
     lifecycle.reload(work.run)
-
-
-def _sizes(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
-    """Return what the next request holds of summaries and history, before and after."""
-    tokens = snapshot.model.counter.count(sent_text_of(outcome))
-    kept = snapshot.facts.tokens - sum(item.tokens for item in outcome.items)
-    before = snapshot.summary_tokens + snapshot.facts.tokens
-    staying = [row for row in snapshot.summaries if not row.is_digest]
-    if not outcome.is_digest:
-        # The new one takes the oldest one's place, and the fallback digest's, if it has taken that
-        # in.
-        others = 0 if outcome.holds_earlier else snapshot.profile.summary_limit - 1
-        staying = staying[-others:] if others else []
-        beside = snapshot.digest
-        staying += [beside] if beside is not None and beside not in snapshot.continued else []
-    last = outcome.items[-1].position
-    # A pinned message is sent verbatim although it was summarised too.
-    again = without_pinned_system(pinned_messages(snapshot.branch, through=last))
-    again = again.filter(position__gt=snapshot.state.cursor)
-    pinned = sum(again.values_list("tokens", flat=True))
-    after = sum(row.summary_tokens for row in staying) + tokens + kept + pinned
-    return Sizes(before=before, after=after, summary=tokens)
-
-
-def _must_shrink(outcome: Outcome, sizes: Sizes, *, tokens: int) -> None:
-    """Refuse a text that is not smaller than what it was made of, or saves the request nothing.
-
-    `tokens` are those of the text; its size as it is sent may have the files behind it.
-    """
-    problem = does_not_shrink(outcome.input_tokens, tokens)
-    if problem := problem or does_not_shrink(sizes.before, sizes.after):
-        raise SummaryFailed(RunCode.NOT_SMALLER, problem)

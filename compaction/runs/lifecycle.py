@@ -44,6 +44,8 @@ class RunRequest:
 
     `trigger` is who asked (CompactionRun.Trigger), `reason` the rule. `keep_last_n` overrides the
     profile's cut, `replaces` is the summary to make again. `restarts` counts workers that died.
+    A switch has the branch to go to, its new label (None: as it is), and whether the instructions
+    take the place of ours.
     """
 
     session: Session
@@ -57,6 +59,9 @@ class RunRequest:
     replaces: SessionSummary | None = None
     requested_by: Any = None
     restarts: int = 0
+    switch_to: Branch | None = None
+    switch_label: str | None = None
+    replaces_instructions: bool = False
 
     @property
     def mode(self) -> str:
@@ -149,6 +154,9 @@ def _insert(request: RunRequest) -> _Requested:
             replaces=request.replaces,
             requested_by=request.requested_by,
             restarts=request.restarts,
+            switch_to=request.switch_to,
+            switch_label=request.switch_label,
+            replaces_instructions=request.replaces_instructions,
         )
     return _Requested(row, is_new=True)
 
@@ -302,6 +310,9 @@ def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0
             replaces=run.replaces,
             requested_by=requested_by,
             restarts=restarts,
+            switch_to=run.switch_to,
+            switch_label=run.switch_label,
+            replaces_instructions=run.replaces_instructions,
         )
     )
 

@@ -55,6 +55,11 @@ def resummarize(
 
     Raises CompactionError for a summary that is not active.
     """
+    if summary.kind == SessionSummary.Kind.BRANCH:
+        raise CompactionError(
+            "The summary of a branch is not made again: the conversation goes on from it. Switch "
+            "back, and to this branch again, to have the other one summarised as it is now."
+        )
     if summary.status != SessionSummary.Status.ACTIVE:
         raise CompactionError(
             f"Only an active summary can be made again; this one is {summary.status}."

@@ -17,7 +17,7 @@ from chatapp.database import database_now
 from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Message, Session
 from compaction.branches.leases import after_lease, ensure_state
-from compaction.branches.planning import cut_of, decision_of
+from compaction.branches.planning import cut_of, decision_of, frame_of_first
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages
@@ -49,14 +49,16 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
 
 def check(snapshot: BranchSnapshot) -> CompactionRun | None:
     """Do the same for a branch whose snapshot was just read."""
-    decision = None if snapshot.backs_off else decision_of(snapshot)
-    note_problems(snapshot)
+    plainly = None if snapshot.backs_off else decision_of(snapshot, by_limits_alone=True)
     # While a run waits for the queue, further messages do not look for its cut again.
-    run = lifecycle.waiting_run(snapshot.branch) if decision else None
-    if decision is not None and run is None:
+    run = lifecycle.waiting_run(snapshot.branch) if plainly else None
+    if plainly is not None and run is None:
         if snapshot.state.lease_owner is not None and _ask_holder(snapshot):
+            note_problems(snapshot)
             return None
-        run = _queue(snapshot, decision)
+        decision = decision_of(snapshot)
+        run = _queue(snapshot, decision) if decision is not None else None
+    note_problems(snapshot)
     schedule_next_check(snapshot)
     return run
 
@@ -114,7 +116,7 @@ def is_worth_a_run(snapshot: BranchSnapshot, decision: Decision) -> bool:
         return False
     least = snapshot.profile.minimum_batch if decision.reason in _UNHURRIED else 1
     cut = cut_of(snapshot)
-    if cut.messages < least:
+    if cut.messages < least or cut.tokens <= frame_of_first(snapshot):
         return False
     if decision.reason != Reason.AHEAD:
         return True

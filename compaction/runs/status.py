@@ -5,14 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from chatapp.llm.tokens import context_tokens, describe_counter
-from chatapp.models import POSITION_STEP, Message
-from chatapp.selectors import path_messages, path_q
-from compaction.branches.planning import decision_of, due_before_next_turn
+from chatapp.context.backend import Switched
+from chatapp.llm.tokens import describe_counter
+from chatapp.models import POSITION_STEP, Branch, Session
+from chatapp.selectors import path_messages
+from compaction.branches.planning import decision_of, due_before_next_turn, facts_with_gain
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.triggers import distances
 from compaction.models import CompactionRun
 from compaction.runs.scheduling import is_worth_a_run
+from compaction.selectors import NOTE
 from compaction.summaries.drafts import draft_id_of
 
 
@@ -28,10 +30,44 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
     }
 
 
+def switched_by(run: CompactionRun, session: Session, branch: Branch) -> Switched:
+    """Return what came of a run's switch; the session then knows the branch that is active."""
+    session.refresh_from_db(fields=["active_branch", "updated_at"])
+    branch.refresh_from_db()
+    branch.session = session
+    summary = run.summaries.first()
+    return Switched(
+        branch=branch,
+        is_done=session.active_branch_id == branch.pk,
+        waits=not run.is_finished,
+        run=_switch_run(run),
+        summary=None
+        if summary is None
+        else {
+            "id": str(summary.pk),
+            "note": summary.metadata.get(NOTE),
+            "summary_text": summary.summary_text,
+        },
+    )
+
+
+def _switch_run(run: CompactionRun) -> dict[str, Any]:
+    columns = ("status", "trigger", "reason", "mode", "error_code", "error")
+    return {"id": str(run.pk)} | {name: getattr(run, name) for name in columns}
+
+
+def switch_facts(run: CompactionRun | None) -> dict[str, Any] | None:
+    """Return what waiting clients are told of a switch that is under way."""
+    if run is None:
+        return None
+    return {"run": run.pk, "to": run.switch_to_id, "status": run.status}
+
+
 def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
     """Return cursor and lease, and which trigger comes next and how far away it is."""
     state = snapshot.state
-    rules = sorted(distances(snapshot.profile, snapshot.whole_facts), key=_how_far)
+    facts = facts_with_gain(snapshot, snapshot.whole_facts)
+    rules = sorted(distances(snapshot.profile, facts), key=_how_far)
     return {
         "branch": str(state.pk),
         "profile": snapshot.profile_row.name,
@@ -76,38 +112,28 @@ def last_consolidated(snapshot: BranchSnapshot) -> dict[str, Any] | None:
     }
 
 
-def _how_far(rule: dict[str, Any]) -> float:
-    """Return the part of the way that a rule has still to go, in whatever it counts."""
-    return float(rule["left"] / max(1, rule["limit"]))
+def _how_far(rule: dict[str, Any]) -> tuple[bool, float]:
+    """Return the part of the way that a rule has still to go; one that is held back comes last."""
+    return bool(rule["waits_for"]), float(rule["left"] / max(1, rule["limit"]))
 
 
 def context_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
-    """Return what GET context/ adds to the account: how it is counted, what was reported, news."""
-    decision = due_before_next_turn(snapshot)
+    """Return what GET context/ adds to the account: how it is counted, what was reported, news.
+
+    `request_tokens` is the size that rules look at; `size_by` says whether it is our count of all
+    (`count`) or the server's last report and our count of what follows (`usage`).
+    """
+    decision, size = due_before_next_turn(snapshot), snapshot.reported_size
     return {
         "counted": describe_counter(snapshot.model.counter),
-        "reported_tokens": reported_tokens(snapshot),
+        "reported_tokens": size.reported if size is not None else None,
+        "request_tokens": snapshot.request_tokens,
+        "size_by": "usage" if uses_report(snapshot) else "count",
         "compacts_first": decision.reason if decision else None,
         "branch": branch_facts(snapshot),
     }
 
 
-def reported_tokens(snapshot: BranchSnapshot) -> int | None:
-    """Return the context's size as the server last reported it; None after a newer compaction.
-
-    A report from before the newest compaction describes a request that is no longer sent.
-    """
-    answer = (
-        Message.objects.filter(
-            path_q(snapshot.branch, after=snapshot.state.cursor),
-            role=Message.Role.ASSISTANT,
-            kind=Message.Kind.MESSAGE,
-            usage__isnull=False,
-        )
-        .order_by("-position")
-        .first()
-    )
-    since = snapshot.state.last_consolidated_at
-    if answer is None or (since is not None and answer.created_at < since):
-        return None
-    return context_tokens(answer.usage)
+def uses_report(snapshot: BranchSnapshot) -> bool:
+    """Whether rules go by what the server reported: the profile asks for it, and a report holds."""
+    return snapshot.profile.context_size_by == "usage" and snapshot.reported_size is not None

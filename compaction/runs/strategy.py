@@ -21,10 +21,12 @@ from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
 from compaction.engine.strategies.actions import joined_files
+from compaction.engine.strategies.branch_summary import BranchSummary
 from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import with_fidelity
 from compaction.engine.tool_results import limited_results, named_results
@@ -38,7 +40,7 @@ from compaction.engine.types import (
     SummaryFailed,
     SummaryJob,
 )
-from compaction.models import SessionSummary
+from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import running_row
 from compaction.summaries.fidelity import named_before, units_before
@@ -54,6 +56,7 @@ from compaction.summaries.summarizer import (
 logger = logging.getLogger(__name__)
 # What has a place in a message.
 _Placed = TypeVar("_Placed", SourcePiece, Unit, LostFact)
+FILE_COLUMNS = ("files_read", "files_modified", "files_created", "files_deleted")
 STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
 
@@ -67,7 +70,8 @@ def summarise(
 ) -> Outcome:
     """Return what the strategy of that name makes of the items, which go on from `continued`."""
     run, profile = work.run, snapshot.profile
-    uses_summarizer = STRATEGIES.get(strategy).uses_summarizer
+    own = strategy_of(strategy, run)
+    uses_summarizer = own.uses_summarizer
     inner: Summarizer = NoSummarizer()
     limit = None
     if uses_summarizer:
@@ -89,18 +93,25 @@ def summarise(
     )
     try:
         asking = RunSummarizer(summarizer, work, writer)
-        outcome = _run_strategy(strategy, job, profile, asking, writer)
+        outcome = _run_strategy(strategy, own, job, profile, asking, writer)
     finally:
         if isinstance(summarizer, ModelSequence):
             summarizer.leave()
             work.tried.add(summarizer)
-    checked = _checked(strategy, outcome, items, whole=run.replaces_id is not None)
+    checked = _checked(strategy, own, outcome, items, whole=run.replaces_id is not None)
     if isinstance(summarizer, ModelSequence) and summarizer.answered:
         checked = replace(checked, model=checked.model or summarizer.answered[-1].name)
     if work.bound is not None:
         work.bound.messages_left = len(items) - len(checked.items)
     job = replace(job, items=job.items[: len(checked.items)])
     found = with_fidelity(checked, job, profile)
+    return found if not changed else replace(found, **_in_messages(found, changed))
+
+
+def with_sources(snapshot: BranchSnapshot, outcome: Outcome, *, texts: ContinuedTexts) -> Outcome:
+    """Return an outcome that no strategy made, with its units, its lines' sources and quality."""
+    job, changed = _job(snapshot, outcome.items, limit=None, instructions="", texts=texts)
+    found = with_fidelity(outcome, job, snapshot.profile)
     return found if not changed else replace(found, **_in_messages(found, changed))
 
 
@@ -209,12 +220,24 @@ def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str
     }
 
 
+def strategy_of(name: str, run: CompactionRun) -> Strategy:
+    """Return the strategy of a name; that of a switch is no profile's, and no plug-in's."""
+    if run.trigger == CompactionRun.Trigger.BRANCH:
+        return BranchSummary(replaces_instructions=run.replaces_instructions)
+    return STRATEGIES.get(name)
+
+
 def _run_strategy(
-    name: str, job: SummaryJob, profile: Profile, summarizer: RunSummarizer, writer: StepWriter
+    name: str,
+    strategy: Strategy,
+    job: SummaryJob,
+    profile: Profile,
+    summarizer: RunSummarizer,
+    writer: StepWriter,
 ) -> Outcome:
     """Return the strategy's outcome; its own errors are told from those of calls and storing."""
     try:
-        return STRATEGIES.get(name).run(job, profile, summarizer, writer.write)
+        return strategy.run(job, profile, summarizer, writer.write)
     except SummaryFailed:
         raise
     except (SummarizerError, SummarizerOverflow) as error:
@@ -231,14 +254,15 @@ def _run_strategy(
         writer.write_unreported()
 
 
-def _checked(name: str, outcome: Outcome, items: Sequence[Item], *, whole: bool) -> Outcome:
+def _checked(
+    name: str, strategy: Strategy, outcome: Outcome, items: Sequence[Item], *, whole: bool
+) -> Outcome:
     """Return an outcome that can be stored, with what is stored of its strategy."""
     if fault := fault_of_outcome(outcome, items, whole=whole):
         raise SummaryFailed(STRATEGY_ERROR, f"The strategy {name!r} {fault}.")
     text = storable(outcome.text)
     if not text.strip():
         raise SummaryFailed(RunCode.BAD_ANSWER, f"The strategy {name!r} returned an empty text.")
-    strategy = STRATEGIES.get(name)
     writer = outcome.writer or ("" if strategy.uses_summarizer else name)
     metadata = {"strategy": name, STRATEGY_VERSION: strategy.version} | dict(outcome.metadata)
     return replace(
@@ -267,11 +291,12 @@ def _files_before(
     notes = path_messages(
         snapshot.branch, after=items[0].position - 1, through=items[-1].position
     ).filter(kind=Message.Kind.NOTE)
-    named = [pk for pk in notes.values_list("metadata__summary_id", flat=True) if pk]
-    branches = SessionSummary.objects.filter(
-        session=snapshot.session, kind=SessionSummary.Kind.BRANCH, pk__in=named
-    )
-    rows = [*before, *branches.order_by("created_at")]
+    named = {str(pk) for pk in notes.values_list("metadata__summary_id", flat=True)}
+    # Held against rows of the session: what an imported note says may be anything.
+    known = SessionSummary.objects.filter(session=snapshot.session, kind=SessionSummary.Kind.BRANCH)
+    found = known.only("from_hook", *FILE_COLUMNS).order_by("created_at") if named else ()
+    branches = [row for row in found if str(row.pk) in named]
+    rows = [*before, *branches]
     return [
         Files(
             read=tuple(row.files_read),

@@ -206,7 +206,9 @@ def _check_again(run: CompactionRun) -> None:
     if following is not None:
         # Delivered perhaps a second time, which is harmless.
         queue.enqueue_run(following)
-    if asked or run.status == Status.SUCCEEDED or _was_automatic(run):
+    # Of a switch, another branch is looked at (compaction.runs.branch_run).
+    has_compacted = run.status == Status.SUCCEEDED and run.trigger != Trigger.BRANCH
+    if asked or has_compacted or _was_automatic(run):
         state = CompactionState.objects.filter(pk=run.branch_id).select_related("branch").first()
         # A deleted session has no state any more, and nothing to look at.
         if state is not None:

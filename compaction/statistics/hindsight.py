@@ -88,7 +88,9 @@ def _end_of_turns(branch: Branch, summary: SessionSummary, turns: int) -> int | 
 def _named(branch: Branch, summary: SessionSummary, through: int) -> frozenset[str]:
     """Return the keys of what the messages of a stretch name."""
     later = path_messages(branch, after=summary.covers_through, through=through)
-    said = later.filter(role__in=_SPEAKERS, created_at__gt=summary.created_at)
+    said = later.filter(
+        kind=Message.Kind.MESSAGE, role__in=_SPEAKERS, created_at__gt=summary.created_at
+    )
     pieces = said.values_list(Substr("content", 1, MESSAGE_CHARS), flat=True)[:MESSAGES_READ]
     return frozenset(one.key for piece in pieces for one in find_entities(piece or ""))
 

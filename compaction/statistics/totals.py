@@ -1,4 +1,4 @@
-"""Totals over all runs that ended: what monitoring reads, and the line that the log gets."""
+"""Totals over all runs that ended: what monitoring reads, the log's line, and the signals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from compaction.events import event
-from compaction.models import CompactionRun, RunTotals
+from compaction.models import CompactionRun, RunTotals, SessionSummary
+from compaction.signals import compacted, compaction_failed, send_after_commit
 
 
 def ended(run: CompactionRun, *, saved: int | None = None) -> None:
@@ -45,6 +46,7 @@ def ended(run: CompactionRun, *, saved: int | None = None) -> None:
         _add(kind, runs=1, seconds=seconds, tokens_saved=tokens)
 
     transaction.on_commit(tell, robust=True)
+    _signal(run)
 
 
 def published(run: CompactionRun) -> None:
@@ -52,6 +54,45 @@ def published(run: CompactionRun) -> None:
     kind, tokens = _kind(run), _tokens_saved(run)
     add = partial(_add, kind, runs=0, seconds=0.0, tokens_saved=tokens)
     transaction.on_commit(add, robust=True)
+    _signal(run)
+
+
+def _signal(run: CompactionRun) -> None:
+    """Tell receivers of an end that is no success, or of the summary that a run stored."""
+    about = {
+        "session": run.session_id,
+        "branch": run.branch_id,
+        "run": run.pk,
+        "trigger": str(run.trigger),
+        "reason": run.reason,
+    }
+    if run.status in (CompactionRun.Status.FAILED, CompactionRun.Status.CANCELLED):
+        send_after_commit(
+            compaction_failed,
+            sender=CompactionRun,
+            **about,
+            code=run.error_code,
+            aborted=run.status == CompactionRun.Status.CANCELLED,
+            will_retry=run.trigger == CompactionRun.Trigger.OVERFLOW_RETRY,
+        )
+        return
+    if run.trigger == CompactionRun.Trigger.BRANCH or not compacted.has_listeners(CompactionRun):
+        return
+    made = SessionSummary.objects.filter(run=run.pk).only(
+        "status", "message_count", "from_hook", "tokens_before", "tokens_after"
+    )
+    for summary in made.order_by("-created_at")[:1]:
+        send_after_commit(
+            compacted,
+            sender=CompactionRun,
+            **about,
+            summary=summary.pk,
+            tokens_before=summary.tokens_before,
+            tokens_after=summary.tokens_after,
+            messages=summary.message_count,
+            is_draft=summary.status == SessionSummary.Status.DRAFT,
+            from_hook=summary.from_hook,
+        )
 
 
 def _kind(run: CompactionRun) -> dict[str, str]:

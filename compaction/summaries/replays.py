@@ -22,7 +22,7 @@ from compaction.branches.leases import ensure_state, held
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.tool_results import is_oversized
 from compaction.models import CompactionState, SessionSummaryMessage
-from compaction.selectors import branch_summaries_of, chain_of
+from compaction.selectors import NOTE, branch_summaries_of, chain_of
 from compaction.summaries.fidelity import copy_fidelity
 
 LINK_BATCH = 1000
@@ -78,7 +78,7 @@ def follow_replay(replayed: Replay) -> None:
     old_state = ensure_state(old)
     copies = _copy_summaries(replayed, through=old_state.cursor)
     _point_placeholders(replayed, copies)
-    messages = Message.objects.filter(kind=Message.Kind.MESSAGE).only("tokens_through")
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only("tokens_through")
     last = next(iter(rows_before(new, messages, end=old_state.cursor + 1, most=1)), None)
     CompactionState.objects.create(
         branch=new,
@@ -112,6 +112,9 @@ def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
         summary.first_message_id = _mapped(replayed.ids, summary.first_message_id)
         summary.last_message_id = _mapped(replayed.ids, summary.last_message_id)
         summary.previous_id = _mapped(copies, summary.previous_id)
+        if NOTE in summary.metadata:
+            note = UUID(summary.metadata[NOTE])
+            summary.metadata = summary.metadata | {NOTE: str(replayed.ids.get(note, note))}
         summary.save(force_insert=True)
         _copy_links(old_id, summary.pk, replayed.ids)
     copy_fidelity(copies, replayed.ids)
@@ -132,8 +135,8 @@ def _copy_links(old: UUID, new: UUID, ids: Mapping[UUID, UUID]) -> None:
 
 
 def _point_placeholders(replayed: Replay, copies: Mapping[UUID, UUID]) -> None:
-    """Have the replayed placeholders name the summaries of their own branch."""
-    rows = Message.objects.filter(branch=replayed.new, kind=Message.Kind.PLACEHOLDER)
+    """Have the replayed placeholders and notes name the summaries of their own branch."""
+    rows = Message.objects.filter(branch=replayed.new).exclude(kind=Message.Kind.MESSAGE)
     by_name = {str(old): str(new) for old, new in copies.items()}
     for row in rows:
         new = by_name.get(row.metadata.get("summary_id", ""))

@@ -9,6 +9,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
 
+from chatapp.database import database_now
 from chatapp.models import Branch
 from chatapp.transcript import lock_branches
 from compaction.branches.leases import Lease, ensure_state, held
@@ -35,6 +36,11 @@ def restore_summary(summary: SessionSummary, *, cascade: bool = False) -> Restor
     too, without it CompactionError counts them. Raises BranchBusyError while a run works on the
     branch; one that works on a fork loses its race.
     """
+    if summary.kind == SessionSummary.Kind.BRANCH:
+        raise CompactionError(
+            "The summary of a branch cannot be restored: it hides nothing. The messages that it "
+            "tells of stand on the branch that was left; switch to that one to go on there."
+        )
     state = ensure_state(summary.branch)
     with held(state.pk) as lease, transaction.atomic():
         lock_branches(summary.session_id)
@@ -105,6 +111,8 @@ def _move_back(branch: Branch) -> None:
         cursor=reach.cursor,
         covered_messages=reach.messages,
         covered_tokens=reach.tokens,
+        # What was reported of requests with the summary says nothing of the next one.
+        last_consolidated_at=database_now(),
         # Who restored it wants to read it first: an idle session is left alone for a while.
         next_check_at=timezone.now() + REST,
     )

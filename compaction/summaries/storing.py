@@ -37,7 +37,7 @@ from compaction.summaries.summarizer import summariser_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Tokens of summaries and history in the next request, before and after; of the new text."""
+    """Tokens of the whole next request, before and after (sizes.sizes_of); of the new text."""
 
     before: int
     after: int
@@ -238,7 +238,7 @@ def write_summary(
         summary_text=outcome.text,
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
-        metadata=_metadata(run, outcome),
+        metadata=metadata_of(run, outcome),
         status=Status.DRAFT if is_draft else Status.ACTIVE,
         trigger=run.trigger,
         reason=run.reason,
@@ -255,9 +255,9 @@ def write_summary(
         instructions=run.instructions,
         run=run,
         profile=run.profile,
-        **_files(outcome),
+        **_kept_with(outcome),
         **_covered(ends, old),
-        **_asked(snapshot, run, outcome),
+        **asked_columns(snapshot, run, outcome),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
     store_fidelity(summary, outcome)
@@ -266,12 +266,15 @@ def write_summary(
     return summary
 
 
-def _files(outcome: Outcome) -> dict[str, list[str]]:
+def _kept_with(outcome: Outcome) -> dict[str, Any]:
+    """Return the columns of what is kept beside the text."""
     return {
         "files_read": list(outcome.files_read),
         "files_modified": list(outcome.files_modified),
         "files_created": list(outcome.files_created),
         "files_deleted": list(outcome.files_deleted),
+        "from_hook": outcome.from_hook,
+        "details": dict(outcome.details),
     }
 
 
@@ -345,7 +348,7 @@ def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | 
     return found[-1] if found else None
 
 
-def _asked(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+def asked_columns(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
     profile = snapshot.profile
     if outcome.writer:
@@ -370,7 +373,7 @@ def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
     return (profile.tail or profile.keep_last_n) if run.keep_last_n is None else run.keep_last_n
 
 
-def _metadata(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+def metadata_of(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the metadata: counts of the whole tree, leaves and halvings apart from merges."""
     return {
         "algorithm": outcome.algorithm,

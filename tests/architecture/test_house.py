@@ -24,6 +24,7 @@ SHORT_NOUNS = {
     "compaction/engine/strategies/base.py",
     "compaction/errors.py",
     "compaction/monitoring/health.py",
+    "compaction/signals.py",
 }
 # Names that Django or its REST framework asks for inside a class.
 NESTED = {"Meta", "Media"}

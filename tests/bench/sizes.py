@@ -18,6 +18,7 @@ class Sizes:
     compaction_repeats: int = 3
     counted_characters: int = 2_000_000
     imported: int = 10_000
+    imported_tree_bytes: int = 50_000_000
     requests: int = 400
     writers: tuple[int, ...] = (1, 4, 8)
     writing_seconds: float = 4.0
@@ -45,6 +46,7 @@ TINY = Sizes(
     compaction_repeats=1,
     counted_characters=2_000,
     imported=20,
+    imported_tree_bytes=100_000,
     requests=6,
     writers=(1,),
     writing_seconds=0.2,

@@ -24,7 +24,13 @@ class AsgiServer:
 
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(application, log_level="warning", lifespan="off", ws="none")
+        config = uvicorn.Config(
+            application,
+            log_level="warning",
+            lifespan="off",
+            ws="none",
+            http="chatapp.http_protocol:TimedHeadProtocol",
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), daemon=True

@@ -53,7 +53,8 @@ def test_nothing_in_it_is_guessed_and_the_names_of_its_enums_stay(tmp_path):
     [
         ("sessions/", "Session"),
         ("sessions/{session_id}/messages/", "AnyMessage"),
-        ("sessions/{session_id}/branches/", "Branch"),
+        ("sessions/{session_id}/branches/", "ListedBranch"),
+        ("sessions/{session_id}/tree/", "Node"),
     ],
 )
 def test_lists_are_described_as_the_pages_they_are(schema, path, item):

@@ -13,7 +13,7 @@ from chatapp import transcript
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from chatapp.transfer import import_file
-from chatapp.turns.lease import TurnInProgressError
+from chatapp.turns.lease import TooManyTurnsError, TurnInProgressError, TurnLease
 from chatapp.turns.service import Turn, run_turn
 from tests.chatapp.test_transcript import PLACEHOLDER, check_all_sums
 from tests.factories import SessionFactory, store, talk
@@ -191,3 +191,15 @@ def test_appending_never_waits_for_a_model(session, model_server):
     texts = [row.content for row in Message.objects.order_by("position")]
     assert texts == ["hello", "meanwhile", "ok"]
     check_all_sums(session)
+
+
+def test_an_owner_gets_exactly_as_many_turns_as_may_be_under_way(owner, settings):
+    settings.CHATAPP = settings.CHATAPP | {"TURNS_PER_OWNER": 3}
+    for _ in range(3):
+        leases = [TurnLease(SessionFactory(owner=owner)) for _ in range(12)]
+        outcomes = side_by_side(*(lease.take for lease in leases))
+        refused = [isinstance(outcome, TooManyTurnsError) for outcome in outcomes]
+        assert refused.count(False) == 3, outcomes
+        for lease, was_refused in zip(leases, refused, strict=True):
+            if not was_refused:
+                lease.give_back()

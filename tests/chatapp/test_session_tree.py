@@ -15,7 +15,7 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import group_of
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from chatapp.transfer import import_file
-from tests.chatapp.formats.test_trees import FLAT, broad, long_line
+from tests.chatapp.formats.test_trees import FLAT, Said, broad, long_line
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory
 from tests.facts import seed
@@ -161,7 +161,19 @@ def test_deep_forks_have_the_lineage_that_forking_gives_them(owner):
     assert stored(second) == stored(first)
 
 
-@pytest.mark.parametrize("shape", [broad, long_line], ids=lambda shape: shape.__name__)
+def comb(size: int) -> list[Said]:
+    """A line, each message of which has a second answer beside it."""
+    line = long_line(size // 2)
+    beside = [
+        Said(key=f"x{one.key}", parent=one.key, text=f"beside {one.text}", role=one.role)
+        for one in line
+    ]
+    for one, other in zip(line, beside, strict=True):
+        one.children.append(other.key)
+    return [*line, *beside]
+
+
+@pytest.mark.parametrize("shape", [broad, long_line, comb], ids=lambda shape: shape.__name__)
 def test_a_message_more_takes_a_fraction_of_a_statement(owner, shape):
     def statements(size: int) -> int:
         content = FLAT["chatgpt"](shape(size)).replace('"c"', f'"c{size}"').encode()

@@ -10,8 +10,10 @@ from django.core.management import call_command
 
 from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_messages
+from chatapp.outline import outline_of
+from chatapp.selectors import path_messages, rebuild_sums
 from chatapp.transfer import import_file
+from tests.bench.measure import peak_megabytes
 from tests.chatapp.formats.test_chatgpt import CODE, export, node
 from tests.chatapp.formats.test_trees import (
     FLAT,
@@ -22,6 +24,7 @@ from tests.chatapp.formats.test_trees import (
     expected,
     long_line,
 )
+from tests.chatapp.test_session_tree import comb
 from tests.chatapp.test_transcript import check_all_sums
 from tests.conftest import SHARED
 from tests.facts import seed
@@ -31,6 +34,7 @@ pytestmark = pytest.mark.django_db
 
 IMPORT = "/api/v1/sessions/import/"
 DATA = SHARED / "data"
+NOON = "2026-01-01T12:00:00Z"
 
 
 @pytest.fixture(autouse=True)
@@ -254,3 +258,96 @@ def test_forks_below_each_other_become_a_branch_each(owner):
     assert lines(session) == lines_of(tree)
     assert Branch.objects.count() == 200
     check_all_sums(session)
+
+
+def check_all_sums_of_some(session: Session) -> None:
+    """The sums of the shallowest and of the deepest branches are right."""
+    branches = list(Branch.objects.filter(session=session).order_by("depth", "pk"))
+    for branch in (*branches[:2], *branches[-2:]):
+        count, total, _ = rebuild_sums(branch)
+        assert (branch.message_count, branch.token_total) == (count, total)
+
+
+def pi_file(answers: int) -> str:
+    """A session of pi in which a tool's result has so many answers."""
+    asked = [{"type": "toolCall", "id": "t", "name": "f", "arguments": {}}]
+    done = [{"type": "text", "text": "done"}]
+    said = {"role": "toolResult", "toolCallId": "t", "toolName": "f", "content": done}
+    entries = [
+        ("q", None, {"role": "user", "content": "Go."}),
+        ("c", "q", {"role": "assistant", "content": asked}),
+        ("r", "c", said | {"isError": False}),
+        *(
+            (f"a{number}", "r", {"role": "assistant", "content": [{"type": "text", "text": "So."}]})
+            for number in range(answers)
+        ),
+    ]
+    head = {"type": "session", "version": 3, "id": "s", "timestamp": NOON, "cwd": "/"}
+    rows = [
+        {"type": "message", "id": key, "parentId": parent, "timestamp": NOON, "message": message}
+        for key, parent, message in entries
+    ]
+    return "\n".join(map(json.dumps, [head, *rows]))
+
+
+@pytest.mark.slow
+@each_format
+def test_five_thousand_forks_below_each_other_are_stored(owner, written):
+    depth = 5_000
+    stored(owner, written(comb(2 * depth)))
+
+    session = Session.objects.get()
+    assert Message.objects.count() == 2 * depth
+    assert Branch.objects.count() == depth
+    # All but the last message of the line are forks; every message beside one is a line's end.
+    assert len(outline_of(session).nodes) == depth - 1 + depth
+    check_all_sums_of_some(session)
+
+
+@pytest.mark.slow
+def test_ten_thousand_answers_to_a_call_keep_it_with_its_result(owner):
+    answers = 10_000
+    stored(owner, pi_file(answers))
+
+    assert Branch.objects.count() == answers
+    session = Session.objects.get()
+    forks = Branch.objects.filter(session=session, parent__isnull=False)
+    (place,) = set(forks.values_list("fork_position", flat=True))
+    assert Message.objects.get(position=place, branch__parent=None).role == "tool"
+
+
+def test_damage_leaves_lines_of_their_own(owner):
+    """Circles and nodes that name themselves begin a line; what cannot be read goes by name."""
+    tree = [
+        Said(key="a", parent="b", text="first", children=["b"]),
+        Said(key="b", parent="a", text="second", role="assistant", children=["a"]),
+        Said(key="c", parent="c", text="third"),
+        Said(key="broken", parent="c", text=12.5, role="assistant"),
+        Said(key="d", parent="broken", text="fourth"),
+    ]
+
+    report = stored(owner, FLAT["oasst"](tree))
+
+    session = Session.objects.get()
+    assert lines(session) == {("first", "second"), ("third", "fourth")}
+    assert Branch.objects.filter(session=session, parent=None).count() == 2
+    told = " ".join(problem.text for problem in report.problems)
+    for name in ("'a'", "'c'", "'broken'"):
+        assert name in told
+    assert FullHistoryBackend().preview(session).messages
+    check_all_sums(session)
+
+
+@pytest.mark.slow
+def test_a_tree_takes_memory_in_proportion_to_its_file(owner):
+    def peak(size: int) -> float:
+        tree = long_line(size)
+        for one in tree:
+            one.text = f"{size} {one.text} " + "lorem ipsum " * 200
+        content = FLAT["librechat"](tree).replace('"c"', f'"c{size}"')
+        return peak_megabytes(lambda: stored(owner, content)) * 1e6 / len(content)
+
+    few, many = peak(50), peak(500)
+    # The text, its values and the rows; a copy for each message would be hundreds of files.
+    assert many < 5
+    assert many < 2 * few

@@ -27,11 +27,12 @@ class Conversation:
         self.session: Session = SessionFactory(**({"owner": owner} if owner else {}), **changes)
         self.runs: list[tuple[int, CompactionRun]] = []
         self.total = 0
+        self.text = TEXT
 
     def add(self, text: str | None = None, role: str | None = None) -> CompactionRun | None:
         """Store one message and look for a trigger, as the API does; return the finished run."""
         role = role or ("user" if self.total % 2 == 0 else "assistant")
-        content = text or f"MK-{self.total:04d} {TEXT}"
+        content = text or f"MK-{self.total:04d} {self.text}"
         transcript.append(
             self.session.branch, [NewMessage(wire={"role": role, "content": content})]
         )

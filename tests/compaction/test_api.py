@@ -157,7 +157,7 @@ def test_the_state_says_where_the_cursor_stands_and_what_comes_next(api, url, se
     assert (body["is_consolidating"], body["pending"], body["due"]) == (False, False, None)
     rules = {rule["reason"]: rule for rule in body["triggers"]}
     assert rules["message_limit"] == {
-        "reason": "message_limit", "limit": 40, "now": 2, "left": 38,
+        "reason": "message_limit", "limit": 40, "now": 2, "left": 38, "waits_for": "",
     }  # fmt: skip
     assert set(rules) == {"message_limit", "token_limit"}
 

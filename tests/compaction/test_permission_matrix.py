@@ -216,6 +216,8 @@ CHANGES = {
     "compaction.add_compactionprofile": {"compaction.CompactionProfile"},
     "compaction.change_compactionprofile": {"compaction.CompactionProfile"},
     "chatapp.change_message": {"chatapp.Message"},
+    "chatapp.change_session": {"chatapp.Session"},
+    "chatapp.change_branch": {"chatapp.Branch"},
     "chatapp.delete_learnedlimits": {"chatapp.LearnedLimits"},
     "chatapp.add_apikey": {"chatapp.ApiKey"},
     "chatapp.change_apikey": {"chatapp.ApiKey"},

@@ -6,11 +6,14 @@ import uuid
 
 import pytest
 
-from chatapp.turns.service import TurnFailedError
+from chatapp.models import Message
+from chatapp.transcript.writing import NewMessage
+from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.branches.leases import Lease, ensure_state
-from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.models import CompactionRun, CompactionState, RecoveryStep, SessionSummary
+from compaction.recovery.earlier_steps import compactions_since_question
 from tests.compaction.support import NEVER, say, state, stored
-from tests.factories import SessionFactory, call, profile, result, talk
+from tests.factories import SessionFactory, call, profile, result, store, talk, user
 
 pytestmark = pytest.mark.django_db
 OVERFLOW = {
@@ -168,3 +171,78 @@ def test_a_branch_that_stays_held_ends_the_turn_with_a_sentence(session, setting
     Lease.acquire_or_steal(ensure_state(session.branch).pk, uuid.uuid4())
     with pytest.raises(TurnFailedError, match="Another run is compacting"):
         say(session)
+
+
+# --- what a compaction keeps, and how often a question may have one -------------------------------
+
+LASTING = [
+    {"when": {"purpose": "chat"}, "reply": OVERFLOW},
+    {"when": {}, "reply": {"text": "short"}},
+]
+
+
+def checkpoint(**changes):
+    """Keep what the cut keeps, once a question, and try nothing else."""
+    only_once = {"max_overflow_compaction_attempts": 1, "halve_history": False}
+    return profile(**NEVER, **({"keep_last_n": 6, "overflow_keeps": "cut"} | only_once | changes))
+
+
+def test_what_the_cut_keeps_stays_after_a_refusal(session, model_server):
+    checkpoint()
+    say(session, "THE QUESTION")
+    assert SessionSummary.objects.get().message_count == 6
+    assert len(model_server.of("chat")[1].messages) == 1 + 6 + 1
+    assert [step.outcome for step in RecoveryStep.objects.all()] == ["smaller"]
+
+
+def test_where_the_cut_keeps_everything_the_question_alone_is_kept(session, model_server):
+    checkpoint(keep_last_n=50)
+    assert say(session, "THE QUESTION").answer.content == "the answer"
+    assert SessionSummary.objects.get().message_count == 12
+    steps = RecoveryStep.objects.order_by("order")
+    assert [(step.action, step.outcome) for step in steps] == [
+        ("compact", "no_help"), ("compact", "smaller"),
+    ]  # fmt: skip
+    assert len(model_server.of("chat")) == 2
+
+
+def test_a_question_has_one_compaction_and_no_request_goes_out_twice(session, model_server):
+    checkpoint()
+    model_server.script = LASTING
+    with pytest.raises(TurnFailedError):
+        say(session, "THE QUESTION")
+    assert len(model_server.of("chat")) == 2
+    assert len(model_server.summarising()) == 1
+    sent = [call.messages for call in model_server.of("chat")]
+    assert sent[0] != sent[1]
+
+
+def test_a_turn_that_goes_on_with_the_question_gets_no_further_compaction(session, model_server):
+    checkpoint()
+    model_server.script = LASTING
+    for drafts in ([NewMessage(wire=user("THE QUESTION"))], [], []):
+        with pytest.raises(TurnFailedError):
+            run_turn(Turn(session=session, drafts=drafts))
+    assert len(model_server.summarising()) == 1
+    # The next question has one of its own.
+    with pytest.raises(TurnFailedError):
+        say(session, "ANOTHER QUESTION")
+    assert len(model_server.summarising()) == 2
+
+
+def test_an_answer_gives_the_next_step_of_a_turn_a_compaction_of_its_own(session, model_server):
+    checkpoint()
+    say(session, "THE QUESTION")
+    assert compactions_since_question(session.branch) == 0
+    store(session, [call("read", "r1"), result("r1")])
+    assert compactions_since_question(session.branch) == 0
+
+
+def test_what_a_broken_off_answer_brought_is_no_answer(session, model_server):
+    checkpoint()
+    model_server.script = LASTING
+    with pytest.raises(TurnFailedError):
+        say(session, "THE QUESTION")
+    store(session, [{"role": "assistant", "content": "I th"}])
+    Message.objects.filter(content="I th").update(finish_reason="interrupted")
+    assert compactions_since_question(session.branch) == 1

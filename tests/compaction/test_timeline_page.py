@@ -59,7 +59,7 @@ def test_a_run_tells_its_reason_and_what_it_freed(session):
     (entry,) = entries(session)
     assert (entry.label, entry.title, entry.tone) == ("Succeeded", "Compaction", "good")
     assert entry.reason == "Window nearly full (threshold)."
-    assert ("Tokens", "9,000 → 4,000") in entry.numbers
+    assert ("Tokens of the request", "9,000 → 4,000") in entry.numbers
     assert ("Model calls", "2") in entry.numbers
     assert entry.links[0].url == page_of(run)
 
@@ -72,7 +72,7 @@ def test_a_failed_run_tells_why_and_what_it_means(session):
     assert entry.title == "Compaction: The answer was no summary"
     assert entry.reason == "Window nearly full (threshold). An empty text."
     assert "nothing is lost" in entry.means
-    assert "Tokens" not in dict(entry.numbers)
+    assert "Tokens of the request" not in dict(entry.numbers)
 
 
 def test_an_interrupted_run_reads_interrupted(session):
@@ -104,7 +104,8 @@ def test_a_ladder_is_one_entry_that_tells_every_rung(session):
         "Tried: Compaction (failed), Tool results cut (smaller), Fewer messages sent (smaller)."
     )
     assert list(entry.numbers) == [
-        ("Tokens", "9,000 → 3,100"), ("Window", "8,000"), ("Characters cut", "81,234"),
+        ("Tokens of the request", "9,000 → 3,100"), ("Window", "8,000"),
+        ("Characters cut", "81,234"),
     ]  # fmt: skip
     assert entry.at == at(2)
 

@@ -388,7 +388,7 @@ def test_a_large_prompt_counts_ahead_of_need_and_the_api_says_the_same(small, ap
 def test_short_questions_stay_with_their_answers(conversation):
     for number in range(52):
         question = f"MK-{number:04d} ?"
-        answer = f"MK-{number:04d} the long answer with a lot of words in it"
+        answer = f"MK-{number:04d} the long answer" + " with a lot of words in it" * 4
         conversation.add(text=question if number % 2 == 0 else answer)
     assert conversation.fired == [(52, "message_window")]
     kept = [m for m in sent(conversation.session) if m["role"] != "system"]

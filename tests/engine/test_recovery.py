@@ -205,3 +205,23 @@ def test_a_turn_ends_within_its_bound_whatever_happens(
 )
 def test_an_error_that_is_a_failed_compaction_is_known(error, says_so):
     assert speaks_of_failed_compaction(error) is says_so
+
+
+# --- what the cut keeps first ---------------------------------------------------------------------
+
+
+def test_where_keeping_the_cut_frees_nothing_the_question_alone_is_kept_and_nothing_is_counted():
+    first = RecoveryPolicy(rules=RecoveryLimits(max_compactions=1), keeps_cut=True)
+    assert first.next(RecoveryInput()) is RecoveryAction.COMPACT
+    second = first.after_compaction(0)
+    assert (second.keeps_cut, second.compactions) == (False, 0)
+    assert second.next(RecoveryInput()) is RecoveryAction.COMPACT
+    assert second.after_compaction(0).compaction_is_useless
+    assert second.after_compaction(5).next(RecoveryInput()) is RecoveryAction.GIVE_UP
+
+
+def test_where_keeping_the_cut_frees_something_it_is_the_one_that_counts():
+    first = RecoveryPolicy(rules=RecoveryLimits(max_compactions=1, halve=False), keeps_cut=True)
+    freed = first.after_compaction(5)
+    assert (freed.keeps_cut, freed.compactions) == (False, 1)
+    assert freed.next(RecoveryInput(groups=40)) is RecoveryAction.GIVE_UP

@@ -44,6 +44,7 @@ ECHO_AND_ANSWER = [
         "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "},
     },
     {"when": {"purpose": "merge"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "MERGED "}},
+    {"when": {"purpose": "branch"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "BRANCH "}},
     {"when": {"purpose": "prefix"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "TURN "}},
     {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
 ]

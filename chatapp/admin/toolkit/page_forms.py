@@ -92,6 +92,10 @@ class PageForms(_ModelAdmin):
                 )
         return shown
 
+    def page_after(self, request: HttpRequest, obj: Any) -> str:
+        """Return the address that a form leads back to: the row's page."""
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[obj.pk])
+
     def do_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do what a form asks for and go back to the page; show it again where it is wrong."""
         obj = self.get_object(request, object_id)
@@ -100,7 +104,7 @@ class PageForms(_ModelAdmin):
             raise Http404
         if not (self.has_view_permission(request, obj) and each.may(request)):
             raise PermissionDenied
-        page = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[obj.pk])
+        page = self.page_after(request, obj)
         form = each.make(request, obj, request.POST) if request.method == "POST" else None
         if form is None:
             if request.method == "POST":

@@ -72,7 +72,7 @@ def outcome_units(items: Sequence[Item]) -> Iterator[Unit]:
     results = _results(items)
     asked = ""
     for index, item in enumerate(items):
-        if item.role == "user" and item.position >= POSITIONS_PER_MESSAGE:
+        if item.is_question and item.position >= POSITIONS_PER_MESSAGE:
             asked = f" (asked in #{message_number(item.position)})"
         for number, call in enumerate(item.tool_calls):
             result = results.get((index, number))

@@ -76,7 +76,7 @@ def units_of(
     if entities is None:
         entities = entities_of(items)
     speakers = speakers_of(items)
-    last_asked = max((n for n, item in enumerate(items) if item.role == "user"), default=-1)
+    last_asked = max((n for n, item in enumerate(items) if item.is_question), default=-1)
     units: list[Unit] = []
     for number, item in enumerate(items):
         if item.role == "tool":
@@ -92,11 +92,11 @@ def units_of(
 def speakers_of(items: Sequence[Item]) -> frozenset[str]:
     """Return the names that start the user's messages where several people speak there."""
     found = Counter(
-        match[1] for item in items if item.role == "user" and (match := _SPEAKER.match(item.text))
+        match[1] for item in items if item.is_question and (match := _SPEAKER.match(item.text))
     )
     names = {name for name, times in found.items() if times > 1}
     # On the wire a user's message may have a name of its own.
-    given = {item.tool_name for item in items if item.role == "user" and item.tool_name}
+    given = {item.tool_name for item in items if item.is_question and item.tool_name}
     names |= given
     return frozenset(names) if len(names) > 1 else frozenset()
 
@@ -117,16 +117,16 @@ def _units_of_message(
     match = _SPEAKER.match(text) if speakers else None
     if match and match[1] in speakers:
         speaker, begin = match[1], match.end()
-    elif item.role == "user" and item.tool_name in speakers:
+    elif item.is_question and item.tool_name in speakers:
         speaker = item.tool_name
     starts = [entity.start for entity in entities]
     quoted, alike = quoted_spans(text), Counter[str]()
-    base = ROLE_WORTH.get(item.role, OTHER_ROLE_WORTH)
+    base = ROLE_WORTH.get(item.voice, OTHER_ROLE_WORTH)
     for start, end in sentence_spans(text):
         if end <= begin:
             continue
         start = max(start, begin)
-        kind = _kind_of(text, start, end, role=item.role, last=last, quoted=quoted)
+        kind = _kind_of(text, start, end, role=item.voice, last=last, quoted=quoted)
         whole = kind is not UnitKind.FACT
         longest = MAX_SENTENCE_CHARACTERS if whole else CLAUSE_CHARACTERS
         for first, final in clause_spans(text, start, end, longest=longest):
@@ -166,9 +166,9 @@ def _kind_of(
 
 def label_of(item: Item) -> str:
     """Return who says a message, as a summary names them; empty for the user."""
-    if item.role == "user":
+    if item.is_question:
         return ""
-    name = item.tool_name if item.role == "tool" else item.role
+    name = item.tool_name if item.role == "tool" else item.voice
     return name if _LABEL.fullmatch(name) else "tool" if item.role == "tool" else "other"
 
 

@@ -74,7 +74,7 @@ class Covered:
         """What the messages name, each once, by key."""
         facts: dict[str, Fact] = {}
         for item, entities in zip(self.items, self._entities(), strict=False):
-            factor = _FACTORS.get(item.role, 1.0)
+            factor = _FACTORS.get(item.voice, 1.0)
             for one in entities:
                 known = facts.get(one.key)
                 if known is None:
@@ -232,7 +232,7 @@ class Covered:
     @cached_property
     def _counted(self) -> Counter[str]:
         pairs = zip(self.items, self._texts, strict=True)
-        others = "\n".join(text for item, text in pairs if item.role not in ("user", "tool"))
+        others = "\n".join(text for item, text in pairs if item.voice not in ("user", "tool"))
         return self._users_words + _words_among(_tokens_of(others))
 
     def _rare(self, words: Iterable[str]) -> dict[str, float]:
@@ -245,7 +245,7 @@ class Covered:
     @cached_property
     def _said_by_user(self) -> str:
         pairs = zip(self.items, self._texts, strict=True)
-        return "\n".join(text for item, text in pairs if item.role == "user")
+        return "\n".join(text for item, text in pairs if item.is_question)
 
     @cached_property
     def rules(self) -> list[str]:
@@ -351,7 +351,7 @@ def _words_among(tokens: Counter[str]) -> Counter[str]:
 
 
 def _sample(items: Sequence[Item], role: str) -> str:
-    texts = [item.text for item in items if item.role == role and item.text]
+    texts = [item.text for item in items if item.voice == role and item.text]
     step = max(1, len(texts) // SAMPLED_MESSAGES)
     return "\n".join(text[:SAMPLED_CHARACTERS] for text in texts[::step])
 

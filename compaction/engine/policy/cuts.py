@@ -151,8 +151,8 @@ def legal_plan(items: Sequence[Item], plan: Plan, facts: PlanFacts) -> Plan:
         raise ValueError("it does not divide the messages into older ones and newer ones")
     if start == 0 and facts.earlier:
         raise MoreItemsNeeded
-    if start and start == len(items) and items[-1].role == "user":
-        start -= 1
+    if start == len(items):
+        start = _last_question(items)
     found = plan
     if start < len(plan.summarise) or not _is_plainly_legal(items, start):
         found = _cut_at(items, start, earlier=facts.earlier)
@@ -199,12 +199,30 @@ def _before_question(
     items: Sequence[Item], facts: PlanFacts
 ) -> tuple[Sequence[Item], Sequence[Item]]:
     """Return the items up to the unanswered question, and the question."""
-    index = len(items)
+    index = _first_question(items, len(items), is_end=facts.earlier > 0)
+    return items[:index], items[index:]
+
+
+def _first_question(items: Sequence[Item], end: int, *, is_end: bool) -> int:
+    """Return where the questions right before `end` begin; `end` where nobody asks there.
+
+    Notes among them are kept with them, those before them are not. Raises MoreItemsNeeded.
+    """
+    found = index = end
     while index > 0 and items[index - 1].role == "user":
         index -= 1
-    if index == 0 and facts.earlier:
+        found = index if items[index].is_question else found
+    if index == 0 and is_end:
         raise MoreItemsNeeded
-    return items[:index], items[index:]
+    return found
+
+
+def _last_question(items: Sequence[Item]) -> int:
+    """Return where the question stands that ends the items, perhaps with notes behind it."""
+    index = len(items)
+    while index > 0 and items[index - 1].is_note:
+        index -= 1
+    return index - 1 if index and items[index - 1].is_question else len(items)
 
 
 def _unseen_results(items: Sequence[Item], *, is_end: bool) -> int:
@@ -215,8 +233,4 @@ def _unseen_results(items: Sequence[Item], *, is_end: bool) -> int:
     if not items or items[-1].role != "tool":
         return 0
     start = LegalCuts.of(items, earlier=is_end).last(len(items) - 1)
-    while start > 0 and items[start - 1].role == "user":
-        start -= 1
-    if start == 0 and is_end:
-        raise MoreItemsNeeded
-    return len(items) - start
+    return len(items) - _first_question(items, start, is_end=is_end)

@@ -75,6 +75,7 @@ class RunCode(StrEnum):
     NOTHING_TO_COMPACT = "nothing_to_compact"
     NOT_ACTIVE = "not_active"
     CANCELLED = "cancelled"
+    HOOK_CANCELLED = "hook_cancelled"
     DELETED = "deleted"
 
 

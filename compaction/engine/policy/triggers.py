@@ -3,13 +3,17 @@
 Each rule is a class, registered by its reason; `decide` asks them in the registry's order. The hard
 limit comes first: it alone goes on until nothing is left out, and waits for no back-off. What is
 due in the background makes no request wait, so it comes last: it would hide what cannot wait.
+
+A rule whose limit the kept messages alone can reach asks, once it is reached, for the gain of a
+compaction (minimum_gain): otherwise it would fire at every turn for a message or two. Hard limit
+and window go on without, and so do the rules that count only what has left the tail.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,29 +22,46 @@ from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages, is_at_hard_limit, waiting_messages
 from compaction.engine.protocols import Trigger
 from compaction.engine.registry import TRIGGERS
-from compaction.engine.types import Decision, Facts
+from compaction.engine.types import Decision, Facts, Gain
 
 logger = logging.getLogger(__name__)
+MODES = ("inline", "background")
+
+
+class _GainUnknown(Exception):  # noqa: N818 - it carries a failure that is no rule's
+    """The cut could not be looked for; `cause` says why."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 def decide(
-    profile: Profile, facts: Facts, on_failure: Callable[[str], None] = logger.error
+    profile: Profile,
+    facts: Facts,
+    on_failure: Callable[[str], None] = logger.error,
+    *,
+    modes: Sequence[str] = MODES,
 ) -> Decision | None:
-    """Return why a compaction is due, or None; inline rules first.
+    """Return why a compaction is due, or None; inline rules first, and only those of the modes.
 
-    A rule that fails is not due; `on_failure` is told so in a sentence.
+    A rule that fails is not due; `on_failure` is told so in a sentence. What the gain raises is
+    raised.
     """
     if not profile.enabled:
         return None
-    triggers = sorted(TRIGGERS.all(), key=lambda trigger: trigger.mode != "inline")
-    for trigger in triggers:
-        if _ask(trigger, trigger.is_due, profile, facts, on_failure):
-            return Decision(reason=trigger.reason, mode=trigger.mode)
+    for mode in modes:
+        for trigger in TRIGGERS.all():
+            if trigger.mode == mode and _ask(trigger, trigger.is_due, profile, facts, on_failure):
+                return Decision(reason=trigger.reason, mode=trigger.mode)
     return None
 
 
 def distances(profile: Profile, facts: Facts) -> list[dict[str, Any]]:
-    """Return, for every rule in force, its limit and how far away it is (0: due)."""
+    """Return, for every rule in force, its limit and how far away it is.
+
+    0 is due, unless `waits_for` says what a rule that has reached its limit waits for.
+    """
     rules = []
     for trigger in TRIGGERS.all():
         found = _ask(trigger, partial(_rule_of, trigger), profile, facts, logger.error)
@@ -54,7 +75,16 @@ def _rule_of(trigger: Trigger, profile: Profile, facts: Facts) -> dict[str, Any]
     if found is None:
         return None
     limit, now = found
-    return {"reason": trigger.reason, "limit": limit, "now": now, "left": max(0, limit - now)}
+    waits_for = ""
+    if limit <= now and isinstance(trigger, _GainRule):
+        waits_for = trigger.waits_for(profile, facts)
+    return {
+        "reason": trigger.reason,
+        "limit": limit,
+        "now": now,
+        "left": max(0, limit - now),
+        "waits_for": waits_for,
+    }
 
 
 Answer = TypeVar("Answer")
@@ -70,6 +100,8 @@ def _ask(
     """Return a rule's answer; None, and a sentence, where it fails: no turn fails for it."""
     try:
         return question(profile, facts)
+    except _GainUnknown as unknown:
+        raise unknown.cause from None
     except Exception as error:
         on_failure(
             f"The trigger {str(trigger.reason)!r} failed and was left out "
@@ -81,6 +113,57 @@ def _ask(
 def _is_soon(profile: Profile, facts: Facts) -> bool:
     """Whether the last compaction was so short ago that a limit of the tail alone means nothing."""
     return facts.seconds_since is not None and facts.seconds_since < profile.cooldown_seconds
+
+
+class _GainRule:
+    """A rule that fires only if a compaction would gain enough of what it counts."""
+
+    unit = ""
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return what the rule counts, less what is never summarised, and what would go of it."""
+        raise NotImplementedError
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether the rule is in force and its limit reached, by what is counted."""
+        raise NotImplementedError
+
+    def gains_enough(self, profile: Profile, facts: Facts) -> bool:
+        """Whether the limit is reached by what may be summarised, and enough of that would be."""
+        gain = _gain_of(facts)
+        if gain is None:
+            return True
+        counted, gained = self.counted(facts, gain)
+        is_enough = gained >= profile.minimum_gain * counted and gain.tokens > gain.frame_tokens
+        return is_enough and self.is_reached(profile, counted)
+
+    def waits_for(self, profile: Profile, facts: Facts) -> str:
+        """Return what the rule waits for at its limit, as a sentence; empty where nothing is."""
+        gain = _gain_of(facts)
+        if gain is None or self.gains_enough(profile, facts):
+            return ""
+        counted, gained = self.counted(facts, gain)
+        least = math.ceil(profile.minimum_gain * counted)
+        if not self.is_reached(profile, counted):
+            return (
+                f"Only {counted:,} {self.unit} of these can ever be summarised; it waits for more."
+            )
+        if gained >= least:
+            return (
+                f"What can be summarised ({gain.tokens:,} tokens) is not larger than the frame of "
+                f"a summary ({gain.frame_tokens:,} tokens); it waits for more."
+            )
+        return (
+            f"A compaction would summarise {gained:,} of {counted:,} {self.unit}; it waits until "
+            f"that is at least {least:,} (minimum_gain {profile.minimum_gain:g})."
+        )
+
+
+def _gain_of(facts: Facts) -> Gain | None:
+    try:
+        return facts.gain() if facts.gain is not None else None
+    except Exception as error:
+        raise _GainUnknown(error) from error
 
 
 class HardLimit:
@@ -118,30 +201,52 @@ class WindowNearlyFull:
         return facts.usable + 1, facts.request_tokens
 
 
-class MessageLimit:
+class MessageLimit(_GainRule):
     """So many messages came since the last summary."""
 
     reason = Reason.MESSAGE_LIMIT
     mode = "inline"
+    unit = "messages"
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
-        """Whether the limit is reached, inclusive, and the cooldown is over."""
-        return 0 < profile.message_limit <= facts.messages and not _is_soon(profile, facts)
+        """Whether the limit is reached, inclusive, the cooldown over, and the gain large enough."""
+        if not self.is_reached(profile, facts.messages) or _is_soon(profile, facts):
+            return False
+        return self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether so many messages reach the limit."""
+        return 0 < profile.message_limit <= counted
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the messages since the last summary, and those that would be summarised."""
+        return facts.messages - gain.fixed_messages, gain.messages
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
         """Return the limit and how many came."""
         return (profile.message_limit, facts.messages) if profile.message_limit > 0 else None
 
 
-class TokenLimit:
+class TokenLimit(_GainRule):
     """So many tokens came since the last summary."""
 
     reason = Reason.TOKEN_LIMIT
     mode = "inline"
+    unit = "tokens"
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
-        """Whether the limit is reached, inclusive, and the cooldown is over."""
-        return 0 < profile.max_context_tokens <= facts.tokens and not _is_soon(profile, facts)
+        """Whether the limit is reached, inclusive, the cooldown over, and the gain large enough."""
+        if not self.is_reached(profile, facts.tokens) or _is_soon(profile, facts):
+            return False
+        return self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether so many tokens reach the limit."""
+        return 0 < profile.max_context_tokens <= counted
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the tokens since the last summary, and those that would be summarised."""
+        return facts.tokens - gain.fixed_tokens, gain.tokens
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
         """Return the limit and how many came."""
@@ -185,16 +290,25 @@ class MaximumAge:
         return profile.compression_cooldown_sec, math.floor(facts.waiting_seconds)
 
 
-class AheadOfNeed:
+class AheadOfNeed(_GainRule):
     """The next request passes the part of the window that is summarised ahead of need."""
 
     reason = Reason.AHEAD
     mode = "background"
+    unit = "tokens"
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
-        """Whether that part is passed and the cooldown is over."""
+        """Whether that part is passed, the cooldown over, and the gain large enough."""
         is_near = 0 < profile.prepare_ratio * facts.window < facts.request_tokens
-        return is_near and not _is_soon(profile, facts)
+        return is_near and not _is_soon(profile, facts) and self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether the limit is reached: it is the whole request's, with what always stays."""
+        return True
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the next request's tokens, and those that it would lose."""
+        return facts.request_tokens, gain.request_tokens
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
         """Return the first size above that part, and the request's, in tokens."""

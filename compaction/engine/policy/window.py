@@ -158,7 +158,7 @@ def _last_before(items: Sequence[Item], cuts: LegalCuts, goal: int) -> int:
 def _is_short_reply(items: Sequence[Item], cut: int) -> bool:
     reply = items[cut]
     return (
-        reply.role == "user"
+        reply.is_question
         and items[cut - 1].role == "assistant"
         and not reply.images
         and len(reply.text.strip()) <= SHORT_REPLY_CHARS

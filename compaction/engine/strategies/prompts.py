@@ -66,7 +66,7 @@ def _block(number: str, item: Item, mark: str) -> str:
     reply = ""
     if item.role == "tool" and item.tool_call_id:
         reply = f" (result of {_on_one_line(item.tool_call_id)})"
-    head = f"[{number}] {item.role}{name}{reply}: {item.text}".rstrip()
+    head = f"[{number}] {item.voice}{name}{reply}: {item.text}".rstrip()
     calls = [
         f"calls {_on_one_line(call.name)} ({_on_one_line(call.id)}): {call.arguments}"
         for call in item.tool_calls

@@ -52,7 +52,7 @@ TITLE_CELLS = 48
 COLUMNS = (
     TableColumn(heading="Session", elastic=True),
     TableColumn(heading="Messages", right=True),
-    TableColumn(heading="Tokens before → after", right=True),
+    TableColumn(heading="Request before → after", right=True),
     TableColumn(heading="Ratio", right=True),
     TableColumn(heading="Calls", right=True),
     TableColumn(heading="Seconds", right=True),

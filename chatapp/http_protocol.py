@@ -1,0 +1,68 @@
+"""HTTP as our web server speaks it: a head that does not arrive is not waited for.
+
+uvicorn gives a request's head as long as it takes, so a client that sends a byte now and then holds
+a connection for ever; enough of them hold all that there are. `manage.py serve` uses this protocol.
+The body has a limit of its own (chatapp.handler), which works under every server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from chatapp.api.exceptions import plain_problem
+
+HEAD_SECONDS = 60
+"""A request's head, the first one's and each later one's, arrives within this time."""
+
+
+class TimedHeadProtocol(H11Protocol):
+    """Answers 408 where the head of a request is not there in time, and closes the connection."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on waiting while the head is not whole; of a later request from its first byte on."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._wait_for_head()
+        else:
+            self._head_is_there()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._head_is_there()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _head_is_there(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        """Say why the connection is closed, and close it."""
+        self._head_timer = None
+        if self.transport.is_closing():
+            return
+        sentence = f"The request did not arrive within {HEAD_SECONDS} seconds. Send it again."
+        response: Any = plain_problem(408, sentence)
+        head = [
+            "HTTP/1.1 408 Request Timeout",
+            f"content-type: {response['Content-Type']}",
+            f"content-length: {len(response.content)}",
+            "connection: close",
+        ]
+        self.transport.write("\r\n".join([*head, "", ""]).encode("ascii") + response.content)
+        self.transport.close()

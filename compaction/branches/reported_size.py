@@ -1,0 +1,99 @@
+"""How large the next request is by what the server reported, and our count of what follows.
+
+A report is of one answer: its prompt and itself. It says nothing of a request that a compaction or
+a restored summary has changed since, of another model's tokens, or of an answer that was broken
+off. Cached tokens are a part of the prompt's and are never added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from chatapp.llm.answer_ends import AnswerEnd, end_of
+from chatapp.llm.registry import ModelConfig
+from chatapp.llm.tokens import context_tokens
+from chatapp.messages.wire import ASKED_MODEL, NEW_PART_ONLY
+from chatapp.models import POSITION_STEP, Branch, Message
+from chatapp.selectors import GROUP_REACH, placeholders, rows_before
+
+# So many answers are looked at, where the newest ones were broken off or have no report.
+MOST_ANSWERS = 8
+_COLUMNS = (
+    "branch", "position", "usage", "finish_reason", "metadata", "tokens_through", "created_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedSize:
+    """The size of the next request: what an answer's server counted, and what came behind it.
+
+    `message` is that answer. `following` are the counted tokens of what was stored since, as the
+    model counts them.
+    """
+
+    message: UUID
+    reported: int
+    following: int
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the whole request."""
+        return self.reported + self.following
+
+
+def reported_size(
+    branch: Branch, model: ModelConfig, *, cursor: int, since: datetime | None
+) -> ReportedSize | None:
+    """Return the size by the newest report that holds behind the cursor; None where none does.
+
+    `since` is when the branch was compacted or restored last. The path's sums give what follows: no
+    text is read, and no more however long or deeply forked the conversation is.
+    """
+    after = _newest_mark(branch) if cursor and since is None else 0
+    for answer in _newest_answers(branch, cursor=max(cursor, after)):
+        if since is not None and answer.created_at <= since:
+            return None
+        tokens = context_tokens(answer.usage)
+        if tokens and _is_finished(answer) and _is_of(answer, model):
+            following = size_of_rest(branch.token_total, answer.tokens_through, model.scale)
+            return ReportedSize(message=answer.pk, reported=tokens, following=following)
+    return None
+
+
+def size_of_rest(total: int, through: int, scale: float) -> int:
+    """Return the tokens behind an answer, as the model counts them, by the path's sums."""
+    return math.ceil(scale * max(0, total - through))
+
+
+def _newest_answers(branch: Branch, *, cursor: int) -> Iterator[Message]:
+    """Yield the newest answers behind a position, the newest first: mostly one is enough."""
+    answers = Message.objects.filter(role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE)
+    start = max(cursor + 1, branch.head_position - GROUP_REACH * POSITION_STEP)
+    read = partial(rows_before, branch, answers.only(*_COLUMNS), start=start)
+    newest = read(most=1)
+    yield from newest
+    if newest:
+        yield from reversed(read(most=MOST_ANSWERS, end=newest[0].position))
+
+
+def _newest_mark(branch: Branch) -> int:
+    """Return where the newest placeholder stands: of an imported compaction only that is known."""
+    newest = placeholders(branch).order_by("-position").values_list("position", flat=True)
+    return newest.first() or 0
+
+
+def _is_finished(answer: Message) -> bool:
+    """Whether the answer came to an end, and its server told all of its prompt."""
+    is_broken = end_of(answer.finish_reason) is AnswerEnd.BROKEN
+    return not (is_broken or answer.metadata.get(NEW_PART_ONLY))
+
+
+def _is_of(answer: Message, model: ModelConfig) -> bool:
+    """Whether the model answered that the session has now; one that nobody named may have."""
+    asked = answer.metadata.get(ASKED_MODEL) or answer.metadata.get("model")
+    return not asked or asked == model.name

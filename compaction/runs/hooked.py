@@ -1,0 +1,268 @@
+"""What hooks say to a compaction, and which of it can be stored.
+
+A replacement that breaks a rule is passed over with a sentence, and the default goes on: it may not
+part a call from its results, keep nothing of what it was not shown, or grow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chatapp.incidents import Kind, note
+from chatapp.messages.wire import Cleaner
+from chatapp.models import Message
+from compaction.branches.planning import PlanFailed, cut_for_run
+from compaction.branches.snapshot import BranchSnapshot
+from compaction.engine.fidelity.redaction import redact
+from compaction.engine.policy.groups import legal_cuts
+from compaction.engine.strategies.acceptance import does_not_shrink
+from compaction.engine.types import Item, Outcome, TokenCounter
+from compaction.hooks import (
+    BEFORE_COMPACT,
+    Asked,
+    Cancel,
+    CompactPayload,
+    HookMessage,
+    Replacement,
+    ask,
+    has_hooks,
+)
+from compaction.models import CompactionRun, CompactionStep
+from compaction.runs.steps import Work
+from compaction.runs.strategy import ContinuedTexts, with_sources
+from compaction.summaries.storing import Sizes
+
+# The kind of a step that says what came of a hook, and who wrote a hook's summary.
+HOOK = "hook"
+HOOK_FAILED = "hook_failed"
+MAX_DETAILS_CHARS = 256_000
+
+
+class HookCancelled(Exception):  # noqa: N818 - it is an answer, not a fault
+    """A hook does not want the compaction; the text is its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookSummary:
+    """A hook's summary as it can be stored; `tokens_before` is None where the hook named none."""
+
+    outcome: Outcome
+    tokens_before: int | None = None
+
+    def told(self, sizes: Sizes) -> Sizes:
+        """Return the sizes that are stored: what the hook says that was there before counts."""
+        return sizes if self.tokens_before is None else replace(sizes, before=self.tokens_before)
+
+
+def ask_before_compaction(
+    work: Work,
+    snapshot: BranchSnapshot,
+    items: Sequence[Item],
+    continued: ContinuedTexts,
+    *,
+    may_move: bool = True,
+) -> HookSummary | None:
+    """Return the summary that a hook wrote of the items, or of those up to where it cuts.
+
+    None where the default goes on; `continued` is what the summary goes on from. `may_move`:
+    whether the cut may be another. What goes wrong is a step of the run and a warning of the
+    session. Raises HookCancelled.
+    """
+    if not has_hooks(BEFORE_COMPACT):
+        return None
+    shown = _ShownToHook.of(snapshot, items, may_move=may_move)
+    payload = _payload(work.run, snapshot, shown, continued)
+    asked = ask(BEFORE_COMPACT, payload, answers=(Replacement,))
+    faults = list(asked.faults)
+    found = None
+    if isinstance(asked.answer, Replacement):
+        try:
+            found = _checked(asked, snapshot, shown)
+        except ValueError as refusal:
+            faults.append(
+                f"The summary of the hook {asked.hook} was not stored: {refusal} The default went "
+                "on."
+            )
+    if faults:
+        record_faults(work, snapshot, faults)
+    if isinstance(asked.answer, Cancel):
+        reason = Cleaner().text(str(asked.answer.reason)).strip() or "It gave no reason."
+        raise HookCancelled(f"The hook {asked.hook} stopped this compaction: {reason}")
+    if found is None:
+        return None
+    return replace(found, outcome=with_sources(snapshot, found.outcome, texts=continued))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ShownToHook:
+    """What a hook is shown: the messages to summarise, and those that follow at once."""
+
+    items: tuple[Item, ...]
+    kept: tuple[Item, ...]
+    may_move: bool
+
+    @classmethod
+    def of(cls, snapshot: BranchSnapshot, items: Sequence[Item], *, may_move: bool) -> _ShownToHook:
+        """Return the items with the kept ones, where no others stand between."""
+        kept: tuple[Item, ...] = ()
+        if may_move:
+            try:
+                cut = cut_for_run(snapshot, keep_last_n=None)
+                kept = cut.keep if cut.through == items[-1].position else ()
+            except PlanFailed:
+                kept = ()
+        return cls(items=tuple(items), kept=kept, may_move=may_move)
+
+    def through(self, first_kept: str | None) -> tuple[Item, ...]:
+        """Return the items before the one that a hook wants to keep first. Raises ValueError."""
+        if first_kept is None:
+            return self.items
+        everything = (*self.items, *self.kept)
+        named = str(first_kept)
+        at = next((i for i, item in enumerate(everything) if _id_of(item) == named), None)
+        if at == len(self.items):
+            return self.items
+        if not self.may_move:
+            raise ValueError("first_kept cannot be moved where an older summary is made again.")
+        if at is None:
+            raise ValueError(
+                f"first_kept ({first_kept}) is none of the messages that it was shown."
+            )
+        if at not in legal_cuts(everything):
+            raise ValueError(
+                f"first_kept ({first_kept}) is the first message, or would part a tool call from "
+                "its results."
+            )
+        return everything[:at]
+
+
+def _payload(
+    run: CompactionRun,
+    snapshot: BranchSnapshot,
+    shown: _ShownToHook,
+    continued: ContinuedTexts,
+) -> CompactPayload:
+    items, kept = shown.items, shown.kept
+    # A note starts a turn as a question does.
+    starts_turn = bool(kept) and kept[0].role == "user"
+    parts_turn = snapshot.profile.split_turns and bool(kept) and not starts_turn
+    return CompactPayload(
+        session=str(run.session_id),
+        branch=str(run.branch_id),
+        run=str(run.pk),
+        trigger=str(run.trigger),
+        reason=run.reason,
+        profile=str(snapshot.profile_row.name),
+        messages=tuple(map(hook_message, items)),
+        first_kept=_id_of(kept[0]) if kept else None,
+        tokens_before=snapshot.summary_tokens + snapshot.facts.tokens,
+        kept=tuple(map(hook_message, kept)),
+        turn_prefix=tuple(map(hook_message, _last_turn(items))) if parts_turn else (),
+        previous_summary=continued.previous,
+        previous_details=next(
+            (row.details for row in reversed(continued.before) if row.from_hook), {}
+        ),
+        instructions=run.instructions,
+        will_retry=run.trigger == CompactionRun.Trigger.OVERFLOW_RETRY,
+    )
+
+
+def _last_turn(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items from the newest question on; none where there is no question."""
+    starts = [index for index, item in enumerate(items) if item.role == "user"]
+    return items[starts[-1] :] if starts else ()
+
+
+def hook_message(item: Item) -> HookMessage:
+    """Return an item as hooks see it."""
+    return HookMessage(
+        id=_id_of(item),
+        role=item.role,
+        text=item.text,
+        tokens=item.tokens,
+        tool_calls=tuple((call.name, call.arguments) for call in item.tool_calls),
+        tool_name=item.tool_name,
+        is_note=item.is_note,
+    )
+
+
+def _id_of(item: Item) -> str:
+    """Return a message's id as the API shows it, however the database gave it."""
+    return str(Message._meta.pk.to_python(item.id))
+
+
+def _checked(asked: Asked, snapshot: BranchSnapshot, shown: _ShownToHook) -> HookSummary:
+    """Return a replacement as an outcome. Raises ValueError with a sentence."""
+    answer: Replacement = asked.answer
+    items = shown.through(answer.first_kept)
+    text = checked_text(
+        answer.summary,
+        counter=snapshot.model.counter,
+        replaced=sum(item.tokens for item in items),
+        hides_secrets=snapshot.profile.redact_secrets,
+    )
+    before = answer.tokens_before
+    if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
+        raise ValueError("tokens_before is no whole number.")
+    return HookSummary(
+        tokens_before=None if before is None else max(0, before),
+        outcome=Outcome(
+            text=text,
+            items=items,
+            chunk_count=1,
+            max_depth=0,
+            truncated=False,
+            input_tokens=sum(item.tokens for item in items),
+            output_tokens=snapshot.model.counter.count(text),
+            algorithm=HOOK,
+            writer=asked.hook,
+            metadata={"hook": asked.hook},
+            from_hook=True,
+            details=checked_details(answer.details),
+        ),
+    )
+
+
+def checked_text(text: Any, *, counter: TokenCounter, replaced: int, hides_secrets: bool) -> str:
+    """Return a hook's text as it is stored. Raises ValueError where no summary can be that."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("its text is blank.")
+    stored = Cleaner().text(text)
+    if hides_secrets:
+        stored = redact(stored).text
+    if problem := does_not_shrink(replaced, counter.count(stored)):
+        raise ValueError(problem)
+    return stored
+
+
+def checked_details(details: Any) -> dict[str, Any]:
+    """Return what a hook keeps with its summary as it is stored. Raises ValueError."""
+    if not isinstance(details, Mapping):
+        raise ValueError("its details are no mapping.")
+    try:
+        size = len(json.dumps(dict(details), ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"its details cannot be stored as JSON ({error}).") from error
+    if size > MAX_DETAILS_CHARS:
+        raise ValueError(
+            f"its details have {size:,} characters as JSON; {MAX_DETAILS_CHARS:,} are the most."
+        )
+    stored: dict[str, Any] = json.loads(json.dumps(Cleaner().json(dict(details))))
+    return stored
+
+
+def record_faults(work: Work, snapshot: BranchSnapshot, faults: Sequence[str]) -> None:
+    """Store what went wrong with hooks: as a step of the run, and once a session as a warning."""
+    sentence = Cleaner().text(" ".join(faults))
+    CompactionStep.objects.create(
+        run=work.run,
+        kind=HOOK,
+        order=0,
+        outcome=CompactionStep.Outcome.ERROR,
+        code=HOOK_FAILED,
+        error=sentence,
+    )
+    note(snapshot.session, Kind.WARNING, HOOK_FAILED, sentence)

@@ -1,0 +1,189 @@
+"""A switch with a summary, stored: the summary's row, its note, its links, and the branch in use.
+
+All in one transaction, held against what was read: where the conversation went on meanwhile,
+nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from chatapp.models import Branch, Message, Session
+from chatapp.transcript import append, set_label
+from chatapp.transcript.writing import NewMessage
+from compaction.branches.leases import Lease
+from compaction.branches.left_branch import LeftBranch
+from compaction.engine.strategies.branch_summary import FILES, note_text
+from compaction.engine.types import Outcome
+from compaction.errors import LostRaceError
+from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
+from compaction.selectors import NOTE
+from compaction.summaries.fidelity import store_fidelity
+from compaction.summaries.storing import (
+    EndRun,
+    Ends,
+    Sizes,
+    asked_columns,
+    claim_state,
+    hold_positions,
+    metadata_of,
+)
+
+LINK_BATCH = 1000
+# The type of a branch summary's note, in its metadata (chatapp.models.Message.carries_summary).
+NOTE_TYPE = "branch_summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A switch whose summary is made: between which branches, and as which run of whose lease."""
+
+    left: LeftBranch
+    run: CompactionRun
+    lease: Lease
+
+    @property
+    def old(self) -> Branch:
+        """The branch that is left, as it was read."""
+        return self.left.snapshot.branch
+
+
+def store_branch_summary(
+    switch: Switch, *, outcome: Outcome, files: Mapping[str, tuple[str, ...]], end_run: EndRun
+) -> SessionSummary:
+    """Store the summary of the branch that is left, tell it in the new one, and go on there.
+
+    Raises LostRaceError where either branch went on, another one became active, or lease or run
+    changed meanwhile; then nothing is written.
+    """
+    read = Sizes(
+        before=outcome.input_tokens, after=outcome.output_tokens, summary=outcome.output_tokens
+    )
+    with transaction.atomic():
+        ends = hold_positions(switch.run, outcome)
+        _still_holds(switch)
+        _activate(switch)
+        summary = _write(switch, outcome, files, read, ends)
+        end_run(outcome, read, saved=0)
+    return summary
+
+
+def switch_plainly(switch: Switch) -> None:
+    """Go on in the new branch without a summary: nothing was said on the old one that it lacks.
+
+    Call it in a transaction. Raises LostRaceError as store_branch_summary does.
+    """
+    _activate(switch)
+
+
+def _still_holds(switch: Switch) -> None:
+    """Raise LostRaceError where one of the branches is not as it was read, or the lease is lost."""
+    claim_state(
+        switch.lease,
+        cursor=switch.left.snapshot.state.cursor,
+        changes={"recheck_requested": F("recheck_requested")},
+    )
+    for read in (switch.old, switch.left.new):
+        now = Branch.objects.get(pk=read.pk)
+        if _head(now) != _head(read):
+            raise LostRaceError(
+                "The conversation went on while the branch was being summarised; the session "
+                "stayed where it was. Switch again."
+            )
+
+
+def _head(branch: Branch) -> tuple[int, int, int]:
+    return branch.head_position, branch.message_count, branch.token_total
+
+
+def _activate(switch: Switch) -> None:
+    rows = Session.objects.filter(pk=switch.run.session_id, active_branch=switch.old)
+    if not rows.update(active_branch=switch.left.new, updated_at=timezone.now()):
+        raise LostRaceError(
+            "The conversation goes on in another branch by now; nothing was switched."
+        )
+    if switch.run.switch_label is not None:
+        set_label(switch.left.new, switch.run.switch_label)
+
+
+def _write(
+    switch: Switch,
+    outcome: Outcome,
+    files: Mapping[str, tuple[str, ...]],
+    sizes: Sizes,
+    ends: Ends,
+) -> SessionSummary:
+    run, left = switch.run, switch.left
+    summary = SessionSummary.objects.create(
+        session_id=run.session_id,
+        branch=left.new,
+        kind=SessionSummary.Kind.BRANCH,
+        from_branch=switch.old,
+        from_message=left.leaf,
+        summary_text=outcome.text,
+        message_count=len(outcome.items),
+        approx_tokens=outcome.input_tokens,
+        metadata=metadata_of(run, outcome),
+        trigger=run.trigger,
+        reason=run.reason,
+        truncated=outcome.truncated,
+        compression_ratio=outcome.compression_ratio,
+        summary_tokens=sizes.summary,
+        tokens_before=sizes.before,
+        tokens_after=sizes.after,
+        cost=outcome.cost,
+        from_hook=outcome.from_hook,
+        details=dict(outcome.details),
+        instructions=run.instructions,
+        run=run,
+        profile=run.profile,
+        first_message=ends.first,
+        last_message=ends.last,
+        first_message_created_at=ends.first.created_at,
+        last_message_created_at=ends.last.created_at,
+        covers_from=ends.first.position,
+        covers_through=ends.last.position,
+        **{name: list(files[name]) for name in FILES},
+        **asked_columns(left.snapshot, run, outcome) | {"keep_last_n": 0},
+    )
+    links = [SessionSummaryMessage(summary=summary, message_id=key) for key in _ids(outcome)]
+    SessionSummaryMessage.objects.bulk_create(links, batch_size=LINK_BATCH)
+    store_fidelity(summary, outcome)
+    note = _tell(switch, summary)
+    summary.metadata |= {NOTE: str(note.pk)}
+    summary.save(update_fields=["metadata"])
+    return summary
+
+
+def _ids(outcome: Outcome) -> list[Any]:
+    """Return the ids of what was read; all of them are still there (hold_positions)."""
+    return [Message._meta.pk.to_python(item.id) for item in outcome.items]
+
+
+def _tell(switch: Switch, summary: SessionSummary) -> Message:
+    """Store the note that tells the summary at the end of the new branch."""
+    text = note_text(
+        summary.summary_text,
+        files_read=summary.files_read,
+        files_modified=summary.files_modified,
+    )
+    leaf: UUID | None = summary.from_message_id
+    draft = NewMessage(
+        wire={"role": "user", "content": text},
+        kind=Message.Kind.NOTE,
+        metadata={
+            "type": NOTE_TYPE,
+            "summary_id": str(summary.pk),
+            "from_branch": str(switch.old.pk),
+            "from_id": str(leaf) if leaf else "",
+        },
+    )
+    [note] = append(switch.left.new, [draft])
+    return note

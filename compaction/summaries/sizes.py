@@ -1,0 +1,114 @@
+"""How large the next request is before and after a compaction: all of it, by our own count.
+
+Prompt, tools, rules, pinned messages, summaries in the frames that they are sent in, the question
+of a turn that is summarised in part, and the messages behind the cursor. Nothing is put together
+for it: the sums are stored. What a limit leaves out of a request, and what is cut from its tool
+results, counts as if it were sent, before and after.
+"""
+
+from __future__ import annotations
+
+from django.db.models import Q
+
+from chatapp.models import Branch, Message
+from chatapp.selectors import pinned_messages, rows_from
+from compaction.branches.snapshot import BranchSnapshot, frame_tokens
+from compaction.engine.policy.reasons import RunCode
+from compaction.engine.strategies.acceptance import does_not_shrink
+from compaction.engine.types import Outcome, SummaryFailed
+from compaction.models import SessionSummary
+from compaction.selectors import anchor_before, is_final_answer
+from compaction.summaries.storing import Sizes, sent_text_of
+
+_MESSAGES = Message.objects.filter(kind=Message.Kind.MESSAGE)
+_ENDS_A_TURN = Q(role=Message.Role.USER) | Q(role=Message.Role.ASSISTANT, tool_calls__isnull=True)
+
+
+def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
+    """Return the sizes of the next request without and with an outcome as its newest summary."""
+    branch, cursor = snapshot.branch, snapshot.state.cursor
+    first, last = cursor, outcome.items[-1].position
+    text = snapshot.model.counter.count(sent_text_of(outcome))
+    now = snapshot.fixed_tokens + snapshot.facts.tokens
+    before = now + _question_tokens(branch, first)
+    # Pinned messages are sent verbatim although they were summarised, too; rules were not read.
+    pinned = pinned_messages(branch, through=last).filter(position__gt=first)
+    again = pinned.exclude(role=Message.Role.SYSTEM).values_list("tokens", flat=True)
+    staying = _staying(snapshot, outcome)
+    summaries = sum(row.summary_tokens for row in staying) + text
+    frames = (len(staying) + 1) * frame_tokens(snapshot.profile, snapshot.model)
+    after = (
+        now
+        - snapshot.sent_summary_tokens
+        + summaries
+        + frames
+        - sum(item.tokens for item in outcome.items)
+        + sum(again)
+        + _question_tokens(branch, last)
+    )
+    return Sizes(before=before, after=after, summary=text)
+
+
+def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: SessionSummary) -> Sizes:
+    """Return the sizes that the old version's compaction would have had with the new text."""
+    text = snapshot.model.counter.count(sent_text_of(outcome))
+    # A hook may have named another size than the one that its run measured.
+    measured = old.run.tokens_before if old.from_hook and old.run else old.tokens_before
+    return Sizes(
+        before=measured or 0,
+        after=old.tokens_after - old.summary_tokens + text,
+        summary=text,
+    )
+
+
+def must_shrink(snapshot: BranchSnapshot, outcome: Outcome, sizes: Sizes) -> None:
+    """Raise SummaryFailed for a text that is not smaller than what it was made of, or whose request
+    is not smaller than the one before.
+
+    What leads out of failures may bring a frame, and a question that is sent again, that are larger
+    than what it saves: a fallback digest, and a batch that failures have made small. An imported
+    summary knows nothing of its request. Files that are sent behind a text are no part of it.
+    """
+    text = snapshot.model.counter.count(outcome.text)
+    problem = does_not_shrink(outcome.input_tokens, text)
+    profile = snapshot.profile
+    leads_out = outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures
+    spared = 0
+    if leads_out:
+        last = outcome.items[-1].position
+        spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot.branch, last)
+    if not problem and sizes.before and sizes.after - spared >= sizes.before:
+        problem = (
+            f"With the summary in its frame the next request has {sizes.after:,} tokens, not fewer "
+            f"than without ({sizes.before:,})."
+        )
+    if problem:
+        raise SummaryFailed(RunCode.NOT_SMALLER, problem)
+
+
+def _staying(snapshot: BranchSnapshot, outcome: Outcome) -> list[SessionSummary]:
+    """Return the summaries that are sent beside the new one."""
+    staying = [row for row in snapshot.summaries if not row.is_digest]
+    if outcome.is_digest:
+        return staying
+    # The new one takes the oldest one's place, and the fallback digest's, if it has taken that in.
+    others = 0 if outcome.holds_earlier else snapshot.profile.summary_limit - 1
+    staying = staying[-others:] if others else []
+    beside = snapshot.digest
+    if beside is not None and beside not in snapshot.continued:
+        staying.append(beside)
+    return staying
+
+
+def _question_tokens(branch: Branch, cursor: int) -> int:
+    """Return the tokens of the question that is sent although it stands before a cursor, or 0.
+
+    That is the one of a turn that goes on behind the cursor (context_builder.kept_of).
+    """
+    question = anchor_before(branch, cursor) if cursor else None
+    if question is None or question.pinned:
+        return 0
+    next_ends = _MESSAGES.filter(_ENDS_A_TURN).only("role", "tool_calls")
+    following = next(iter(rows_from(branch, next_ends, start=cursor + 1, most=1)), None)
+    is_answered = following is not None and is_final_answer(following)
+    return 0 if is_answered else question.tokens

@@ -1,0 +1,125 @@
+"""Heads of requests that come slowly or never, through a real server on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from io import StringIO
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from django.core.management import CommandError, call_command
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WAIT = 0.4
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+def connect(asgi_server, monkeypatch):
+    """Open connections to a server that waits a short time for heads."""
+    monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", WAIT)
+    place = urlsplit(asgi_server.url)
+    opened: list[socket.socket] = []
+
+    def connect() -> socket.socket:
+        opened.append(socket.create_connection((place.hostname, place.port), timeout=10))
+        return opened[-1]
+
+    yield connect
+    for one in opened:
+        one.close()
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    found = b""
+    while piece := connection.recv(65_536):
+        found += piece
+    return found
+
+
+def answers(connection: socket.socket, count: int = 1) -> int:
+    """How many of the answers that are read in turn were 200."""
+    found = b""
+    while found.count(b"\r\n\r\nok\n") < count:
+        found += connection.recv(65_536)
+    return found.count(b"HTTP/1.1 200")
+
+
+def told(answer: bytes) -> dict:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 Request Timeout")
+    assert b"application/problem+json" in head
+    return json.loads(body)
+
+
+def test_who_sends_nothing_is_told_and_let_go(connect):
+    connection = connect()
+    began = time.monotonic()
+    problem = told(all_of(connection))
+    assert time.monotonic() - began >= WAIT
+    assert (problem["status"], problem["code"]) == (408, "request_timeout")
+    assert f"{WAIT} seconds" in problem["detail"]
+
+
+def test_a_byte_now_and_then_buys_no_time(connect):
+    connection = connect()
+    began = time.monotonic()
+    for byte in WHOLE[:-2]:
+        try:
+            connection.sendall(bytes([byte]))
+        except OSError:
+            break
+        if time.monotonic() - began > 3 * WAIT:
+            pytest.fail("the server still reads")
+        time.sleep(WAIT / 8)
+    assert time.monotonic() - began < 3 * WAIT
+
+
+def test_a_later_request_of_a_connection_has_no_more_time(connect):
+    connection = connect()
+    connection.sendall(WHOLE)
+    assert answers(connection) == 1
+    connection.sendall(WHOLE[:20])
+    rest = all_of(connection)
+    assert told(rest[rest.index(b"HTTP/1.1 408") :])["code"] == "request_timeout"
+
+
+def test_whole_requests_are_answered_one_after_the_other(connect):
+    connection = connect()
+    for _ in range(3):
+        connection.sendall(WHOLE)
+        assert answers(connection) == 1
+        time.sleep(WAIT / 4)
+    connection.sendall(WHOLE + WHOLE)
+    assert answers(connection, 2) == 2
+
+
+def test_a_body_has_a_time_of_its_own(connect):
+    connection = connect()
+    head = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
+    connection.sendall(head + b"ab")
+    time.sleep(2 * WAIT)
+    connection.sendall(b"cd")
+    assert not connection.recv(65_536).startswith(b"HTTP/1.1 408")
+
+
+def test_the_command_serves_with_this_protocol(monkeypatch):
+    given: dict[str, object] = {}
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: given.update(options, app=app))
+    call_command("serve", "--port", "8123", "--workers", "3", stdout=StringIO())
+    assert (given["app"], given["port"], given["workers"]) == (
+        "chatapp.asgi:application",
+        8123,
+        3,
+    )
+    assert given["http"] == "chatapp.http_protocol:TimedHeadProtocol"
+
+
+@pytest.mark.parametrize("wrong", [["--port", "70000"], ["--workers", "0"]])
+def test_the_command_says_what_is_wrong(wrong):
+    with pytest.raises(CommandError, match=wrong[0]):
+        call_command("serve", *wrong, stdout=StringIO())
