@@ -56,6 +56,7 @@ from compaction.summaries.summarizer import (
 logger = logging.getLogger(__name__)
 # What has a place in a message.
 _Placed = TypeVar("_Placed", SourcePiece, Unit, LostFact)
+FILE_COLUMNS = ("files_read", "files_modified", "files_created", "files_deleted")
 STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
 
@@ -290,11 +291,12 @@ def _files_before(
     notes = path_messages(
         snapshot.branch, after=items[0].position - 1, through=items[-1].position
     ).filter(kind=Message.Kind.NOTE)
-    named = [pk for pk in notes.values_list("metadata__summary_id", flat=True) if pk]
-    branches = SessionSummary.objects.filter(
-        session=snapshot.session, kind=SessionSummary.Kind.BRANCH, pk__in=named
-    )
-    rows = [*before, *branches.order_by("created_at")]
+    named = {str(pk) for pk in notes.values_list("metadata__summary_id", flat=True)}
+    # Held against rows of the session: what an imported note says may be anything.
+    known = SessionSummary.objects.filter(session=snapshot.session, kind=SessionSummary.Kind.BRANCH)
+    found = known.only("from_hook", *FILE_COLUMNS).order_by("created_at") if named else ()
+    branches = [row for row in found if str(row.pk) in named]
+    rows = [*before, *branches]
     return [
         Files(
             read=tuple(row.files_read),

@@ -9,7 +9,10 @@ import pytest
 from django.db import connections
 from django.urls import reverse
 
+from chatapp import transcript
 from chatapp.llm.registry import get_model
+from chatapp.models import Message
+from chatapp.transcript.writing import NewMessage
 from compaction.admin.run_tree import arrange
 from compaction.models import CompactionRun, SessionSummary
 from compaction.profiles import save_profile
@@ -225,6 +228,37 @@ def test_what_a_hook_wrote_ends_the_chain_of_files(session):
     assert compact(session).status == "succeeded"
     second = SessionSummary.objects.latest("created_at")
     assert (second.files_read, second.files_modified) == ([], ["tests/t2.py"])
+
+
+@pytest.mark.django_db
+def test_files_of_a_branch_that_was_left_are_taken_over_with_its_note(session):
+    left = SessionSummary.objects.create(
+        session=session,
+        branch=session.branch,
+        kind=SessionSummary.Kind.BRANCH,
+        summary_text="tried it",
+        trigger="branch",
+        reason="branch",
+        covers_from=0,
+        covers_through=0,
+        files_read=["left.py"],
+        files_modified=["tests/t2.py"],
+    )
+    notes = [
+        NewMessage(
+            wire={"role": "user", "content": f"Note: {named}"},
+            kind=Message.Kind.NOTE,
+            metadata={"summary_id": named},
+        )
+        for named in (str(left.pk), "nobody's")
+    ]
+    transcript.append(session.branch, notes)
+    store(session, talk(3, marker=70))
+    assert compact(session).status == "succeeded"
+    summary = SessionSummary.objects.get(kind="compaction")
+    assert "left.py" in summary.files_read
+    assert "tests/t2.py" in summary.files_modified
+    assert "tests/t2.py" not in summary.files_read
 
 
 @pytest.mark.django_db
