@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from base64 import b64encode
 from functools import partial
-from itertools import count
+from itertools import count, permutations
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -24,6 +24,7 @@ from chatapp.selectors import (
     rows_before,
     rows_from,
     segments,
+    shared_position,
 )
 from chatapp.transcript.writing import NewMessage, TranscriptError
 from tests.deep_forks import deep_session, fill_lineage
@@ -121,6 +122,19 @@ def test_every_path_is_that_of_a_naive_walk(monkeypatch, shallow, seed, moves):
         assert segments(branch) == [
             Segment(branch_id=owner.pk, through=end) for owner, end in naive_path(branch)
         ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_paths_part_where_a_naive_walk_parts_them(owner, seed):
+    chance = random.Random(seed)
+    session = SessionFactory(owner=owner)
+    grow_tree(session, chance, chance.choices(MOVES, k=14))
+    branches = list(Branch.objects.filter(session=session))
+    for one, other in permutations(branches, 2):
+        parting = shared_position(one, other)
+        rows = [row for row in naive_rows(one) if row.is_spoken]
+        both = {row.pk for row in naive_rows(other)}
+        assert [row.pk in both for row in rows] == [row.position <= parting for row in rows]
 
 
 @pytest.mark.parametrize("seed", range(3))
