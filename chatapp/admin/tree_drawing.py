@@ -34,7 +34,7 @@ MARK_WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeView:
+class TreePicture:
     """What the picture is told: messages by place, names of branches, addresses of folds."""
 
     messages: Mapping[Place, Message]
@@ -44,7 +44,7 @@ class TreeView:
     in_use: object
 
 
-def draw_tree(rows: Sequence[TreeRow], view: TreeView, *, label: str) -> SafeString:
+def draw_tree(rows: Sequence[TreeRow], view: TreePicture, *, label: str) -> SafeString:
     """Return the drawing; the line in use is drawn last, over what it crosses."""
     edges = sorted((row for row in rows if row.above is not None), key=lambda row: row.is_active)
     return drawing(
@@ -78,7 +78,7 @@ def _edge(above: TreeRow, row: TreeRow) -> SafeString:
     return element("path", d=path, cls=" ".join(names))
 
 
-def _shapes(row: TreeRow, view: TreeView) -> list[SafeString]:
+def _shapes(row: TreeRow, view: TreePicture) -> list[SafeString]:
     """Return a row's links: first the row itself, then the summaries on the way to it."""
     if row.node is None or row.fold is not None:
         return [_fold(row, view)]
@@ -106,7 +106,7 @@ def _mark(row: TreeRow, node: OutlineNode, kind: MarkKind, left: float) -> SafeS
     return anchor(url, title(words), hit, sign, label=words)
 
 
-def _node(row: TreeRow, node: OutlineNode, view: TreeView, left: float) -> SafeString:
+def _node(row: TreeRow, node: OutlineNode, view: TreePicture, left: float) -> SafeString:
     x, y = _x(row), _y(row)
     is_in_use = any(head.id == view.in_use for head in node.heads)
     name, text = node_name(node, view), node_text(node, view)
@@ -131,7 +131,7 @@ def _letters(left: float, width: float) -> float:
     return (WIDTH - left - 4) / width
 
 
-def _fold(row: TreeRow, view: TreeView) -> SafeString:
+def _fold(row: TreeRow, view: TreePicture) -> SafeString:
     x, y, words = _x(row), _y(row), row.fold.words if row.fold is not None else ""
     area = {"x": x + 9, "y": y - 15, "width": WIDTH - x - 10, "height": 30.0}
     shapes = [
@@ -149,7 +149,7 @@ def mark_words(kind: MarkKind, count: int) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def node_name(node: OutlineNode, view: TreeView) -> str:
+def node_name(node: OutlineNode, view: TreePicture) -> str:
     """Return who speaks, where, and what branches end there."""
     message = view.messages.get(node.place)
     if message is None:
@@ -170,7 +170,7 @@ def node_name(node: OutlineNode, view: TreeView) -> str:
     return " · ".join(parts)
 
 
-def node_text(node: OutlineNode, view: TreeView) -> str:
+def node_text(node: OutlineNode, view: TreePicture) -> str:
     """Return the beginning of what is said there, in one line; nothing where it may not be seen."""
     message = view.messages.get(node.place)
     if message is None or not view.texts:

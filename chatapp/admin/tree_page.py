@@ -25,7 +25,7 @@ from chatapp.admin.toolkit.extension import session_parts
 from chatapp.admin.toolkit.page_forms import ShownForm
 from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, name_for
-from chatapp.admin.tree_drawing import TreeView, draw_tree, node_text
+from chatapp.admin.tree_drawing import TreePicture, draw_tree, node_text
 from chatapp.admin.tree_layout import TreeLayout, TreeRow
 from chatapp.models import Branch, Session
 from chatapp.outline import Outline, OutlineBranch, OutlineNode, outline_of, shown_messages
@@ -115,7 +115,7 @@ class _Shown:
         self._session, self._outline, self._rows = session, outline, rows
         self._nodes = [row.node for row in rows if row.node is not None]
         texts = may_see_texts(request)
-        self._view = TreeView(
+        self._view = TreePicture(
             messages=shown_messages(self._nodes),
             texts=texts,
             name=partial(_branch_name, texts=texts),
