@@ -53,12 +53,14 @@ RECOVERY_OUTCOMES = {"smaller": "smaller", "no_help": "no help", "failed": "fail
 INTERRUPTED = RunCode.INTERRUPTED
 # The kinds of a step that strategies of ours have; a plug-in's may have others.
 CHUNK, UPDATE, PREFIX, BRANCH, MERGE = "chunk", "update", "prefix", "branch", "merge"
+HOOK = "hook"
 KIND_MEANINGS = {
     CHUNK: "messages are summarised",
     UPDATE: "the summary before is brought up to date with the messages behind it",
     PREFIX: "the beginning of a turn that the cut parts is summarised; its later part stays",
     BRANCH: "a branch that was left is summarised",
     MERGE: "two summaries become one",
+    HOOK: "a hook of this installation was asked and passed over; no model was called",
 }
 READS_MESSAGES = frozenset({CHUNK, UPDATE, PREFIX, BRANCH})
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}

@@ -160,8 +160,9 @@ class SessionSummaryAdmin(WideList):
                 "prompt_text",
                 "abridged_text",
                 "metadata_json",
+                "details_json",
             ),
-            optional={"abridged_text": "abridged"},
+            optional={"abridged_text": "abridged", "details_json": "details"},
         ),
     )
 
@@ -265,6 +266,7 @@ class SessionSummaryAdmin(WideList):
     prompt_text = column("Prompt", "summary_prompt", html.stored_text)
     abridged_text = column("Abridged history", "abridged", html.stored_text)
     metadata_json = column("Metadata", "metadata", html.stored_json)
+    details_json = column("Details of the hook", "details", html.stored_json, is_text=True)
 
     # --- page -------------------------------------------------------------------------------------
 

@@ -189,6 +189,8 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "files_modified",
             "files_created",
             "files_deleted",
+            "from_hook",
+            "details",
             "instructions",
             "run",
             "profile",

@@ -77,6 +77,8 @@ _COLUMNS = (
     "files_read",
     "files_modified",
     "files_created",
+    "from_hook",
+    "details",
     "files_deleted",
 )
 _QUALITY_COLUMNS = (

@@ -96,11 +96,11 @@ class Fields:
         self._value = value
         self._called = called
 
-    def take(self, key: str) -> Any:
-        """Return a value unread."""
-        if key not in self._value:
+    def take(self, key: str, default: Any = None) -> Any:
+        """Return a value unread; a default where files of earlier versions have none."""
+        if key not in self._value and default is None:
             raise UnsoundError(f"{self._called} has no “{key}”")
-        return self._value[key]
+        return self._value.get(key, default)
 
     def text(self, key: str, *, most: int = MOST_SHORT_CHARS) -> str:
         """Return a text of at most so many characters."""
@@ -136,9 +136,9 @@ class Fields:
         """Return a number from 0 on, whole where it is written so."""
         return _number(self.take(key), most=most, wrong=lambda why: self._wrong(key, why))
 
-    def flag(self, key: str) -> bool:
+    def flag(self, key: str, default: bool | None = None) -> bool:
         """Return true or false."""
-        value = self.take(key)
+        value = self.take(key, default)
         if not isinstance(value, bool):
             raise self._wrong(key, "neither true nor false")
         return value
@@ -160,11 +160,8 @@ class Fields:
 
     def texts(self, key: str, *, most: int = MOST_ENTRIES, needed: bool = True) -> tuple[str, ...]:
         """Return a list of short texts; none where it may be missing and is."""
-        if not needed and key not in self._value:
-            return ()
-        return tuple(
-            Fields({key: each}, self._called).text(key) for each in self.items(key, most=most)
-        )
+        found = self.items(key, most=most) if needed or key in self._value else ()
+        return tuple(Fields({key: each}, self._called).text(key) for each in found)
 
     def time(self, key: str) -> datetime:
         """Return a moment that has been."""
@@ -289,6 +286,8 @@ class _SummaryReader:
             "files_modified": list(fields.texts("files_modified")),
             "files_created": list(fields.texts("files_created", needed=False)),
             "files_deleted": list(fields.texts("files_deleted", needed=False)),
+            "from_hook": fields.flag("from_hook", False),
+            "details": _metadata(fields.take("details", {})),
             "created_at": fields.time("created_at"),
         }
 
