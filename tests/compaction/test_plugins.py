@@ -468,7 +468,7 @@ def test_the_profiles_page_offers_the_names(made, admin_client):
 @pytest.mark.parametrize(
     ("parameter", "known"),
     [
-        ("strategy", "bisect, digest, minutes, telegram"),
+        ("strategy", "bisect, iterative, digest, minutes, telegram"),
         ("cut", "last_n, recent_tokens, checkpoint, tail_size, whole_turns"),
         ("rendering", "system, merged_system, user_tags, briefing"),
     ],
@@ -483,7 +483,7 @@ def test_the_form_refuses_a_wrong_name_in_the_same_words(plug_in, db, admin_clie
     address = reverse("admin:compaction_compactionprofile_validate_new")
     sent_form = {"name": "wrong", "base": "bisect", "strategy": "witchcraft"}
     told = json.dumps(admin_client.post(address, sent_form).json())
-    assert "Must be one of bisect, digest, minutes, telegram." in told
+    assert "Must be one of bisect, iterative, digest, minutes, telegram." in told
 
 
 def test_the_sliding_window_needs_a_cut_that_counts_messages(plug_in, db):
@@ -538,7 +538,7 @@ def test_after_a_plug_in_was_removed_turns_go_on_and_say_so_once(removed, model_
     assert "MINUTES MK-0001" in first[0]["content"]
     (incident,) = Incident.objects.filter(session=removed)
     assert (incident.kind, incident.code) == (Kind.WARNING, "profile_unusable")
-    assert "strategy: Must be one of bisect, digest." in incident.text
+    assert "strategy: Must be one of bisect, iterative, digest." in incident.text
 
 
 def test_after_a_plug_in_was_removed_the_rest_of_the_profile_counts(removed):
@@ -554,7 +554,7 @@ def test_after_a_plug_in_was_removed_the_rest_of_the_profile_counts(removed):
 def test_after_a_plug_in_was_removed_a_check_names_the_profile(removed):
     (found,) = check_profiles(databases=["default"])
     assert found.id == "compaction.E005"
-    assert "strategy: Must be one of bisect, digest." in found.msg
+    assert "strategy: Must be one of bisect, iterative, digest." in found.msg
 
 
 def test_after_a_plug_in_was_removed_runs_use_the_preset(removed, model_server):
