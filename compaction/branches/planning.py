@@ -108,7 +108,7 @@ def _found(snapshot: BranchSnapshot, facts: PlanFacts) -> PlannedCut:
         try:
             return _planned(tail, _legal(snapshot, strategy, tail, known))
         except MoreItemsNeeded as need:
-            tail.read_on(all_of_them=need.all_of_them)
+            tail.read_on(all_of_them=need.all_of_them, more=need.more)
 
 
 def _legal(snapshot: BranchSnapshot, strategy: Strategy, tail: Tail, facts: PlanFacts) -> Plan:

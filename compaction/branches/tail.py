@@ -42,9 +42,9 @@ class Tail:
     is_whole: bool = False
     _sizes: Iterator[int] = field(default_factory=lambda: chain(PAGES, repeat(PAGES[-1])))
 
-    def read_on(self, *, all_of_them: bool = False) -> None:
-        """Put the next page before the items, or everything that is left."""
-        size = None if all_of_them else next(self._sizes)
+    def read_on(self, *, all_of_them: bool = False, more: int = 0) -> None:
+        """Put the next page before the items, about `more` where that is known, or all the rest."""
+        size = None if all_of_them else min(more, PAGES[-1]) or next(self._sizes)
         before = self.items[0].position if self.items else None
         # One more than the page tells whether there are others.
         most = None if size is None else size + 1

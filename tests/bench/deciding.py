@@ -12,13 +12,17 @@ from compaction.branches.leases import ensure_state
 from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionState
+from compaction.profiles import find_profile
 from tests.bench.conversations import fresh, stored, summarise_all_but
 from tests.bench.instant import ANSWER
 from tests.bench.measure import Row, cpu, repeat
 from tests.bench.sizes import Sizes
+from tests.deep_forks import counted_reads
 
 # Messages behind the cursor: none is due yet, or one is.
 NOT_DUE, DUE = 20, 40
+# Rows that a cut may read besides the messages that it keeps.
+MOST_ROWS_BESIDES = 100
 
 
 def measure(sizes: Sizes) -> Iterator[Row]:
@@ -27,6 +31,7 @@ def measure(sizes: Sizes) -> Iterator[Row]:
         session = stored(count)
         if count <= sizes.largest_unsummarised:
             yield _row("decide and cut, nothing summarised", count, session, _decide_and_cut, sizes)
+        yield _rows_of_a_cut(count, session)
         summarise_all_but(session, min(DUE, count // 2))
         yield _row("decide and cut, 40 behind the cursor", count, session, _decide_and_cut, sizes)
         yield _row("for comparison: two bare queries", count, session, _two_queries, sizes)
@@ -39,6 +44,16 @@ def _row(name: str, count: int, session: Session, work: object, sizes: Sizes) ->
     current = fresh(session)
     spent = repeat(lambda: work(current), sizes.repeats)  # type: ignore[operator]
     return Row(name=name, n=count, value=cpu(spent), unit="CPU ms")
+
+
+def _rows_of_a_cut(count: int, session: Session) -> Row:
+    """Return how many rows it takes to find the cut that keeps recent tokens."""
+    profile = find_profile("checkpoint")
+    with counted_reads() as reads:
+        cut = cut_of(snapshot_of(fresh(session), profile=profile))
+    _, rows = reads.counts
+    aim = f"{len(cut.keep) + MOST_ROWS_BESIDES} at most"
+    return Row(name="cut by tokens, nothing summarised", n=count, value=rows, unit="rows", aim=aim)
 
 
 def _append(session: Session) -> None:

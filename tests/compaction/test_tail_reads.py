@@ -239,6 +239,17 @@ def test_a_run_reads_each_message_once_and_one_page_more(owner):
     assert reads.rows < SHORT + 100
 
 
+@pytest.mark.parametrize("cut", ["checkpoint", "recent_tokens"])
+def test_a_cut_by_tokens_reads_hardly_more_than_it_keeps(owner, use_models, model_server, cut):
+    use_models(model_server.models(CONTEXT_WINDOW=200_000))
+    profile(max_context_tokens=1000, message_limit=0, cut=cut, keep_recent_tokens=20_000)
+    snapshot = snapshot_of(backlog(owner, SHORT))
+    with reading() as reads:
+        found = cut_of(snapshot)
+    assert len(found.keep) == 20_000 // TOKENS
+    assert reads.rows <= len(found.keep) + 100
+
+
 # --- the same plan --------------------------------------------------------------------------------
 
 

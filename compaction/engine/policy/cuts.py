@@ -20,6 +20,9 @@ from compaction.engine.policy.window import keep_tail
 from compaction.engine.protocols import Cut, PlanFacts
 from compaction.engine.types import Item, Plan
 
+# Items that are read beyond an estimate: a cut looks a little further back than the tokens reach.
+MARGIN = 24
+
 
 class TailCut:
     """A cut that can tell from the newest items alone, or that says that it needs more of them.
@@ -116,7 +119,7 @@ def keep_recent_tokens(items: Sequence[Item], tokens: int, *, earlier: int = 0) 
         kept += items[start].tokens
     if start == 0:
         if earlier:
-            raise MoreItemsNeeded
+            raise MoreItemsNeeded(more=_items_for(tokens - kept, kept, len(items)))
         return Plan(summarise=(), keep=tuple(items))
     later = LegalCuts.of(items, earlier=earlier > 0).first(start - 1, len(items))
     return _cut_at(items, later or start, earlier=earlier)
@@ -140,10 +143,15 @@ def keep_no_fewer_tokens(
         kept += items[start].tokens
     if start == 0:
         if earlier:
-            raise MoreItemsNeeded
+            raise MoreItemsNeeded(more=_items_for(tokens - kept, kept, len(items)))
         return Plan(summarise=(), keep=tuple(items))
     later = LegalCuts.of(items, earlier=earlier > 0).first(start - 1, len(items) - 1)
     return _cut_at(items, later or (len(items) if is_followed else start), earlier=earlier)
+
+
+def _items_for(missing: int, tokens: int, count: int) -> int:
+    """Return about how many more items have the missing tokens, if they are as long as these."""
+    return MARGIN + math.ceil(max(0, missing) * count / max(1, tokens))
 
 
 def legal_plan(items: Sequence[Item], plan: Plan, facts: PlanFacts) -> Plan:

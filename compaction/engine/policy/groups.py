@@ -20,12 +20,14 @@ from compaction.engine.types import Group, Item
 class MoreItemsNeeded(Exception):  # noqa: N818 - it is a question, not a fault
     """These items cannot tell where the cut falls: others decide that have not been read yet.
 
-    With `all_of_them` there is no use in reading on by and by.
+    With `all_of_them` there is no use in reading on by and by. `more` is about how many it takes,
+    where that can be told; 0 where it cannot.
     """
 
-    def __init__(self, *, all_of_them: bool = False) -> None:
+    def __init__(self, *, all_of_them: bool = False, more: int = 0) -> None:
         super().__init__("The items that were read do not decide where the cut falls.")
         self.all_of_them = all_of_them
+        self.more = more
 
 
 def answered_calls(items: Sequence[Item]) -> dict[int, int]:
