@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 
 from chatapp.extensions import MarkKind, TreeMark
 from chatapp.lineage import PathTable
+from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.models import Branch, Message
 from chatapp.selectors import (
     messages_through,
@@ -22,7 +23,13 @@ from chatapp.selectors import (
     rows_before,
     sparse_q,
 )
-from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
+from compaction.engine.recovery import RecoveryAction
+from compaction.models import (
+    CompactionRun,
+    RecoveryStep,
+    SessionSummary,
+    SessionSummaryMessage,
+)
 from compaction.models.summaries import HOLDS_EARLIER_VERSION
 
 # Since when a ready run waits for a worker: what waited for a model, since that wait was over.
@@ -309,3 +316,50 @@ def tree_marks(session_id: UUID) -> list[TreeMark]:
             )
         )
     return marks
+
+
+# Broken-off answers that stand between a question and its next try, at most.
+MOST_BROKEN_OFF = 20
+
+
+def compactions_since_question(branch: Branch) -> int:
+    """Return how many compactions helped since the branch's newest question or finished answer.
+
+    A turn without a message goes on with the question of the one before, so what that one tried
+    counts: nobody gets another set of compactions by asking for the same answer again.
+
+    With an answer the count begins anew, that of a tool call included: the request of the next step
+    is another one. A branch that was replayed with shorter results goes on with the count of the
+    one that it repeats.
+    """
+    last = _last_said(branch)
+    if last is None:
+        return 0
+    steps = RecoveryStep.objects.filter(
+        session_id=branch.session_id,
+        branch_id__in=_replayed(branch),
+        action=RecoveryAction.COMPACT.value,
+        outcome=RecoveryStep.Outcome.SMALLER,
+        created_at__gt=last.created_at,
+    )
+    return steps.count()
+
+
+def _last_said(branch: Branch) -> Message | None:
+    """Return the newest message of a person or of a model that came to its end."""
+    spoken = (Message.Role.USER, Message.Role.ASSISTANT)
+    messages = Message.objects.filter(role__in=spoken, kind=Message.Kind.MESSAGE)
+    columns = messages.only("role", "finish_reason", "created_at")
+    for row in reversed(rows_before(branch, columns, most=MOST_BROKEN_OFF)):
+        if end_of(row.finish_reason) is not AnswerEnd.BROKEN:
+            return row
+    return None
+
+
+def _replayed(branch: Branch) -> list[UUID]:
+    """Return the branch's id and those of the branches that it repeats."""
+    found, current = [branch.pk], branch
+    while current.kind == Branch.Kind.REPLAY and current.replaces is not None:
+        current = current.replaces
+        found.append(current.pk)
+    return found

@@ -31,10 +31,10 @@ from compaction.engine.recovery import (
 )
 from compaction.errors import CompactionError
 from compaction.models import CompactionRun, RecoveryStep
-from compaction.recovery.earlier_steps import compactions_since_question
 from compaction.recovery.refusals import is_hopeless, sentence_for, window_of
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
+from compaction.selectors import compactions_since_question
 from compaction.summaries.replays import cut_tool_results, is_oversized_now
 
 POLL_SECONDS = 0.5

@@ -199,7 +199,7 @@ class Replay:
 def replay(recording, shared, owner, use_models, model_server, queued) -> Replay:
     model_server.script = [
         {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
-        {"when": {}, "reply": {"text": "What was refactored, and what is left to do."}},
+        {"when": {}, "reply": {"text": "SUMMARY The agent was refactored."}},
     ]
     use_models(
         model_server.models(NAME=MODEL, CONTEXT_WINDOW=WINDOW, MAX_OUTPUT=8192),

@@ -11,7 +11,7 @@ from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.branches.leases import Lease, ensure_state
 from compaction.models import CompactionRun, CompactionState, RecoveryStep, SessionSummary
-from compaction.recovery.earlier_steps import compactions_since_question
+from compaction.selectors import compactions_since_question
 from tests.compaction.support import NEVER, say, state, stored
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 
