@@ -50,8 +50,7 @@ class LeftBranch:
     @cached_property
     def leaf(self) -> Message | None:
         """The last message of the branch."""
-        rows = Message.objects.filter(kind__in=Message.SPOKEN)
-        return next(iter(rows_before(self.snapshot.branch, rows, most=1)), None)
+        return last_message(self.snapshot.branch)
 
     @cached_property
     def earlier_files(self) -> list[Files]:
@@ -101,6 +100,12 @@ class LeftBranch:
             return None
         tokens = summaries[named] if named else text_tokens(self.snapshot.model, row.summary)
         return BranchEntry(item=summary_item(row, tokens=tokens), is_summary=True)
+
+
+def last_message(branch: Branch) -> Message | None:
+    """Return the newest message or note of a branch's path."""
+    rows = Message.objects.filter(kind__in=Message.SPOKEN)
+    return next(iter(rows_before(branch, rows, most=1)), None)
 
 
 def _files(read: list[str], modified: list[str], created: list[str], deleted: list[str]) -> Files:

@@ -7,13 +7,15 @@ went on meanwhile, the session stays where it is, and the run says why.
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from functools import partial
 
 from django.db import transaction
+from django.utils import timezone
 
 from chatapp.context.backend import notify
 from chatapp.models import Branch, Session
-from compaction.branches.left_branch import LeftBranch
+from compaction.branches.left_branch import LeftBranch, last_message
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.actions import joined_files
@@ -45,6 +47,7 @@ def switch_with_summary(work: Work, snapshot: BranchSnapshot) -> None:
     run = work.run
     new = _target(run)
     left = LeftBranch(snapshot=snapshot, new=new)
+    _still_wanted(run, left)
     switch = Switch(left=left, run=run, lease=work.lease)
     summary = None
     if not left.entries:
@@ -73,6 +76,38 @@ def _target(run: CompactionRun) -> Branch:
             "The conversation goes on in another branch by now; nothing was switched."
         )
     return new
+
+
+def _still_wanted(run: CompactionRun, left: LeftBranch) -> None:
+    """Raise LostRaceError where somebody went on talking since the switch was asked for.
+
+    A run may have waited for a worker, or be the successor of one whose worker died.
+    """
+    asked_at = _asked_at(run)
+    # What an import dates in the future was not said meanwhile.
+    now = timezone.now()
+    for newest in (left.leaf, last_message(left.new)):
+        if newest is not None and asked_at < newest.created_at <= now:
+            raise LostRaceError(
+                "The conversation went on after the switch was asked for; the session stayed where "
+                "it was. Switch again."
+            )
+
+
+def _asked_at(run: CompactionRun) -> datetime:
+    """Return when somebody asked for the switch: before the first of its workers died."""
+    if not run.restarts:
+        return run.created_at
+    earlier = CompactionRun.objects.filter(
+        session=run.session_id,
+        branch=run.branch_id,
+        trigger=run.trigger,
+        switch_to=run.switch_to_id,
+        restarts=0,
+        created_at__lt=run.created_at,
+    )
+    found = earlier.order_by("-created_at").values_list("created_at", flat=True).first()
+    return found or run.created_at
 
 
 def _with_summary(switch: Switch, work: Work) -> SessionSummary:

@@ -195,7 +195,9 @@ class Period:
 
 
 def _sums() -> dict[str, Any]:
-    saved = Sum(F("tokens_before") - F("tokens_after"), filter=_SUCCEEDED)
+    # The summary of a branch that was left makes no request smaller.
+    smaller = _SUCCEEDED & ~Q(trigger=CompactionRun.Trigger.BRANCH)
+    saved = Sum(F("tokens_before") - F("tokens_after"), filter=smaller)
     return {
         "saved": Coalesce(saved, 0),
         "calls": Coalesce(Sum("model_calls"), 0),

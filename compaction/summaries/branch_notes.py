@@ -19,6 +19,7 @@ from chatapp.transcript import append, set_label
 from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease
 from compaction.branches.left_branch import LeftBranch
+from compaction.branches.snapshot import snapshot_of
 from compaction.engine.strategies.branch_summary import note_text
 from compaction.engine.types import Files, Outcome
 from compaction.errors import LostRaceError
@@ -62,16 +63,28 @@ def store_branch_summary(
     Raises LostRaceError where either branch went on, another one became active, or lease or run
     changed meanwhile; then nothing is written.
     """
-    read = Sizes(
-        before=outcome.input_tokens, after=outcome.output_tokens, summary=outcome.output_tokens
-    )
+    sizes = _sizes(switch, outcome, files)
     with transaction.atomic():
         ends = hold_positions(switch.run, outcome)
         _still_holds(switch)
         _activate(switch)
-        summary = _write(switch, outcome, files, read, ends)
-        end_run(outcome, read, saved=0)
+        summary = _write(switch, outcome, files, sizes, ends)
+        # It tells what was not told before: no request gets smaller by it.
+        end_run(outcome, sizes, saved=0)
     return summary
+
+
+def _sizes(switch: Switch, outcome: Outcome, files: Files) -> Sizes:
+    """Return the sizes of the new branch's next request, without and with the note."""
+    new = snapshot_of(switch.run.session, switch.left.new)
+    covered = new.state.covered_tokens
+    before = new.fixed_tokens + max(0, new.branch.token_total - covered)
+    count = new.model.counter.count
+    return Sizes(
+        before=before,
+        after=before + count(note_text(outcome.text, files)),
+        summary=count(outcome.text),
+    )
 
 
 def switch_plainly(switch: Switch) -> None:

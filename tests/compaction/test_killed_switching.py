@@ -6,6 +6,7 @@ Either nothing of the switch is stored and another process does it, or all of it
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.models import Message, Session
@@ -13,7 +14,7 @@ from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER
-from tests.compaction.test_killed_anywhere import every_death, nothing
+from tests.compaction.test_killed_anywhere import LONG_AGO, every_death, nothing
 from tests.factories import SessionFactory, profile, user
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -26,7 +27,9 @@ def begin(owner, model_server, queued):
     profile(**NEVER)
 
     def session_with() -> Session:
-        wires = [user(f"MK-{n:04d} {WORDS}") for n in range(6)]
+        # Said before time passes for the runs (test_killed_anywhere.others_go_on).
+        long_ago = {"created_at": timezone.now() - 2 * LONG_AGO}
+        wires = [user(f"MK-{n:04d} {WORDS}") | {"meta": long_ago} for n in range(6)]
         session = SessionFactory(owner=owner, wires=wires)
         first = Message.objects.filter(session=session).order_by("position").first()
         transcript.fork(session, at=first, label="shares one")

@@ -227,6 +227,34 @@ def test_it_waits_in_the_queue_and_switches_when_it_ends(
     assert (session.active_branch, other.label) == (other, "Tried")
 
 
+@pytest.mark.parametrize("where", ["old", "new"])
+def test_who_goes_on_talking_before_a_worker_comes_is_not_taken_away(session, other, where):
+    old = session.branch
+    run = switch(session, other, wait=False)
+    branch = old if where == "old" else other
+    transcript.append(branch, [NewMessage(wire=said("X"))])
+    run = execute_run(run.pk)
+    assert (run.status, run.error_code) == ("failed", "lost_race")
+    assert "after the switch was asked for" in run.error
+    assert Session.objects.get(pk=session.pk).active_branch == old
+
+
+def test_messages_that_an_import_dates_in_the_future_hold_up_no_switch(session, other):
+    later = timezone.now() + timedelta(days=1)
+    transcript.append(session.branch, [NewMessage(wire=said("X"), created_at=later)])
+    assert switch(session, other).status == "succeeded"
+
+
+def test_its_sizes_are_those_of_the_request_that_follows(session, other):
+    session.refresh_from_db()
+    run = switch(session, other)
+    summary, note = SessionSummary.objects.get(), Message.objects.get(kind="note")
+    session.refresh_from_db()
+    used = context_backend.preview(session).account.used
+    assert (run.tokens_before, summary.tokens_before) == (used - note.tokens,) * 2
+    assert abs(run.tokens_after - used) <= 5
+
+
 def test_a_second_switch_is_refused_while_one_is_under_way(session, other):
     run = switch(session, other, wait=False)
     with pytest.raises(SwitchUnderWayError, match=str(run.pk)):
