@@ -296,9 +296,9 @@ def tree_marks(session_id: UUID) -> list[TreeMark]:
     return marks
 
 
-def _key_of(text: str | None) -> UUID | None:
+def _key_of(text: object) -> UUID | None:
     """Return an id that metadata names; files bring metadata in which anything may stand."""
     try:
-        return UUID(text or "")
+        return UUID(str(text))
     except ValueError:
         return None
