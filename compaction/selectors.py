@@ -299,13 +299,14 @@ def tree_marks(session_id: UUID) -> list[TreeMark]:
         session=session_id, status=SessionSummary.Status.ACTIVE
     ).annotate(note=KT("metadata__note"))
     found = list(rows.values_list("pk", "kind", "branch_id", "covers_through", "note"))
-    told = {note for *_, note in found if note}
+    told = {key for *_, note in found if (key := _key_of(note)) is not None}
     notes = Message.objects.filter(pk__in=told, session=session_id)
-    places = {str(pk): (branch, at) for pk, branch, at in notes.values_list(*_NOTE_COLUMNS)}
+    places = {pk: (branch, at) for pk, branch, at in notes.values_list(*_NOTE_COLUMNS)}
     marks = []
     for pk, kind, branch, through, note in found:
         is_of_branch = kind == SessionSummary.Kind.BRANCH
-        owner, position = places.get(note or "", (branch, through))
+        key = _key_of(note) if is_of_branch else None
+        owner, position = places.get(key, (branch, through)) if key else (branch, through)
         marks.append(
             TreeMark(
                 kind=MarkKind.BRANCH_SUMMARY if is_of_branch else MarkKind.SUMMARY,
@@ -316,6 +317,14 @@ def tree_marks(session_id: UUID) -> list[TreeMark]:
             )
         )
     return marks
+
+
+def _key_of(text: object) -> UUID | None:
+    """Return an id that metadata names; files bring metadata in which anything may stand."""
+    try:
+        return UUID(str(text))
+    except ValueError:
+        return None
 
 
 # Broken-off answers that stand between a question and its next try, at most.

@@ -158,6 +158,16 @@ def test_the_summary_of_a_branch_stands_at_its_note(session, rows, tree):
     assert {key for key, count in marks.items() if count} == {str(note.pk)}
 
 
+@pytest.mark.parametrize("note", ["no id", "", None, 7, {"a": 1}, "x" * 36])
+def test_metadata_that_names_no_note_costs_nothing(session, rows, tree, note):
+    for kind in ("branch", "compaction"):
+        odd = summary(session.branch, through=rows[3].position, kind=kind)
+        odd.metadata = {"note": note}
+        odd.save()
+    *_, last = tree(session)
+    assert (last["summaries"], last["branch_summaries"]) == (1, 1)
+
+
 def test_pages_have_every_node_once_in_both_directions(api, session, rows, tree):
     for row in rows:
         for _ in range(3):
