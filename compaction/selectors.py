@@ -103,9 +103,11 @@ def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
         status=SessionSummary.Status.ACTIVE,
         kind=SessionSummary.Kind.BRANCH,
     )
-    by_note = {note: pk for pk, note in rows.values_list("pk", f"metadata__{NOTE}") if note}
-    there = Message.objects.filter(on_path_q(branch, "branch", "position"), pk__in=[*by_note])
-    found = [by_note[str(note)] for note in there.values_list("pk", flat=True)]
+    named = rows.values_list("pk", f"metadata__{NOTE}")
+    by_note = {_key_of(note): pk for pk, note in named}
+    notes = [key for key in by_note if key is not None]
+    there = Message.objects.filter(on_path_q(branch, "branch", "position"), pk__in=notes)
+    found = [by_note[note] for note in there.values_list("pk", flat=True)]
     return rows.filter(pk__in=found).order_by("created_at")
 
 

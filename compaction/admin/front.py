@@ -205,7 +205,7 @@ def tiles_of(
         Tile(
             title="Messages",
             value=f"{newest.messages:,}",
-            url=_list_of(request, Message, kind__exact=Message.Kind.MESSAGE),
+            url=_list_of(request, Message, kind__in=",".join(Message.SPOKEN)),
         ),
         _tokens_tile(request, newest),
         _runs_tile(figures, now),

@@ -103,13 +103,13 @@ class CompactionRunAdmin(WideList):
                 "kept_verbatim",
                 "replaces",
                 "switch_to",
-                "switch_label",
+                "new_label",
                 "instructions_text",
                 "replaces_instructions",
             ),
             optional={
                 "switch_to": "switch_to_id",
-                "switch_label": "switch_label",
+                "new_label": "switch_label",
                 "replaces_instructions": "replaces_instructions",
                 "requested_by": "requested_by_id",
                 "replaces": "replaces_id",
@@ -194,6 +194,7 @@ class CompactionRunAdmin(WideList):
 
     error_start = preview("Error", "error_begin", cut_at=ERROR_CHARS)
     instructions_text = lists.INSTRUCTIONS
+    new_label = column("New name of the branch", "switch_label", html.stored_text)
     paid = lists.COST
     kept_verbatim = column(
         "Messages kept verbatim",

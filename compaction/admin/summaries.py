@@ -239,10 +239,8 @@ class SessionSummaryAdmin(WideList):
         """Return the files that tool calls read and changed, those of earlier summaries too."""
         created = frozenset(summary.files_created)
         lines = [f"read      {name}" for name in summary.files_read]
-        lines += [
-            f"{'created ' if name in created else 'modified'}  {name}"
-            for name in summary.files_modified
-        ]
+        lines += [f"created   {name}" for name in summary.files_created]
+        lines += [f"modified  {name}" for name in summary.files_modified if name not in created]
         lines += [f"deleted   {name}" for name in summary.files_deleted]
         return html.stored_text("\n".join(lines))
 

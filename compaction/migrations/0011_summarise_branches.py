@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='compactionrun',
             name='switch_label',
-            field=models.CharField(blank=True, max_length=120, null=True),
+            field=models.TextField(blank=True, null=True),
         ),
         migrations.AddField(
             model_name='compactionrun',

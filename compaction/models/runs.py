@@ -8,8 +8,6 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from chatapp.models import MAX_LABEL_CHARS
-
 
 class CompactionRun(models.Model):
     """One attempt to compact a branch. Created queued; claimed by one worker; never deleted.
@@ -69,7 +67,7 @@ class CompactionRun(models.Model):
     switch_to = models.ForeignKey(
         "chatapp.Branch", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
-    switch_label = models.CharField(max_length=MAX_LABEL_CHARS, null=True, blank=True)
+    switch_label = models.TextField(null=True, blank=True)
     replaces_instructions = models.BooleanField(default=False, db_default=False)
     worker = models.UUIDField(null=True, blank=True, editable=False)
     restarts = models.PositiveSmallIntegerField(default=0)

@@ -125,7 +125,7 @@ def test_the_tiles_show_what_there_is(admin_client, month):
     found = tiles(page(admin_client))
     tokens = month.branch.token_total
     assert found["Sessions"][:2] == ("/admin/chatapp/session/", "1")
-    assert found["Messages"][:2] == ("/admin/chatapp/message/?kind__exact=message", "4")
+    assert found["Messages"][:2] == ("/admin/chatapp/message/?kind__in=message%2Cnote", "4")
     assert found["Tokens stored, and sent of them"][1] == str(tokens)
     assert found["Tokens stored, and sent of them"][2].endswith(f"would send {tokens}: 100.0 %")
     assert found["Runs today"][1:] == ("2", "1 succeeded")
