@@ -29,7 +29,7 @@ from chatapp.models import Branch, Message, Session
 from chatapp.transcript import SwitchRefusedError, set_label
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
-from compaction.branches.request_hooks import with_hooks
+from compaction.branches.request_hooks import before_hooks, with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
@@ -82,10 +82,13 @@ class CompactionBackend(BaseContextBackend):
         emit: Emit = silent,
     ) -> Recovery:
         """Answer an overflow with the next step of the recovery."""
-        recovery = recover_overflow(session, error, previous, refused=refused, emit=emit)
+        plain = before_hooks(refused)
+        recovery = recover_overflow(session, error, previous, refused=plain, emit=emit)
         if recovery.context is None:
             return recovery
-        return replace(recovery, context=with_hooks(session, recovery.context))
+        on_fault = partial(note, session, Kind.WARNING)
+        context = with_hooks(session, recovery.context, on_fault=on_fault)
+        return replace(recovery, context=context)
 
     def to_store(self, message: WireMessage) -> WireMessage:
         """Return a tool's message with the text that the guard at storing leaves of it."""

@@ -37,6 +37,10 @@ class MustWaitError(CompactionError):
         self.code, self.until = code, until
 
 
+class SwitchUnderWayError(CompactionError):
+    """Another switch of the session is waiting or being done."""
+
+
 class OutOfTimeError(CompactionError):
     """The run's time budget is used up."""
 

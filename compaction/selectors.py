@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
@@ -69,6 +70,7 @@ SENT_COLUMNS = (
     "files_read",
     "files_modified",
     "files_deleted",
+    "from_hook",
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"
@@ -104,7 +106,7 @@ def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
         kind=SessionSummary.Kind.BRANCH,
     )
     named = rows.values_list("pk", f"metadata__{NOTE}")
-    by_note = {_key_of(note): pk for pk, note in named}
+    by_note = {id_named(note): pk for pk, note in named}
     notes = [key for key in by_note if key is not None]
     there = Message.objects.filter(on_path_q(branch, "branch", "position"), pk__in=notes)
     found = [by_note[note] for note in there.values_list("pk", flat=True)]
@@ -157,12 +159,30 @@ def sent_summaries(
     return [row for row in reversed(chain) if row.is_digest or row.pk in kept]
 
 
+# So many summaries of hooks, one behind the other, are looked through for one of ours.
+MOST_OF_HOOKS = 20
+
+
+def from_last_that_continues(rows: Sequence[SessionSummary]) -> list[SessionSummary]:
+    """Return the newest rows from the last one on that surely took in those before it.
+
+    What a hook wrote may have left out what it was given to continue.
+    """
+    written = [row for row in rows if not row.is_digest]
+    ours = [index for index, row in enumerate(written) if not row.from_hook]
+    start = ours[-1] if ours else 0
+    return [*written[start:], *(row for row in rows if row.is_digest)]
+
+
 def continued_by(summary: SessionSummary) -> list[SessionSummary]:
     """Return what another summary continues: the one before it, in its newest active version.
 
     The last one is a fallback digest that it takes in, if there is one.
     """
-    found = sent_summaries(summary.branch, 1, through=summary.covers_from - 1, besides=summary)
+    sent = partial(sent_summaries, summary.branch, through=summary.covers_from - 1, besides=summary)
+    found = sent(1)
+    if any(row.from_hook for row in found):
+        found = from_last_that_continues(sent(MOST_OF_HOOKS))
     found.sort(key=lambda row: row.is_digest)
     return found or [row for row in (summary.previous,) if row is not None]
 
@@ -301,13 +321,13 @@ def tree_marks(session_id: UUID) -> list[TreeMark]:
         session=session_id, status=SessionSummary.Status.ACTIVE
     ).annotate(note=KT("metadata__note"))
     found = list(rows.values_list("pk", "kind", "branch_id", "covers_through", "note"))
-    told = {key for *_, note in found if (key := _key_of(note)) is not None}
+    told = {key for *_, note in found if (key := id_named(note)) is not None}
     notes = Message.objects.filter(pk__in=told, session=session_id)
     places = {pk: (branch, at) for pk, branch, at in notes.values_list(*_NOTE_COLUMNS)}
     marks = []
     for pk, kind, branch, through, note in found:
         is_of_branch = kind == SessionSummary.Kind.BRANCH
-        key = _key_of(note) if is_of_branch else None
+        key = id_named(note) if is_of_branch else None
         owner, position = places.get(key, (branch, through)) if key else (branch, through)
         marks.append(
             TreeMark(
@@ -321,7 +341,7 @@ def tree_marks(session_id: UUID) -> list[TreeMark]:
     return marks
 
 
-def _key_of(text: object) -> UUID | None:
+def id_named(text: object) -> UUID | None:
     """Return an id that metadata names; files bring metadata in which anything may stand."""
     try:
         return UUID(str(text))

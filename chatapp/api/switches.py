@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from chatapp.api.base import KnownFields
 from chatapp.api.serializers import BranchSerializer, label_field
-from chatapp.context.backend import Switched
+from chatapp.context.backend import EDITS, Switched
 from chatapp.models import Branch
 
 MOST_INSTRUCTION_CHARS = 4_000
@@ -55,8 +55,9 @@ class ActivateSerializer(KnownFields):
         others = asked.pop("wishes", {})
         if "label" in asked:
             asked["label"] = asked["label"] or ""
-        # Who asks is no wish: a backend is told by those who know.
-        return {key: value for key, value in others.items() if key != "requested_by"} | asked
+        # Who asks, and that this is an edit, are no wishes: a backend is told by those who know.
+        told = ("requested_by", EDITS)
+        return {key: value for key, value in others.items() if key not in told} | asked
 
 
 class SwitchedSerializer(BranchSerializer):

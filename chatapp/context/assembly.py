@@ -60,7 +60,8 @@ class Context:
     `places` says for each message where it stands in the conversation; empty for what is no stored
     message. It never goes on the wire. Parts that are kept apart have no data here: their files are
     read for the request that is sent (turns/request.py). `model` is the model that it was put
-    together for.
+    together for. `mark` is the backend's word for what it sends besides the newest messages, stored
+    with the answer: a report of the answer's server is of just that.
     """
 
     messages: tuple[WireMessage, ...]
@@ -68,6 +69,7 @@ class Context:
     places: tuple[str, ...] = ()
     run_id: str | None = None
     model: ModelConfig | None = None
+    mark: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     origin: Any = field(default=None, compare=False, repr=False)
 

@@ -25,6 +25,11 @@ REASONING_ITEMS: Final = "reasoning_items"
 ASKED_MODEL: Final = "asked_model"
 # In `metadata` of an answer: its server told the tokens of what it read anew, not of all.
 NEW_PART_ONLY: Final = "usage_of_new_part"
+# In `metadata` of an answer: its server told so many tokens that nobody believes it.
+DOUBTED_USAGE: Final = "usage_doubted"
+# In `metadata` of an answer: what its request was made of, in the context backend's word
+# (chatapp.context.assembly.Context.mark).
+REQUEST_MARK: Final = "request_mark"
 # A column of an answer, and the key of it in its wire form: what its server alone takes back
 # (chatapp/messages/vendor.py). No wire sends the key.
 VENDOR: Final = "vendor"

@@ -24,7 +24,7 @@ from chatapp.llm.tokens import plausible
 from chatapp.llm.wires import arguments_of, outgoing_of
 from chatapp.messages.outgoing import TEXTS_ONLY
 from chatapp.messages.vendor import KeptFields, kept_fields, prefix_digest, server_of
-from chatapp.messages.wire import NEW_PART_ONLY
+from chatapp.messages.wire import DOUBTED_USAGE, NEW_PART_ONLY
 from chatapp.models import Message, Session
 from chatapp.part_store import PartReader
 from chatapp.selectors import rows_before
@@ -161,8 +161,10 @@ def take_in(
     """
     reported = plausible((reply.usage or {}).get("prompt_tokens"))
     # A report of many times what was sent was not counted: nothing is learnt from it.
-    if reported is None or reported > MOST_TIMES_COUNTED * max(account.used, SMALLEST_COUNT):
+    if reported is None:
         return {}
+    if reported > MOST_TIMES_COUNTED * max(account.used, SMALLEST_COUNT):
+        return {DOUBTED_USAGE: True}
     forget_window(model, reported)
     if truncates_silently(reported, account.used):
         if _is_of_new_part(session, reply, reported):

@@ -24,7 +24,7 @@ from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
-from chatapp.messages.wire import VENDOR, WireMessage, is_blank
+from chatapp.messages.wire import REQUEST_MARK, VENDOR, WireMessage, is_blank
 from chatapp.models import Message, Session
 from chatapp.selectors import active_branch, copies_of, path_q, rows_before
 from chatapp.transcript import append, fork_before, switch
@@ -258,6 +258,8 @@ def _answer(started: StartedTurn) -> TurnResult:
     except NoAnswerError as failure:
         raise _failed(turn, failure, context) from failure
     metadata = dict(answered.metadata)
+    if answered.context.mark:
+        metadata[REQUEST_MARK] = answered.context.mark
     if started.continues is not None:
         metadata[CONTINUES] = str(started.continues.pk)
     answer = _store(session, answered.reply, metadata=metadata, vendor=answered.vendor)

@@ -21,7 +21,7 @@ from chatapp.models import Message
 from chatapp.selectors import path_messages, path_q
 from compaction.convert import summary_item, to_item
 from compaction.engine.fidelity.redaction import redact_items
-from compaction.engine.strategies.branch_summary import as_told
+from compaction.engine.strategies.branch_summary import as_told, without_files
 from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.prompts import (
     ATTENTION,
@@ -139,6 +139,7 @@ class StepInput:
             # A result is named after its call, which may stand in the batch before.
             items = [self._read(row) for row in batch]
             named = named_results([*before, *items])[len(before) :]
+            named = [without_files(item) for item in named]
             shown = redact_items(named)[0] if self._given.get("hides_secrets") else named
             yield from limited_results(
                 shown,

@@ -36,10 +36,10 @@ from compaction.models import (
 )
 from compaction.profiles import find_profile
 from compaction.runs import lifecycle
+from compaction.runs.lifecycle import switch_under_way
 from compaction.runs.resummarize import Estimate, estimate_compaction
 from compaction.runs.scheduling import assign_profile
 from compaction.runs.status import branch_facts, last_consolidated, switch_facts
-from compaction.runs.switching import switch_under_way
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
 

@@ -54,6 +54,8 @@ class RequestCut:
 
 PLAIN = RequestCut()
 _PLAIN_CONTEXT = "plain_context"
+# The mark of a request that holds only a part of what is to be sent.
+PART_OF_IT = "part"
 
 
 def limits_of(profile: Profile) -> ResultLimits:
@@ -134,7 +136,8 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
         kept=kept,
         shortened=shortened(snapshot, kept, cut),
     )
-    return assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
+    context = assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
+    return replace(context, mark=PART_OF_IT if cut.groups is not None else snapshot.request_mark)
 
 
 def _rendered(snapshot: BranchSnapshot, texts: list[str]) -> tuple[Rendering, list[WireMessage]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from uuid import UUID
 
 from chatapp.context.assembly import text_tokens
 from chatapp.models import Branch, Message
@@ -22,7 +21,7 @@ from compaction.engine.strategies.branch_summary import (
 )
 from compaction.engine.types import Files
 from compaction.models import SessionSummary
-from compaction.selectors import branch_summaries_of, summaries_of
+from compaction.selectors import branch_summaries_of, id_named, summaries_of
 
 ROWS_AT_ONCE = 64
 _FILES = ("files_read", "files_modified", "files_created", "files_deleted")
@@ -88,9 +87,8 @@ class LeftBranch:
     def _summaries(self, page: list[Message]) -> Mapping[str, int]:
         """Return the tokens of the summaries that count, by the ids that placeholders name."""
         named = {row.metadata.get("summary_id") for row in page if not row.is_spoken} - {None}
-        rows = SessionSummary.objects.filter(
-            pk__in=map(UUID, named), status=SessionSummary.Status.ACTIVE
-        )
+        known = [key for key in map(id_named, named) if key is not None]
+        rows = SessionSummary.objects.filter(pk__in=known, status=SessionSummary.Status.ACTIVE)
         return {str(pk): tokens for pk, tokens in rows.values_list("pk", "summary_tokens")}
 
     def _of_placeholder(self, row: Message, summaries: Mapping[str, int]) -> BranchEntry | None:

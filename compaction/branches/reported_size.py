@@ -8,7 +8,7 @@ off. Cached tokens are a part of the prompt's and are never added.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -17,7 +17,7 @@ from uuid import UUID
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.tokens import context_tokens
-from chatapp.messages.wire import ASKED_MODEL, NEW_PART_ONLY
+from chatapp.messages.wire import ASKED_MODEL, DOUBTED_USAGE, NEW_PART_ONLY, REQUEST_MARK
 from chatapp.models import POSITION_STEP, Branch, Message
 from chatapp.selectors import GROUP_REACH, placeholders, rows_before
 
@@ -47,17 +47,28 @@ class ReportedSize:
 
 
 def reported_size(
-    branch: Branch, model: ModelConfig, *, cursor: int, since: datetime | None
+    branch: Branch,
+    model: ModelConfig,
+    *,
+    cursor: int,
+    since: datetime | None,
+    mark: Callable[[], str],
 ) -> ReportedSize | None:
     """Return the size by the newest report that holds behind the cursor; None where none does.
 
-    `since` is when the branch was compacted or restored last. The path's sums give what follows: no
-    text is read, and no more however long or deeply forked the conversation is.
+    `mark` tells what requests are made of now (Context.mark): a report of one that was made of
+    something else says nothing, whenever its answer came. Of answers without a mark, imported ones,
+    those count that came after `since`, when the branch was compacted or restored last. The path's
+    sums give what follows: no text is read, and no more however long or deeply forked the
+    conversation is.
     """
-    after = _newest_mark(branch) if cursor and since is None else 0
+    after = _newest_placeholder(branch) if cursor and since is None else 0
     for answer in _newest_answers(branch, cursor=max(cursor, after)):
-        if since is not None and answer.created_at <= since:
+        told = answer.metadata.get(REQUEST_MARK)
+        if told is None and since is not None and answer.created_at <= since:
             return None
+        if told is not None and told != mark():
+            continue
         tokens = context_tokens(answer.usage)
         if tokens and _is_finished(answer) and _is_of(answer, model):
             following = size_of_rest(branch.token_total, answer.tokens_through, model.scale)
@@ -81,16 +92,17 @@ def _newest_answers(branch: Branch, *, cursor: int) -> Iterator[Message]:
         yield from reversed(read(most=MOST_ANSWERS, end=newest[0].position))
 
 
-def _newest_mark(branch: Branch) -> int:
+def _newest_placeholder(branch: Branch) -> int:
     """Return where the newest placeholder stands: of an imported compaction only that is known."""
     newest = placeholders(branch).order_by("-position").values_list("position", flat=True)
     return newest.first() or 0
 
 
 def _is_finished(answer: Message) -> bool:
-    """Whether the answer came to an end, and its server told all of its prompt."""
+    """Whether the answer came to an end, and what its server told can be all of its prompt."""
     is_broken = end_of(answer.finish_reason) is AnswerEnd.BROKEN
-    return not (is_broken or answer.metadata.get(NEW_PART_ONLY))
+    is_wrong = any(answer.metadata.get(key) for key in (NEW_PART_ONLY, DOUBTED_USAGE))
+    return not (is_broken or is_wrong)
 
 
 def _is_of(answer: Message, model: ModelConfig) -> bool:

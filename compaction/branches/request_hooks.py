@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 HOOK_FAILED = "hook_failed"
 # In a context's facts: the hook whose messages are sent.
 CHANGED_BY = "changed_by_hook"
+# And by how many tokens hooks made the request larger; smaller where it is below 0.
+TOKENS_BY_HOOKS = "tokens_by_hooks"
 
 
 def with_hooks(
@@ -55,13 +57,27 @@ def with_hooks(
     if asked.answer is None or list(asked.answer) == list(context.messages):
         return context
     messages: list[WireMessage] = asked.answer
+    account = _account(context, messages, model)
+    told = {CHANGED_BY: asked.hook, TOKENS_BY_HOOKS: account.used - context.account.used}
     return replace(
         context,
         messages=tuple(messages),
         places=_places(context, messages),
-        account=_account(context, messages, model),
-        facts=context.facts | {CHANGED_BY: asked.hook},
+        account=account,
+        facts=context.facts | told,
     )
+
+
+def before_hooks(context: Context) -> Context:
+    """Return a context with the account that it had before hooks changed it.
+
+    What a recovery puts together is measured against that: hooks see it afterwards.
+    """
+    added = int(context.facts.get(TOKENS_BY_HOOKS, 0))
+    if not added:
+        return context
+    account = replace(context.account, kept=max(0, context.account.kept - added))
+    return replace(context, account=account)
 
 
 def sendable_messages(

@@ -33,6 +33,7 @@ from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.profiles import UsableProfile, profile_of, usable_profile
 from compaction.selectors import (
     bare_placeholders,
+    from_last_that_continues,
     sent_summaries,
 )
 
@@ -122,10 +123,9 @@ class BranchSnapshot:
     @property
     def newest(self) -> list[SessionSummary]:
         """The newest summary, which has taken in those before it, and the fallback digest beside
-        it.
+        it; of a hook's summary also those before it.
         """
-        written = [row for row in self.summaries if not row.is_digest]
-        return [*written[-1:], *(row for row in self.summaries if row.is_digest)]
+        return from_last_that_continues(self.summaries)
 
     @property
     def continued(self) -> list[SessionSummary]:
@@ -201,7 +201,21 @@ class BranchSnapshot:
         """The next request's size by the newest report of the model's server that still holds."""
         state = self.state
         since = state.last_consolidated_at
-        return reported_size(self.branch, self.model, cursor=state.cursor, since=since)
+        if since is None and state.cursor and self.summaries:
+            # A fork has no time of its own: what it took over was summarised before.
+            since = max(row.created_at for row in self.summaries)
+        return reported_size(
+            self.branch,
+            self.model,
+            cursor=state.cursor,
+            since=since,
+            mark=lambda: self.request_mark,
+        )
+
+    @property
+    def request_mark(self) -> str:
+        """What tells requests with these summaries from others: it is stored with each answer."""
+        return "-".join(str(row.pk)[:MARK_CHARS] for row in self.summaries) or NO_SUMMARY
 
     @cached_property
     def request_tokens(self) -> int:
@@ -259,6 +273,8 @@ def snapshot_of(
     )
 
 
+# In a request's mark: so much of each summary's id, or this where there is none.
+MARK_CHARS, NO_SUMMARY = 8, "0"
 # Below this the fixed parts of a request may be most of it.
 SMALL_LIMIT_TOKENS = 12_000
 

@@ -321,7 +321,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
     continued = ContinuedTexts(
         previous="\n\n".join(row.summary_text for row in before), before=before
     )
-    hooked = ask_before_compaction(work, snapshot, items, continued, may_move=False)
+    hooked = ask_before_compaction(work, snapshot, items, continued, old=old)
     if hooked is not None:
         outcome = hooked.outcome
     else:

@@ -19,7 +19,7 @@ from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.fidelity.redaction import redact
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.strategies.acceptance import does_not_shrink
-from compaction.engine.types import Item, Outcome, TokenCounter
+from compaction.engine.types import Item, Outcome, SummaryFailed, TokenCounter
 from compaction.hooks import (
     BEFORE_COMPACT,
     Asked,
@@ -30,9 +30,10 @@ from compaction.hooks import (
     ask,
     has_hooks,
 )
-from compaction.models import CompactionRun, CompactionStep
+from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.runs.steps import Work
 from compaction.runs.strategy import ContinuedTexts, with_sources
+from compaction.summaries.sizes import must_shrink, request_before, sizes_of, sizes_of_version
 from compaction.summaries.storing import Sizes
 
 # The kind of a step that says what came of a hook, and who wrote a hook's summary.
@@ -63,24 +64,24 @@ def ask_before_compaction(
     items: Sequence[Item],
     continued: ContinuedTexts,
     *,
-    may_move: bool = True,
+    old: SessionSummary | None = None,
 ) -> HookSummary | None:
     """Return the summary that a hook wrote of the items, or of those up to where it cuts.
 
-    None where the default goes on; `continued` is what the summary goes on from. `may_move`:
-    whether the cut may be another. What goes wrong is a step of the run and a warning of the
-    session. Raises HookCancelled.
+    None where the default goes on; `continued` is what the summary goes on from. `old` is the
+    summary that is made again: then the cut stays. What goes wrong is a step of the run and a
+    warning of the session. Raises HookCancelled.
     """
     if not has_hooks(BEFORE_COMPACT):
         return None
-    shown = _ShownToHook.of(snapshot, items, may_move=may_move)
+    shown = _ShownToHook.of(snapshot, items, may_move=old is None)
     payload = _payload(work.run, snapshot, shown, continued)
     asked = ask(BEFORE_COMPACT, payload, answers=(Replacement,))
     faults = list(asked.faults)
     found = None
     if isinstance(asked.answer, Replacement):
         try:
-            found = _checked(asked, snapshot, shown)
+            found = _checked(asked, snapshot, shown, old)
         except ValueError as refusal:
             faults.append(
                 f"The summary of the hook {asked.hook} was not stored: {refusal} The default went "
@@ -158,7 +159,7 @@ def _payload(
         profile=str(snapshot.profile_row.name),
         messages=tuple(map(hook_message, items)),
         first_kept=_id_of(kept[0]) if kept else None,
-        tokens_before=snapshot.summary_tokens + snapshot.facts.tokens,
+        tokens_before=request_before(snapshot),
         kept=tuple(map(hook_message, kept)),
         turn_prefix=tuple(map(hook_message, _last_turn(items))) if parts_turn else (),
         previous_summary=continued.previous,
@@ -194,8 +195,10 @@ def _id_of(item: Item) -> str:
     return str(Message._meta.pk.to_python(item.id))
 
 
-def _checked(asked: Asked, snapshot: BranchSnapshot, shown: _ShownToHook) -> HookSummary:
-    """Return a replacement as an outcome. Raises ValueError with a sentence."""
+def _checked(
+    asked: Asked, snapshot: BranchSnapshot, shown: _ShownToHook, old: SessionSummary | None
+) -> HookSummary:
+    """Return a replacement that can be stored. Raises ValueError with a sentence."""
     answer: Replacement = asked.answer
     items = shown.through(answer.first_kept)
     text = checked_text(
@@ -207,7 +210,7 @@ def _checked(asked: Asked, snapshot: BranchSnapshot, shown: _ShownToHook) -> Hoo
     before = answer.tokens_before
     if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
         raise ValueError("tokens_before is no whole number.")
-    return HookSummary(
+    found = HookSummary(
         tokens_before=None if before is None else max(0, before),
         outcome=Outcome(
             text=text,
@@ -224,6 +227,15 @@ def _checked(asked: Asked, snapshot: BranchSnapshot, shown: _ShownToHook) -> Hoo
             details=checked_details(answer.details),
         ),
     )
+    outcome = found.outcome
+    sizes = (
+        sizes_of(snapshot, outcome) if old is None else sizes_of_version(snapshot, outcome, old=old)
+    )
+    try:
+        must_shrink(snapshot, outcome, sizes)
+    except SummaryFailed as problem:
+        raise ValueError(str(problem)) from problem
+    return found
 
 
 def checked_text(text: Any, *, counter: TokenCounter, replaced: int, hides_secrets: bool) -> str:

@@ -21,7 +21,7 @@ from compaction.branches.leases import lock_state
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.types import Outcome
-from compaction.errors import CompactionError, LostRaceError
+from compaction.errors import CompactionError, LostRaceError, SwitchUnderWayError
 from compaction.events import event
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
 from compaction.runs import queue
@@ -290,6 +290,24 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
     return run
 
 
+def switch_under_way(session: Session) -> CompactionRun | None:
+    """Return the run that is to switch the session, or does so now."""
+    return CompactionRun.objects.filter(
+        session=session,
+        trigger=CompactionRun.Trigger.BRANCH,
+        status__in=[Status.QUEUED, Status.RUNNING],
+    ).first()
+
+
+def refuse_second_switch(session: Session) -> None:
+    """Raise SwitchUnderWayError where another switch with a summary is under way."""
+    if (run := switch_under_way(session)) is not None:
+        raise SwitchUnderWayError(
+            f"Another switch of this session is under way (run {run.pk}, {run.status}). Wait for "
+            "its end or cancel it, then switch again."
+        )
+
+
 def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0) -> CompactionRun:
     """Return a new queued run for what a failed, skipped or cancelled one should have done.
 
@@ -297,6 +315,8 @@ def retry_run(run: CompactionRun, *, requested_by: Any = None, restarts: int = 0
     """
     if not run.is_finished or run.status == Status.SUCCEEDED:
         raise CompactionError("Only a run that failed, was skipped or cancelled can be run again.")
+    if run.trigger == CompactionRun.Trigger.BRANCH:
+        refuse_second_switch(run.session)
     return request_run(
         RunRequest(
             session=run.session,

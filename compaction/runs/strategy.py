@@ -26,7 +26,7 @@ from compaction.engine.provenance import SourcePiece, Unit
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.acceptance import fault_of_outcome
 from compaction.engine.strategies.actions import joined_files
-from compaction.engine.strategies.branch_summary import BranchSummary
+from compaction.engine.strategies.branch_summary import BranchSummary, without_files
 from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import with_fidelity
 from compaction.engine.tool_results import limited_results, named_results
@@ -127,7 +127,7 @@ def _job(
     profile = snapshot.profile
     again = _sent_again(snapshot, items)
     kept = kept_after(snapshot, items[-1].position)
-    named = named_results(items)
+    named = [without_files(item) for item in named_results(items)]
     if profile.summary_style == CHECKPOINT:
         named = with_thoughts(named)
     hidden: Mapping[Any, Redacted] = {}

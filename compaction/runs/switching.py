@@ -24,10 +24,6 @@ Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 MOST_INSTRUCTION_CHARS = 4_000
 
 
-class SwitchUnderWayError(CompactionError):
-    """Another switch of the session is waiting or being done."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchWishes:
     """What is asked of a switch.
@@ -96,24 +92,8 @@ def request_switch(session: Session, branch: Branch, wishes: SwitchWishes) -> Co
     )
     with transaction.atomic():
         lock_some_branches(session.pk)
-        refuse_second(session)
+        lifecycle.refuse_second_switch(session)
         run = lifecycle.request_run(request)
     if not wishes.wait:
         return run
     return execute_run(run.pk, seconds=compaction_settings.run_seconds)
-
-
-def switch_under_way(session: Session) -> CompactionRun | None:
-    """Return the run that is to switch the session, or does so now."""
-    return CompactionRun.objects.filter(
-        session=session, trigger=Trigger.BRANCH, status__in=[Status.QUEUED, Status.RUNNING]
-    ).first()
-
-
-def refuse_second(session: Session) -> None:
-    """Raise SwitchUnderWayError where another switch is under way; call it under the lock."""
-    if (run := switch_under_way(session)) is not None:
-        raise SwitchUnderWayError(
-            f"Another switch of this session is under way (run {run.pk}, {run.status}). Wait for "
-            "its end or cancel it, then switch again."
-        )

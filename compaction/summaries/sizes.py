@@ -30,7 +30,7 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     first, last = cursor, outcome.items[-1].position
     text = snapshot.model.counter.count(sent_text_of(outcome))
     now = snapshot.fixed_tokens + snapshot.facts.tokens
-    before = now + _question_tokens(branch, first)
+    before = request_before(snapshot)
     # Pinned messages are sent verbatim although they were summarised, too; rules were not read.
     pinned = pinned_messages(branch, through=last).filter(position__gt=first)
     again = pinned.exclude(role=Message.Role.SYSTEM).values_list("tokens", flat=True)
@@ -47,6 +47,12 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
         + _question_tokens(branch, last)
     )
     return Sizes(before=before, after=after, summary=text)
+
+
+def request_before(snapshot: BranchSnapshot) -> int:
+    """Return the size of the next request as things stand."""
+    question = _question_tokens(snapshot.branch, snapshot.state.cursor)
+    return snapshot.fixed_tokens + snapshot.facts.tokens + question
 
 
 def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: SessionSummary) -> Sizes:

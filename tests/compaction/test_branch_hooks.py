@@ -118,6 +118,14 @@ def test_the_api_tells_a_hooks_no_as_a_conflict(session, other, use_hooks, api):
     assert "Finish this first." in answer.data["detail"]
 
 
+def test_nobody_gets_round_a_no_by_calling_a_switch_an_edit(session, other, use_hooks, api):
+    toys.First.branch = answering(Cancel("Finish this first."))
+    use_hooks(FIRST)
+    address = reverse("branch-activate", args=[other.pk])
+    answer = api.post(address, {"wishes": {"edits": True}}, format="json")
+    assert answer.status_code == 409
+
+
 def test_a_plain_switch_asks_too_and_takes_a_label_but_no_summary(session, other, use_hooks):
     toys.First.branch = answering(BranchAnswer(summary="Not wanted.", label="by hook"))
     use_hooks(FIRST)

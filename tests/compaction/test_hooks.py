@@ -10,9 +10,11 @@ from django.urls import reverse
 from chatapp.incidents import Kind
 from chatapp.models import Incident, Message
 from compaction import hooks
+from compaction.branches.snapshot import snapshot_of
 from compaction.checks import check_hooks
 from compaction.hooks import BranchAnswer, Cancel, Replacement
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
+from compaction.profiles import save_profile
 from compaction.runs.resummarize import resummarize
 from compaction.signals import branch_switched, compacted, compaction_failed
 from tests.compaction import toy_hooks as toys
@@ -69,6 +71,7 @@ def test_a_hook_is_shown_what_would_be_summarised_and_what_stays(session, use_ho
         "manual",
         "Mind the numbers",
     )
+    # Of the whole request: prompt, frames and all.
     assert payload.tokens_before == run.tokens_before > 0
     assert (payload.is_split_turn, payload.turn_prefix, payload.will_retry) == (False, (), False)
     assert not SessionSummary.objects.get().from_hook
@@ -265,6 +268,43 @@ def test_a_summary_that_is_made_again_asks_hooks_too_but_covers_what_it_did(sess
     new = SessionSummary.objects.get(status="active")
     assert (new.summary_text, new.from_hook) == ("Anew.", True)
     assert new.message_count == old.message_count
+
+
+def test_one_that_is_no_smaller_in_its_frame_is_passed_over(session, use_hooks):
+    covered = Message.objects.filter(pk__in=ids(session)[:8])
+    total = sum(covered.values_list("tokens", flat=True))
+    counter = snapshot_of(session).model.counter
+    text = "word"
+    while counter.count(f"{text} word") < total - 1:
+        text += " word"
+    toys.First.compact = answering(Replacement(summary=text))
+    use_hooks(FIRST)
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+    assert not SessionSummary.objects.get().from_hook
+    assert "was not stored" in CompactionStep.objects.get(kind="hook").error
+
+
+def test_what_a_hook_left_out_is_still_continued_by_the_next_summary(
+    owner, use_hooks, model_server
+):
+    parameters = {"keep_recent_tokens": 50, "quality_gate": False, "reserve_tokens": 1000}
+    save_profile(name="point", base="checkpoint", parameters=parameters, make_default=True)
+    model_server.script = [{"when": {}, "reply": {"text": "## Goal\nZEBRA is what matters here."}}]
+    session = SessionFactory(owner=owner, wires=talk(8, marker=1))
+    assert compact(session).status == "succeeded"
+    toys.First.compact = answering(Replacement(summary="An index only: a.py."))
+    use_hooks(FIRST)
+    store(session, talk(6, marker=40))
+    assert compact(session).status == "succeeded"
+    assert any("ZEBRA" in str(one) for one in sent(session))
+    use_hooks()
+    store(session, talk(6, marker=80))
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+    given = str(model_server.calls[-1].messages)
+    assert "ZEBRA" in given
+    assert "An index only" in given
 
 
 def test_no_transaction_is_open_and_no_row_of_ours_is_given(session, use_hooks):

@@ -16,12 +16,13 @@ from compaction.admin.step_input import StepInput
 from compaction.branches.left_branch import LeftBranch
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
-from compaction.errors import CompactionError
+from compaction.errors import CompactionError, SwitchUnderWayError
 from compaction.limits.budget import Overspent
 from compaction.models import CompactionRun, ModelBreaker, SessionSummary
+from compaction.profiles import save_profile
 from compaction.runs import branch_run, lifecycle
 from compaction.runs.resummarize import resummarize
-from compaction.runs.switching import SwitchUnderWayError, SwitchWishes, request_switch
+from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.runs.worker import execute_run
 from compaction.selectors import branch_summaries_of
 from compaction.summaries import summarizer
@@ -451,3 +452,27 @@ def test_it_waits_in_the_queue_for_a_model_that_is_left_alone(session, other):
     assert run.waits_until is not None
     with pytest.raises(SwitchUnderWayError):
         switch(session, other)
+
+
+def test_lists_of_files_behind_a_note_are_no_text_to_a_summariser(owner, model_server, queued):
+    parameters = {"keep_recent_tokens": 20, "quality_gate": False, "reserve_tokens": 1000}
+    save_profile(name="point", base="checkpoint", parameters=parameters, make_default=True)
+    session = SessionFactory(owner=owner, wires=[said("A"), said("B", "assistant")])
+    other = transcript.fork(session, at=at(session, "B"))
+    wires = [user("Read it"), call("read", "c1", '{"path": "zebra.py"}'), result("c1", "stripes")]
+    store(session, [*wires, said("Done", "assistant")])
+    assert switch(session, other).status == "succeeded"
+    session = Session.objects.get(pk=session.pk)
+    note = Message.objects.get(session=session, kind="note")
+    assert "<read-files>\nzebra.py" in note.content
+    store(session, [said(name, role) for name in "GHI" for role in ("user", "assistant")])
+    before = len(model_server.calls)
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+    given = str([one.messages for one in model_server.calls[before:]])
+    assert note.content.partition("<summary>\n")[2].partition("\n</summary>")[0] in given
+    assert "zebra.py" not in given
+    summary = SessionSummary.objects.get(run=run)
+    assert "zebra.py" in summary.files_read
+    shown = "".join("".join(StepInput(step).message_blocks()) for step in run.steps.all())
+    assert "zebra.py" not in shown

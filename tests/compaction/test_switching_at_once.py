@@ -9,9 +9,10 @@ from django.db import connections
 
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
+from compaction.errors import SwitchUnderWayError
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
-from compaction.runs.switching import SwitchUnderWayError, SwitchWishes, request_switch
+from compaction.runs.switching import SwitchWishes, request_switch
 from tests.compaction.support import NEVER, compact, held_worker, say
 from tests.factories import SessionFactory, profile, talk
 

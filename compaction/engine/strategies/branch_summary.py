@@ -233,6 +233,18 @@ PREAMBLE = (
 )
 
 
+_END = "\n</summary>"
+
+
+def without_files(item: Item) -> Item:
+    """Return a note as summarisers read it: the lists of files are no part of what was said.
+
+    They are taken from the summary's row instead.
+    """
+    end = item.text.find(_END) if item.is_note and item.text.startswith(PREAMBLE) else -1
+    return item if end < 0 else replace(item, text=item.text[: end + len(_END)])
+
+
 def note_text(summary: str, files: Files = NO_FILES) -> str:
     """Return what the note says: where the text comes from, the text in its fence, the files."""
     fenced = f"{PREAMBLE}\n<summary>\n{escape_tags(summary)}\n</summary>"
