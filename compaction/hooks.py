@@ -168,7 +168,7 @@ def ask(name: str, payload: Any, *, answers: tuple[type, ...]) -> Asked:
     found, faults = Asked(), list[str]()
     for path, hook in hooks_for(name):
         try:
-            answer = _in_time(hook, payload)
+            answer = _in_time(hook, _own_copy(payload))
             if answer is not None and not isinstance(answer, (Cancel, *answers)):
                 expected = ", ".join(one.__name__ for one in (Cancel, *answers))
                 raise TypeError(f"it returned {type(answer).__name__}, not None, {expected}")
@@ -180,6 +180,13 @@ def ask(name: str, payload: Any, *, answers: tuple[type, ...]) -> Asked:
         if isinstance(answer, Cancel):
             break
     return replace(found, faults=tuple(faults))
+
+
+def _own_copy(payload: Any) -> Any:
+    """Return a payload of which no other hook, and none of ours, holds what can be changed."""
+    if not isinstance(payload, CompactPayload):
+        return payload
+    return replace(payload, previous_details=copy.deepcopy(payload.previous_details))
 
 
 def ask_about_request(

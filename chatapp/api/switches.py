@@ -49,6 +49,14 @@ class ActivateSerializer(KnownFields):
         "version.",
     )
 
+    def validate_wishes(self, wishes: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what has a field of its own, where it is checked."""
+        if own := sorted(set(wishes) & set(self.fields)):
+            raise serializers.ValidationError(
+                f"{', '.join(own)}: name these beside `wishes`, not in it."
+            )
+        return wishes
+
     def wishes_of(self) -> dict[str, Any]:
         """Return all of it for the backend; `label` only where it was sent, empty for null."""
         asked = dict(self.validated_data)

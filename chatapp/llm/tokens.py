@@ -285,10 +285,13 @@ def context_tokens(usage: Mapping[str, Any] | None) -> int | None:
 
     Cached and reasoning tokens are parts of the prompt's and the answer's, so they are never added.
     """
-    if not usage:
+    if not isinstance(usage, Mapping):
         return None
     prompt = plausible(usage.get("prompt_tokens"))
     completion = plausible(usage.get("completion_tokens"))
+    if prompt == 0:
+        # No request has none: nothing was counted.
+        return None
     if prompt is not None and completion is not None:
-        return prompt + completion or None
+        return prompt + completion
     return plausible(usage.get("total_tokens")) or None

@@ -165,17 +165,19 @@ def take_in(
         return {}
     if reported > MOST_TIMES_COUNTED * max(account.used, SMALLEST_COUNT):
         return {DOUBTED_USAGE: True}
+    # As few say as little of the next request, however they came about.
+    told = {DOUBTED_USAGE: True} if reported * MOST_TIMES_COUNTED < account.used else {}
     forget_window(model, reported)
     if truncates_silently(reported, account.used):
         if _is_of_new_part(session, reply, reported):
-            return {NEW_PART_ONLY: True}
+            return told | {NEW_PART_ONLY: True}
         _warn_of_truncation(session, reported, account.used)
     elif not _holds_parts(request):
         learn_from_usage(model, reported, account.used)
     configured = get_model(model.alias).context_window
     if exceeds_window(reply, configured):
         _warn_of_window(session, reported, configured)
-    return {}
+    return told
 
 
 # No tokenizer makes so many times our count of a text; images may, beside little text.

@@ -6,6 +6,7 @@ without the question that is waiting, is dropped: the request goes out as it was
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,8 @@ from chatapp.models import Session
 from compaction.hooks import BEFORE_REQUEST, RequestFacts, ask_about_request, has_hooks
 
 logger = logging.getLogger(__name__)
+_ROLES = ("system", "user", "assistant", "tool")
+_KEYS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 HOOK_FAILED = "hook_failed"
 # In a context's facts: the hook whose messages are sent.
 CHANGED_BY = "changed_by_hook"
@@ -37,7 +40,8 @@ def with_hooks(
     if not has_hooks(BEFORE_REQUEST):
         return context
     model = context.model or get_model(session.model)
-    question = _question(context)
+    pending = _pending(context)
+    keys = frozenset(key for message in context.messages for key in message) | _KEYS
     asked = ask_about_request(
         context.messages,
         RequestFacts(
@@ -48,7 +52,7 @@ def with_hooks(
             window=context.account.window,
             reserve=context.account.reserve,
         ),
-        accept=lambda answer: sendable_messages(answer, question=question),
+        accept=lambda answer: sendable_messages(answer, pending=pending, keys=keys),
     )
     for sentence in asked.faults:
         logger.warning("Session %s: %s", session.pk, sentence)
@@ -81,17 +85,23 @@ def before_hooks(context: Context) -> Context:
 
 
 def sendable_messages(
-    answer: Sequence[Any], *, question: WireMessage | None = None
+    answer: Sequence[Any],
+    *,
+    pending: Sequence[WireMessage] = (),
+    keys: frozenset[str] = _KEYS,
 ) -> list[WireMessage]:
     """Return messages as a strict server takes them.
 
-    Raises ValueError with a sentence where that takes more than copying them: a call without its
-    result, a result without its call, an id used twice, a blank message, a late system message; and
-    where the question that waits is not among them.
+    `keys` are those that a message may have. Raises ValueError with a sentence where that takes
+    more than copying them: a call without its result, a result without its call, an id used twice,
+    a blank message, a late system message; and where what waits for an answer is not among them.
     """
     for number, message in enumerate(answer):
         if not isinstance(message, Mapping):
             raise ValueError(f"message {number} is no object.")
+        if message.get("role") not in _ROLES or not set(message) <= keys:
+            raise ValueError(f"message {number} has a role or a key that no server knows.")
+        _must_be_json(number, message)
         try:
             fields_of(message, is_stored=True)
         except InvalidMessageError as error:
@@ -111,7 +121,7 @@ def sendable_messages(
             )
     if not any(message["role"] == "user" for message in given):
         raise ValueError("there is no user message.")
-    if question is not None and question not in given:
+    if any(one not in given for one in pending):
         raise ValueError("the question that waits for its answer is not among them as it was.")
     return [message for message, _ in strict]
 
@@ -120,10 +130,24 @@ def _ids(message: WireMessage) -> list[Any]:
     return [call.get("id") for call in message.get("tool_calls") or ()]
 
 
-def _question(context: Context) -> WireMessage | None:
-    """Return the newest stored message of a user; None where the places are not known."""
-    pairs = list(zip(context.messages, context.places, strict=False))
-    return next((one for one, place in reversed(pairs) if one["role"] == "user" and place), None)
+def _must_be_json(number: int, message: Mapping[str, Any]) -> None:
+    """Raise ValueError for what no server could be sent, and no text could hold."""
+    try:
+        text = json.dumps(message, ensure_ascii=False, allow_nan=False, sort_keys=True)
+        text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"message {number} cannot be sent as JSON ({error}).") from error
+
+
+def _pending(context: Context) -> list[WireMessage]:
+    """Return the stored messages of a user that nobody has answered; none without known places."""
+    found: list[WireMessage] = []
+    for one, place in zip(reversed(context.messages), reversed(context.places), strict=False):
+        if one["role"] == "assistant" and not one.get("tool_calls"):
+            break
+        if one["role"] == "user" and place:
+            found.append(one)
+    return found
 
 
 def _places(context: Context, messages: Sequence[WireMessage]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chatapp.incidents import Kind, note
+from chatapp.llm.tokens import plausible
 from chatapp.messages.wire import Cleaner
 from chatapp.models import Message
 from compaction.branches.planning import PlanFailed, cut_for_run
@@ -19,6 +20,7 @@ from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.fidelity.redaction import redact
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.strategies.acceptance import does_not_shrink
+from compaction.engine.strategies.iterative import turn_start
 from compaction.engine.types import Item, Outcome, SummaryFailed, TokenCounter
 from compaction.hooks import (
     BEFORE_COMPACT,
@@ -82,7 +84,8 @@ def ask_before_compaction(
     if isinstance(asked.answer, Replacement):
         try:
             found = _checked(asked, snapshot, shown, old)
-        except ValueError as refusal:
+        # What a hook made up may fail at anything that is done with it.
+        except Exception as refusal:
             faults.append(
                 f"The summary of the hook {asked.hook} was not stored: {refusal} The default went "
                 "on."
@@ -90,8 +93,7 @@ def ask_before_compaction(
     if faults:
         record_faults(work, snapshot, faults)
     if isinstance(asked.answer, Cancel):
-        reason = Cleaner().text(str(asked.answer.reason)).strip() or "It gave no reason."
-        raise HookCancelled(f"The hook {asked.hook} stopped this compaction: {reason}")
+        raise HookCancelled(f"The hook {asked.hook} stopped this compaction: {reason_of(asked)}")
     if found is None:
         return None
     return replace(found, outcome=with_sources(snapshot, found.outcome, texts=continued))
@@ -121,9 +123,10 @@ class _ShownToHook:
         """Return the items before the one that a hook wants to keep first. Raises ValueError."""
         if first_kept is None:
             return self.items
+        if not isinstance(first_kept, str):
+            raise ValueError("first_kept is no id.")
         everything = (*self.items, *self.kept)
-        named = str(first_kept)
-        at = next((i for i, item in enumerate(everything) if _id_of(item) == named), None)
+        at = next((i for i, item in enumerate(everything) if _id_of(item) == first_kept), None)
         if at == len(self.items):
             return self.items
         if not self.may_move:
@@ -137,7 +140,23 @@ class _ShownToHook:
                 f"first_kept ({first_kept}) is the first message, or would part a tool call from "
                 "its results."
             )
+        if at > len(self.items) and at > _answered(everything):
+            raise ValueError(
+                f"first_kept ({first_kept}) would leave out what the model has not answered yet."
+            )
         return everything[:at]
+
+
+def _answered(items: Sequence[Item]) -> int:
+    """Return where the part begins that nobody has answered: open questions, unseen results."""
+    start = len(items)
+    while start and items[start - 1].role == "user":
+        start -= 1
+    if start and (items[start - 1].role == "tool" or items[start - 1].tool_calls):
+        start = max((cut for cut in legal_cuts(items) if cut < start), default=0)
+        while start and items[start - 1].role == "user":
+            start -= 1
+    return start
 
 
 def _payload(
@@ -161,7 +180,7 @@ def _payload(
         first_kept=_id_of(kept[0]) if kept else None,
         tokens_before=request_before(snapshot),
         kept=tuple(map(hook_message, kept)),
-        turn_prefix=tuple(map(hook_message, _last_turn(items))) if parts_turn else (),
+        turn_prefix=tuple(map(hook_message, items[turn_start(items, parts_turn=parts_turn) :])),
         previous_summary=continued.previous,
         previous_details=next(
             (row.details for row in reversed(continued.before) if row.from_hook), {}
@@ -171,10 +190,11 @@ def _payload(
     )
 
 
-def _last_turn(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the items from the newest question on; none where there is no question."""
-    starts = [index for index, item in enumerate(items) if item.role == "user"]
-    return items[starts[-1] :] if starts else ()
+def reason_of(asked: Asked) -> str:
+    """Return why a hook stopped something, as it can be stored."""
+    given = asked.answer.reason
+    text = Cleaner().text(given).strip() if isinstance(given, str) else ""
+    return text or "It gave no reason."
 
 
 def hook_message(item: Item) -> HookMessage:
@@ -208,10 +228,10 @@ def _checked(
         hides_secrets=snapshot.profile.redact_secrets,
     )
     before = answer.tokens_before
-    if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
-        raise ValueError("tokens_before is no whole number.")
+    if before is not None and plausible(before) is None:
+        raise ValueError("tokens_before is no whole number that a request can have.")
     found = HookSummary(
-        tokens_before=None if before is None else max(0, before),
+        tokens_before=before,
         outcome=Outcome(
             text=text,
             items=items,
@@ -255,7 +275,7 @@ def checked_details(details: Any) -> dict[str, Any]:
     if not isinstance(details, Mapping):
         raise ValueError("its details are no mapping.")
     try:
-        size = len(json.dumps(dict(details), ensure_ascii=False))
+        size = len(json.dumps(dict(details), ensure_ascii=False, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"its details cannot be stored as JSON ({error}).") from error
     if size > MAX_DETAILS_CHARS:

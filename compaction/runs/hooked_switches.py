@@ -37,6 +37,7 @@ from compaction.runs.hooked import (
     checked_details,
     checked_text,
     hook_message,
+    reason_of,
     record_faults,
 )
 from compaction.runs.steps import Work
@@ -139,8 +140,7 @@ def _common(left: LeftBranch) -> str | None:
 
 def _stop_if_asked(asked: Asked, stop: type[Exception]) -> None:
     if isinstance(asked.answer, Cancel):
-        reason = Cleaner().text(str(asked.answer.reason)).strip() or "It gave no reason."
-        raise stop(f"The hook {asked.hook} stopped this switch: {reason}")
+        raise stop(f"The hook {asked.hook} stopped this switch: {reason_of(asked)}")
 
 
 def _plan(
@@ -161,7 +161,8 @@ def _plan(
         outcome = None
         if with_summary and answer.summary is not None:
             outcome = _outcome(asked, left, [entry.item for entry in left.entries])
-    except ValueError as refusal:
+    # What a hook made up may fail at anything that is done with it.
+    except Exception as refusal:
         fault = f"The answer of the hook {asked.hook} was not used: {refusal}"
         return SwitchPlan(
             instructions=wanted.instructions,

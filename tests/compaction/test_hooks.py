@@ -122,6 +122,37 @@ def test_first_kept_moves_the_cut_both_ways(session, use_hooks, number):
     ]
 
 
+@pytest.mark.parametrize("number", [3, 4])
+def test_what_nobody_has_answered_stays_whatever_a_hook_wants(
+    owner, use_hooks, model_server, number
+):
+    profile(**NEVER, keep_last_n=1)
+    asked = [user(f"open question {n}") for n in range(3)]
+    session = SessionFactory(owner=owner, wires=[*talk(1), *asked])
+    wanted = ids(session)[number]
+    toys.First.compact = answering(Replacement(summary="Short.", first_kept=wanted))
+    use_hooks(FIRST)
+    compact(session)
+    assert not SessionSummary.objects.filter(from_hook=True).exists()
+    contents = [one["content"] for one in sent(session)]
+    assert [f"open question {n}" in contents for n in range(3)] == [True] * 3
+
+
+def test_what_one_hook_does_to_its_payload_is_not_the_next_ones(session, use_hooks):
+    toys.First.compact = answering(Replacement(summary="Part one.", details={"seen": [1]}))
+    use_hooks(FIRST)
+    compact(session)
+    store(session, talk(4, marker=50))
+
+    def spoil(payload):
+        payload.previous_details["seen"].append(2)
+
+    toys.First.compact = answering(spoil)
+    use_hooks(FIRST, SECOND)
+    compact(session)
+    assert toys.Second.given[-1].previous_details == {"seen": [1]}
+
+
 def test_tokens_before_of_a_hook_are_stored_as_they_are_and_the_run_measures(session, use_hooks):
     toys.First.compact = answering(Replacement(summary="Short.", tokens_before=999))
     use_hooks(FIRST)
@@ -142,6 +173,13 @@ def test_the_cut_may_not_part_a_call_from_its_results(owner, use_hooks, model_se
     assert "would part a tool call" in CompactionStep.objects.get(kind="hook").error
 
 
+class Unreadable:
+    """Cannot be written as a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 NONSENSE = {
     "blank": Replacement(summary=" \n "),
     "no text": Replacement(summary=None),
@@ -153,6 +191,10 @@ NONSENSE = {
     "details in a list": Replacement(summary="x", details=[1]),
     "much": Replacement(summary="x", details={"a": "x" * 300_000}),
     "tokens": Replacement(summary="x", tokens_before="many"),
+    "a huge number of tokens": Replacement(summary="x", tokens_before=10**30),
+    "tokens below nothing": Replacement(summary="x", tokens_before=-5),
+    "not a number": Replacement(summary="x", details={"a": float("nan")}),
+    "an id that cannot be read": Replacement(summary="x", first_kept=Unreadable()),
     "a text": "a summary",
     "a number": 42,
     "another answer": BranchAnswer(summary="x"),
@@ -402,6 +444,14 @@ BAD_REQUESTS = {
     "result alone": lambda messages, facts: [result("c9"), *messages],
     "unknown role": lambda messages, facts: [{"role": "king", "content": "x"}, *messages],
     "no object": lambda messages, facts: ["hello", *messages],
+    "an object": lambda messages, facts: [
+        {"role": "user", "content": "hi", "x": object()},
+        *messages,
+    ],
+    "another key": lambda messages, facts: [{"role": "user", "content": "x", "y": 1}, *messages],
+    "no text as a key": lambda messages, facts: [{"role": "user", "content": "x", 5: 1}, *messages],
+    "half a sign": lambda messages, facts: [{"role": "user", "content": "\ud800"}, *messages],
+    "an old role": lambda messages, facts: [{"role": "function", "content": "x"}, *messages],
     "a text": lambda messages, facts: "hello",
     "a number": lambda messages, facts: 7,
     "raises": lambda messages, facts: 1 / 0,

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
+from compaction.engine.fidelity.gate import NOT_A_SUMMARY, says_nothing
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.strategies.bisect import BisectStrategy, BisectSummary
@@ -185,7 +187,22 @@ class IterativeSummary:
     def _made(self, side: _Side) -> Outcome:
         outcome = side.engine.made(side.request)
         side.text = outcome.text
-        return outcome
+        if side is self._prefix and self.profile.quality_gate and says_nothing(side.text):
+            side.text = self._said_after_all(side)
+        return replace(outcome, text=side.text)
+
+    def _said_after_all(self, side: _Side) -> str:
+        """Return another text for a turn's beginning of which nothing was told.
+
+        Behind a history's the gate would not see that. Asked once more, then chosen sentences.
+        """
+        sentence = "The summary of the turn's beginning says nothing: its sections are empty."
+        side.engine.reject(NOT_A_SUMMARY, sentence, side.text)
+        again = side.engine.ask_again(())
+        if again and not says_nothing(again):
+            return again
+        chosen = ExtractiveSummarizer(counter=self.job.counter).summarize(side.request)
+        return chosen.text or side.text
 
     def _with_carried(self, turn: Outcome) -> Outcome:
         """Return a turn's beginning behind the summary before it, which stays as it is."""
