@@ -94,12 +94,19 @@ def test_a_fork_behind_a_compaction_goes_by_no_older_report(session, model_serve
     assert CompactionRun.objects.count() == 1
 
 
-def test_a_report_that_nobody_believes_is_no_size(session, model_server):
-    answering(model_server, 5_000_000)
+@pytest.mark.parametrize("prompt", [5_000_000, 1])
+def test_a_report_that_nobody_believes_is_no_size(session, model_server, prompt):
+    answering(model_server, prompt)
     answer = say(session, "hi").answer
     assert answer.metadata[DOUBTED_USAGE] is True
     assert now(session).reported_size is None
     assert not CompactionRun.objects.exists()
+
+
+def test_a_prompt_of_no_tokens_was_not_counted(session, model_server):
+    answering(model_server, 0)
+    say(session, "hi")
+    assert now(session).reported_size is None
 
 
 def test_a_request_that_held_only_a_part_reports_a_part(owner, model_server, queued):

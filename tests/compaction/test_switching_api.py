@@ -166,3 +166,12 @@ def test_the_list_of_messages_shows_the_note(api, session, activate):
     rows = api.get(f"/api/v1/sessions/{session.pk}/messages/").json()["results"]
     assert [row["kind"] for row in rows] == ["message", "message", "note"]
     assert rows[-1]["metadata"]["type"] == "branch_summary"
+
+
+@pytest.mark.parametrize("wish", ["label", "summarize", "instructions", "wait"])
+def test_a_wish_with_a_field_of_its_own_is_refused_where_nobody_checks_it(session, activate, wish):
+    before = active(session)
+    answer = activate(wishes={wish: "x" * 5000})
+    assert answer.status_code == 400
+    assert f"{wish}: name these beside" in answer.json()["errors"]["wishes"][0]
+    assert active(session) == before

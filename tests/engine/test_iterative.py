@@ -328,3 +328,34 @@ def test_the_calls_of_both_texts_are_foreseen():
     strategy = IterativeStrategy()
     assert strategy.estimate(job_of(), CHECKPOINT, None).calls == 2
     assert strategy.estimate(job_of(parts_turn=False), CHECKPOINT, None).calls == 1
+
+
+@dataclass
+class Mute(Writer):
+    """Says nothing of a turn's beginning, so many times."""
+
+    times: int = 1
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        answer = super().summarize(request)
+        if request.kind == "prefix" and self.kinds.count("prefix") <= self.times:
+            return replace(answer, text="## Original Request\nNone.\n\n## Early Progress\n- None")
+        return answer
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_turn_s_beginning_of_which_nothing_is_told_is_asked_for_again(times):
+    writer = Mute(times=times)
+    engine = IterativeSummary(
+        job=job_of(),
+        profile=replace(CHECKPOINT, quality_gate=True),
+        summarizer=writer,
+        on_step=lambda step: None,
+    )
+    _, turn = engine.run().text.split("**Turn Context (split turn):**")
+    assert writer.kinds.count("prefix") == 2
+    assert "None" not in turn
+    # Told by the model, or after that in chosen sentences.
+    assert ("PREFIX" in turn) == (times == 1)
+    assert turn.strip()
+    assert [step.code for step in engine.steps if step.outcome == "rejected"] == ["not_a_summary"]
