@@ -200,7 +200,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         strategy = FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy
         outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     sizes = sizes_of(snapshot, outcome)
-    must_shrink(snapshot, outcome, sizes)
+    must_shrink(snapshot, run, outcome, sizes)
     store = store_draft if _keeps_draft(run, snapshot) else store_summary
     store(
         snapshot=snapshot,
@@ -328,7 +328,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         strategy = snapshot.profile.strategy
         outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
     sizes = sizes_of_version(snapshot, outcome, old=old)
-    must_shrink(snapshot, outcome, sizes)
+    must_shrink(snapshot, work.run, outcome, sizes)
     store_new_version(
         snapshot=snapshot,
         run=work.run,

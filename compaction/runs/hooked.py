@@ -83,7 +83,7 @@ def ask_before_compaction(
     found = None
     if isinstance(asked.answer, Replacement):
         try:
-            found = _checked(asked, snapshot, shown, old)
+            found = _checked(asked, work.run, snapshot, shown, old)
         # What a hook made up may fail at anything that is done with it.
         except Exception as refusal:
             faults.append(
@@ -216,7 +216,11 @@ def _id_of(item: Item) -> str:
 
 
 def _checked(
-    asked: Asked, snapshot: BranchSnapshot, shown: _ShownToHook, old: SessionSummary | None
+    asked: Asked,
+    run: CompactionRun,
+    snapshot: BranchSnapshot,
+    shown: _ShownToHook,
+    old: SessionSummary | None,
 ) -> HookSummary:
     """Return a replacement that can be stored. Raises ValueError with a sentence."""
     answer: Replacement = asked.answer
@@ -252,7 +256,7 @@ def _checked(
         sizes_of(snapshot, outcome) if old is None else sizes_of_version(snapshot, outcome, old=old)
     )
     try:
-        must_shrink(snapshot, outcome, sizes)
+        must_shrink(snapshot, run, outcome, sizes)
     except SummaryFailed as problem:
         raise ValueError(str(problem)) from problem
     return found

@@ -16,7 +16,7 @@ from compaction.branches.snapshot import BranchSnapshot, frame_tokens
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.acceptance import does_not_shrink
 from compaction.engine.types import Outcome, SummaryFailed
-from compaction.models import SessionSummary
+from compaction.models import CompactionRun, SessionSummary
 from compaction.selectors import anchor_before, is_final_answer
 from compaction.summaries.storing import Sizes, sent_text_of
 
@@ -67,12 +67,15 @@ def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: Session
     )
 
 
-def must_shrink(snapshot: BranchSnapshot, outcome: Outcome, sizes: Sizes) -> None:
+def must_shrink(
+    snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome, sizes: Sizes
+) -> None:
     """Raise SummaryFailed for a text that is not smaller than what it was made of, or whose request
     is not smaller than the one before.
 
-    What leads out of failures may bring a frame, and a question that is sent again, that are larger
-    than what it saves: a fallback digest, and a batch that failures have made small. An imported
+    What a person asks for may bring a frame, and a question that is sent again, that are larger
+    than what it saves, and so may what leads out of failures: a fallback digest, and a batch that
+    failures have made small. An imported
     summary knows nothing of its request. Files that are sent behind a text are no part of it.
     """
     text = snapshot.model.counter.count(outcome.text)
@@ -80,7 +83,7 @@ def must_shrink(snapshot: BranchSnapshot, outcome: Outcome, sizes: Sizes) -> Non
     profile = snapshot.profile
     leads_out = outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures
     spared = 0
-    if leads_out:
+    if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
         last = outcome.items[-1].position
         spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot.branch, last)
     if not problem and sizes.before and sizes.after - spared >= sizes.before:

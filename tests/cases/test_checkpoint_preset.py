@@ -25,6 +25,11 @@ from tests.cases.support import (
 
 pytestmark = pytest.mark.django_db
 CHARS4 = {"chatapp": {"TOKEN_COUNTER": "chars4"}}
+# For scripts that were written before turns were parted.
+PREFIX = {
+    "when": {"purpose": "prefix"},
+    "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "TURN "},
+}
 # What a case may set of the preset; everything else is as it is installed.
 NAMES = ("reserve_tokens", "keep_recent_tokens", "max_overflow_compaction_attempts")
 
@@ -41,7 +46,7 @@ def checkpoint(case: Case, **changes: Any) -> CompactionProfile:
 def played(case: Case, play, owner) -> tuple[Any, Session]:
     """Return the case's server, and its conversation stored under the preset."""
     window = case.settings.get("context_window", 8000)
-    server = play(case.script, **CHARS4, CONTEXT_WINDOW=window, MAX_OUTPUT=500)
+    server = play([PREFIX, *case.script], **CHARS4, CONTEXT_WINDOW=window, MAX_OUTPUT=500)
     checkpoint(case)
     return server, stored(owner, case.transcript)
 

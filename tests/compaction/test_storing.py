@@ -154,14 +154,14 @@ def test_a_digest_follows_the_newest_row_and_a_summary_the_one_it_continues():
 def test_a_text_without_a_model_names_its_writer_as_far_as_the_column_goes(session):
     run = SimpleNamespace(keep_last_n=None)
     snapshot = SimpleNamespace(profile=Profile(keep_last_n=7, cut="last_n"), session=session)
-    found = storing._asked(snapshot, run, outcome(writer="w" * 101))
+    found = storing.asked_columns(snapshot, run, outcome(writer="w" * 101))
     assert found == {"model": "w" * 100, "keep_last_n": 7}
 
 
 def test_the_version_of_a_prompt_is_stored_as_far_as_the_column_goes(session):
     run = SimpleNamespace(keep_last_n=4)
     snapshot = SimpleNamespace(profile=Profile(), session=session)
-    found = storing._asked(snapshot, run, outcome(prompt="Write.", prompt_version="v" * 41))
+    found = storing.asked_columns(snapshot, run, outcome(prompt="Write.", prompt_version="v" * 41))
     assert (found["prompt_version"], found["summary_prompt"]) == ("v" * 40, "Write.")
     assert found["keep_last_n"] == 4
 
@@ -188,7 +188,7 @@ def test_the_version_of_a_strategy_comes_before_that_of_its_prompts():
 
 def test_the_ratio_in_the_metadata_has_four_places():
     made = outcome(input_tokens=3, output_tokens=1, metadata={"leaf_count": 2})
-    found = storing._metadata(SimpleNamespace(trigger="manual"), made)
+    found = storing.metadata_of(SimpleNamespace(trigger="manual"), made)
     assert (found["compression_ratio"], found["leaf_count"]) == (0.3333, 2)
 
 
