@@ -69,8 +69,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "keep_last: max(0, len(items) - max(0, count)) -> "
         "max(-1, len(items) - max(0, count))": "both are before the first cut",
         "_unseen_results: return 0 -> return -1": "none keeps fewer",
-        "_unseen_results: start > 0 -> start >= 0": "before the first stands the last: a result",
-        "_unseen_results: start > 0 -> start > -1": "before the first stands the last: a result",
     },
     "acceptance": {
         "repeated_share: return 0.0 -> return -1.0": "both are below every share",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from uuid import UUID
 
 from chatapp.lineage import child_lineage
@@ -189,17 +189,20 @@ class SessionTree:
 
     def _end_of_group(self, message: Message) -> Message:
         """Return the last message of a call and its results; as selectors.group_of finds them."""
+        from_call = [message]
         if message.role == Message.Role.TOOL:
             path = list(islice(self._back_from(message), GROUP_REACH))[::-1]
             place = answers(_as_wires(path)).get(len(path) - 1)
             if place is None:
                 return message
-            message = path[place[0]]
-        if not message.tool_calls:
+            from_call = path[place[0] :]
+        if not from_call[0].tool_calls:
             return message
+        # Results stand on the path of the branch that the message stands in.
         one = self._branches[message.branch_id]
-        behind = islice(one.rows, one.index(message.position), None)
-        rows = list(islice((row for row in behind if row.is_spoken), GROUP_REACH))
+        behind = islice(one.rows, one.index(message.position) + 1, None)
+        spoken = (row for row in behind if row.is_spoken)
+        rows = list(islice(chain(from_call, spoken), GROUP_REACH))
         mine = [index for index, place in answers(_as_wires(rows)).items() if place[0] == 0]
         return rows[max(mine, default=0)]
 

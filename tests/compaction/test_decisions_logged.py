@@ -13,6 +13,7 @@ from django.conf import settings as django_settings
 from django.utils import timezone
 
 from chatapp import transcript
+from chatapp.models import Message
 from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease, ensure_state
 from compaction.limits import circuit_breaker
@@ -21,6 +22,7 @@ from compaction.runs import lifecycle, queue
 from compaction.runs import sweep as sweeping
 from compaction.runs.scheduling import check_branch
 from compaction.runs.sweep import sweep_runs
+from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say
 from tests.compaction.test_window import failing, window
@@ -34,7 +36,7 @@ ABOUT_A_RUN = {
 }  # fmt: skip
 ABOUT_A_BRANCH = {
     "trigger_due", "asked_again", "messages_left_out", "waiting_for_worker", "cursor_put_right",
-    "branch_left_alone",
+    "branch_left_alone", "branch_switched",
 }  # fmt: skip
 ABOUT_A_MODEL = {
     "breaker_opened", "breaker_probes", "breaker_closed", "model_passed_over", "model_failing",
@@ -91,6 +93,19 @@ def names_of_decisions() -> set[str]:
 def test_every_decision_has_a_test_here():
     assert names_of_decisions() == ABOUT_A_RUN | ABOUT_A_BRANCH | ABOUT_A_MODEL | REST
     assert names_of_decisions() <= names_given_to("told", Path(__file__))
+
+
+def test_a_switch_with_a_summary(session, told, on_commit):
+    first = Message.objects.filter(branch=session.branch).order_by("position")[1]
+    other = transcript.fork(session, at=first)
+    old = session.branch
+    on_commit(lambda: request_switch(session, other, SwitchWishes(summarize=True)))
+    (line,) = told("branch_switched")
+    assert (line.session, line.branch, line.left) == (
+        str(session.pk),
+        str(other.pk),
+        str(old.pk),
+    )
 
 
 def test_a_run_from_its_trigger_to_its_end(session, told, on_commit):

@@ -448,11 +448,15 @@ def test_a_summary_behind_the_fork_is_copied_with_its_links(compacted):
 
 def test_a_summary_of_a_branch_that_was_left_goes_along(compacted):
     last = path_messages(compacted.branch).order_by("-position")[0]
+    told = {"role": "user", "content": "<summary>what the other branch came to</summary>"}
+    draft = NewMessage(wire=told, kind=Message.Kind.NOTE, metadata={"type": "branch_summary"})
+    [note] = transcript.append(compacted.branch, [draft])
     left = SessionSummary.objects.create(
         session=compacted,
         branch=compacted.branch,
         kind="branch",
         summary_text="what the other branch came to",
+        metadata={"note": str(note.pk)},
         trigger="manual",
         reason="branch",
         covers_from=last.position,
@@ -463,7 +467,9 @@ def test_a_summary_of_a_branch_that_was_left_goes_along(compacted):
     new = cut(compacted)
     copy = SessionSummary.objects.get(branch=new, kind="branch")
     assert copy.summary_text == left.summary_text
-    assert copy.last_message.branch == new
+    # Its note is repeated with the rest; what it covers stands on the branch that was left.
+    again = Message.objects.get(pk=copy.metadata["note"])
+    assert (again.branch, again.kind) == (new, "note")
     assert SessionSummary.objects.filter(branch=new, kind="compaction").count() == 1
 
 

@@ -261,7 +261,8 @@ def test_the_page_costs_the_same_queries_for_50_and_for_2000_messages(session, a
             # Of the pinned ones only the sum of their tokens is read.
             assert all("LIMIT" in sql or "SUM(" in sql for sql in tables)
     assert counts[:3] == counts[3:]
-    assert max(counts) <= 29
+    # Of them: what the server reported, the gain that rules wait for, and a switch under way.
+    assert max(counts) <= 33
 
 
 def mark(number: int) -> NewMessage:
