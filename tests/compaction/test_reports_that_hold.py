@@ -9,6 +9,7 @@ from chatapp import transcript
 from chatapp.messages.wire import DOUBTED_USAGE, REQUEST_MARK
 from chatapp.models import Message, Session
 from chatapp.turns.attempts import TurnAttempts
+from chatapp.turns.service import TurnFailedError
 from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import NO_SUMMARY, BranchSnapshot, snapshot_of
 from compaction.models import CompactionRun
@@ -21,8 +22,11 @@ BY_USAGE = NEVER | {
     "window_trigger": True,
     "context_size_by": "usage",
     "keep_last_n": 4,
-    "reserve_tokens": 1000,
+    "reserve_tokens": 60_000,
 }
+
+# Above what the reserve leaves of the window, and not more than anybody believes.
+LARGE = 90_000
 
 
 def usage(prompt: int) -> dict[str, int]:
@@ -49,7 +53,7 @@ def session(owner, model_server, queued) -> Session:
 def test_an_answer_whose_request_was_compacted_meanwhile_says_nothing(
     session, model_server, monkeypatch
 ):
-    answering(model_server, 127_500)
+    answering(model_server, LARGE)
     ask, compacted = TurnAttempts._ask, []
 
     def meanwhile(self, model, request):
@@ -61,6 +65,7 @@ def test_an_answer_whose_request_was_compacted_meanwhile_says_nothing(
     answer = say(session, "one").answer
     assert compacted == ["succeeded"]
     assert answer.metadata[REQUEST_MARK] == NO_SUMMARY
+    assert DOUBTED_USAGE not in answer.metadata
     assert now(session).reported_size is None
     assert decision_of(now(session)) is None
     assert CompactionRun.objects.count() == 1
@@ -79,9 +84,9 @@ def test_the_next_answer_is_of_the_new_request_and_counts(session, model_server)
 def test_a_fork_behind_a_compaction_goes_by_no_older_report(session, model_server, api, marked):
     mark = {REQUEST_MARK: NO_SUMMARY} if marked else {}
     add(session, "user", "q1", tokens=2)
-    add(session, "assistant", "a1", tokens=2, usage=usage(127_000), metadata=mark)
+    add(session, "assistant", "a1", tokens=2, usage=usage(LARGE), metadata=mark)
     question = add(session, "user", "q2", tokens=2)
-    add(session, "assistant", "a2", tokens=2, usage=usage(127_100), metadata=mark)
+    add(session, "assistant", "a2", tokens=2, usage=usage(LARGE + 100), metadata=mark)
     assert compact(session).status == "succeeded"
     answering(model_server, 600)
     answer = api.post(
@@ -145,3 +150,46 @@ def test_a_branch_that_repeats_another_keeps_its_reports(session, model_server):
     branch = transcript.fork(session, at=copied)
     transcript.switch(session, branch)
     assert now(session).reported_size.reported == 705
+
+
+def overloaded(server) -> None:
+    """Have the server refuse every answer as overloaded, at once and for good."""
+    others = [rule for rule in server.script if rule["when"].get("purpose") != "chat"]
+    body = {"error": {"message": "529 overloaded", "type": "overloaded_error"}}
+    error = {"status": 529, "body": body, "headers": {"Retry-After": "0"}}
+    server.script = [*others, {"when": {"purpose": "chat"}, "reply": {"error": error}}]
+
+
+def runs() -> list[tuple[str, str]]:
+    return list(CompactionRun.objects.order_by("created_at").values_list("reason", "status"))
+
+
+def test_an_outage_behind_a_large_report_compacts_by_that(session, model_server):
+    answering(model_server, LARGE)
+    say(session, "one")
+    overloaded(model_server)
+    with pytest.raises(TurnFailedError):
+        say(session, "two")
+    assert ("window", "succeeded") in runs()
+
+
+def test_an_outage_without_a_report_compacts_nothing(session, model_server):
+    overloaded(model_server)
+    with pytest.raises(TurnFailedError):
+        say(session, "one")
+    assert runs() == []
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_an_outage_with_a_report_from_before_a_compaction_compacts_nothing(
+    session, model_server, marked
+):
+    mark = {REQUEST_MARK: NO_SUMMARY} if marked else {}
+    add(session, "user", "q", tokens=2)
+    add(session, "assistant", "a", tokens=2, usage=usage(LARGE), metadata=mark)
+    assert compact(session).status == "succeeded"
+    assert now(session).rows[-1].usage is not None
+    overloaded(model_server)
+    with pytest.raises(TurnFailedError):
+        say(session, "one")
+    assert runs() == [("manual", "succeeded")]
