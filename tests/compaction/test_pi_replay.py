@@ -25,6 +25,7 @@ from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.convert import to_item
 from compaction.engine.policy.cuts import keep_no_fewer_tokens
+from compaction.engine.strategies.iterative import turn_start
 from compaction.engine.types import Item
 from compaction.models import CompactionRun, SessionSummary
 from compaction.profiles import save_profile
@@ -125,6 +126,24 @@ def items_of(recording: Recording, lines: Sequence[int]) -> list[Item]:
         )
         found.append(to_item(row))
     return found
+
+
+@pytest.mark.parametrize(("line", "characters"), [(1, 134_883), (91, 131_882), (459, 167_238)])
+def test_the_longest_turns_are_parted(recording, line, characters):
+    end = next((asked for asked in recording.asked if asked > line), max(recording.messages) + 1)
+    turn = recording.between(line, end)
+    assert sum(map(_said, (recording.entries[one]["message"] for one in turn))) == characters
+    items = items_of(recording, recording.between(0, end))
+    plan = keep_no_fewer_tokens(items, 20_000)
+    assert plan.keep[0].role == "assistant"
+    start = turn_start(plan.summarise, parts_turn=True)
+    assert plan.summarise[start].position - 1 == line
+
+
+def _said(message: Mapping[str, Any]) -> int:
+    """Return the characters of a message by the agent's own estimate."""
+    blocks = message["content"]
+    return len(blocks) if isinstance(blocks, str) else sum(map(_characters, blocks))
 
 
 @pytest.mark.parametrize(
