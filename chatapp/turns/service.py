@@ -135,9 +135,10 @@ def _cut_answer(session: Session) -> Message | None:
     """
     rows = Message.objects.filter(kind=Message.Kind.MESSAGE)
     last = next(iter(rows_before(session.branch, rows, most=1)), None)
-    if last is None:
+    if last is None and session.branch.message_count:
+        # A note asks nothing.
         raise NothingToAnswerError("There is no user message to answer. Send one with the turn.")
-    if last.role != Message.Role.ASSISTANT:
+    if last is None or last.role != Message.Role.ASSISTANT:
         return None
     if last.tool_calls or end_of(last.finish_reason) not in (AnswerEnd.CUT, AnswerEnd.BROKEN):
         raise NothingToAnswerError(
