@@ -6,6 +6,7 @@ import json
 
 import pytest
 from django.core.cache import cache
+from django.db import connection
 from rest_framework.throttling import ScopedRateThrottle
 
 from chatapp.models import Message, Session
