@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.db import Error
+
 from chatapp.incidents import Kind, note
 from chatapp.llm.tokens import plausible
 from chatapp.messages.wire import Cleaner
@@ -84,6 +86,9 @@ def ask_before_compaction(
     if isinstance(asked.answer, Replacement):
         try:
             found = _checked(asked, work.run, snapshot, shown, old)
+        except Error:
+            # The database's fault is nobody's answer.
+            raise
         # What a hook made up may fail at anything that is done with it.
         except Exception as refusal:
             faults.append(
@@ -225,33 +230,10 @@ def _checked(
     """Return a replacement that can be stored. Raises ValueError with a sentence."""
     answer: Replacement = asked.answer
     items = shown.through(answer.first_kept)
-    text = checked_text(
-        answer.summary,
-        counter=snapshot.model.counter,
-        replaced=sum(item.tokens for item in items),
-        hides_secrets=snapshot.profile.redact_secrets,
-    )
     before = answer.tokens_before
     if before is not None and plausible(before) is None:
         raise ValueError("tokens_before is no whole number that a request can have.")
-    found = HookSummary(
-        tokens_before=before,
-        outcome=Outcome(
-            text=text,
-            items=items,
-            chunk_count=1,
-            max_depth=0,
-            truncated=False,
-            input_tokens=sum(item.tokens for item in items),
-            output_tokens=snapshot.model.counter.count(text),
-            algorithm=HOOK,
-            writer=asked.hook,
-            metadata={"hook": asked.hook},
-            from_hook=True,
-            details=checked_details(answer.details),
-        ),
-    )
-    outcome = found.outcome
+    outcome = outcome_of(asked, items, snapshot)
     sizes = (
         sizes_of(snapshot, outcome) if old is None else sizes_of_version(snapshot, outcome, old=old)
     )
@@ -259,7 +241,32 @@ def _checked(
         must_shrink(snapshot, run, outcome, sizes)
     except SummaryFailed as problem:
         raise ValueError(str(problem)) from problem
-    return found
+    return HookSummary(tokens_before=before, outcome=outcome)
+
+
+def outcome_of(asked: Asked, items: Sequence[Item], snapshot: BranchSnapshot) -> Outcome:
+    """Return the summary of a hook's answer as an outcome. Raises ValueError with a sentence."""
+    counter, read = snapshot.model.counter, sum(item.tokens for item in items)
+    text = checked_text(
+        asked.answer.summary,
+        counter=counter,
+        replaced=read,
+        hides_secrets=snapshot.profile.redact_secrets,
+    )
+    return Outcome(
+        text=text,
+        items=tuple(items),
+        chunk_count=1,
+        max_depth=0,
+        truncated=False,
+        input_tokens=read,
+        output_tokens=counter.count(text),
+        algorithm=HOOK,
+        writer=asked.hook,
+        metadata={"hook": asked.hook},
+        from_hook=True,
+        details=checked_details(asked.answer.details),
+    )
 
 
 def checked_text(text: Any, *, counter: TokenCounter, replaced: int, hides_secrets: bool) -> str:

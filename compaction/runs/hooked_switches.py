@@ -18,7 +18,7 @@ from chatapp.models import MAX_LABEL_CHARS, Branch, Message, Session
 from chatapp.selectors import rows_before
 from compaction.branches.left_branch import LeftBranch
 from compaction.branches.snapshot import snapshot_of
-from compaction.engine.types import Item, Outcome
+from compaction.engine.types import Outcome
 from compaction.errors import CompactionError
 from compaction.hooks import (
     BEFORE_BRANCH,
@@ -31,12 +31,10 @@ from compaction.hooks import (
 )
 from compaction.models import CompactionRun
 from compaction.runs.hooked import (
-    HOOK,
     HOOK_FAILED,
     HookCancelled,
-    checked_details,
-    checked_text,
     hook_message,
+    outcome_of,
     reason_of,
     record_faults,
 )
@@ -160,7 +158,7 @@ def _plan(
         label = _text(answer.label, "label", MAX_LABEL_CHARS)
         outcome = None
         if with_summary and answer.summary is not None:
-            outcome = _outcome(asked, left, [entry.item for entry in left.entries])
+            outcome = outcome_of(asked, [entry.item for entry in left.entries], left.snapshot)
     # What a hook made up may fail at anything that is done with it.
     except Exception as refusal:
         fault = f"The answer of the hook {asked.hook} was not used: {refusal}"
@@ -190,30 +188,3 @@ def _text(value: Any, name: str, most: int) -> str | None:
     if len(text) > most:
         raise ValueError(f"its {name} have {len(text):,} characters; {most:,} are the most.")
     return text
-
-
-def _outcome(asked: Asked, left: LeftBranch, items: list[Item]) -> Outcome:
-    """Return a hook's summary of the branch that is left. Raises ValueError."""
-    answer: BranchAnswer = asked.answer
-    counter = left.snapshot.model.counter
-    read = sum(item.tokens for item in items)
-    text = checked_text(
-        answer.summary,
-        counter=counter,
-        replaced=read,
-        hides_secrets=left.snapshot.profile.redact_secrets,
-    )
-    return Outcome(
-        text=text,
-        items=tuple(items),
-        chunk_count=1,
-        max_depth=0,
-        truncated=False,
-        input_tokens=read,
-        output_tokens=counter.count(text),
-        algorithm=HOOK,
-        writer=asked.hook,
-        metadata={"hook": asked.hook},
-        from_hook=True,
-        details=checked_details(answer.details),
-    )
