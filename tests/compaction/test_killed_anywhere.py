@@ -31,7 +31,8 @@ from tests.factories import SessionFactory, profile, talk, user
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 LONG_AGO = timedelta(hours=2)
-WORDS = "words enough to be summarised by somebody"
+# Long enough that a summary of four messages is smaller than they are, its frame included.
+WORDS = "words enough to be summarised by somebody, " * 12
 
 
 class Killed(BaseException):
