@@ -98,8 +98,8 @@ class Branch(models.Model):
 
     A replay repeats the messages of the branch it `replaces` from a point on, at the same
     positions, with tool results shortened; the old branch stays as it was.
-    `message_count` and `token_total` are sums along the whole path, the parent's part included, so
-    that a trigger reads two numbers however old the session is. Placeholders count in neither.
+    `message_count`, `token_total` and `char_total` are sums along the whole path, the parent's part
+    included, so that a trigger reads two numbers however old the session is. Placeholders count in neither.
     The parent owns the message at `fork_position`, so fork positions grow from ancestor to
     descendant. `depth` and `jump` are the stored lineage: a skip pointer to a farther ancestor,
     with which chatapp.lineage finds any ancestor in O(log depth) steps.
@@ -142,6 +142,7 @@ class Branch(models.Model):
     head_position = models.BigIntegerField(default=0)
     message_count = models.PositiveIntegerField(default=0)
     token_total = models.BigIntegerField(default=0)
+    char_total = models.BigIntegerField(default=0, db_default=0)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -176,7 +177,8 @@ class Message(models.Model):
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
     list, with its texts taken out into `content` (see chatapp.messages.wire), and its long data
     into files of `parts_bytes` together (see chatapp.messages.apart). `tokens` is counted once;
-    `tokens_through` sums it along the path. `client_key` is an Idempotency-Key.
+    `tokens_through` sums it along the path; so are `chars`, its code points. `client_key` is an
+    Idempotency-Key.
     """
 
     class Role(models.TextChoices):
@@ -218,6 +220,8 @@ class Message(models.Model):
     vendor = models.JSONField(null=True, blank=True)
     tokens = models.PositiveIntegerField(default=0)
     tokens_through = models.BigIntegerField(default=0)
+    chars = models.PositiveBigIntegerField(default=0, db_default=0)
+    chars_through = models.BigIntegerField(default=0, db_default=0)
     usage = models.JSONField(null=True, blank=True)
     finish_reason = models.CharField(max_length=40, blank=True, default="")
     response_id = models.CharField(max_length=200, blank=True, default="")

@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compaction.engine.checkpoint_parameters import CheckpointParameters
+from compaction.engine.history_parameters import HistoryParameters
 from compaction.engine.window_parameters import parameter
 
 # What the groups of the parameters are about, in the order in which they are shown.
@@ -18,6 +18,7 @@ GROUPS = {
     "when": "When to compact",
     "ahead": "Ahead of need",
     "window": "Sliding window of messages",
+    "history": "History by characters, and the cache's clock",
     "failing": "When summaries keep failing",
     "cut": "What stays verbatim",
     "summariser": "Who summarises, and how long",
@@ -27,11 +28,13 @@ GROUPS = {
     "results": "Tool results",
     "branches": "Switching branches",
     "sending": "What is sent",
+    "abridged": "Abridged history",
+    "memories": "Memories",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile(CheckpointParameters):
+class Profile(HistoryParameters):
     """All parameters with the defaults of preset `bisect`."""
 
     enabled: bool = parameter(

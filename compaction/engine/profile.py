@@ -170,6 +170,8 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
     if kind is str:
         if not isinstance(value, str):
             return "Must be a text."
+        if len(value) > limits.get("longest", len(value)):
+            return f"Must be at most {limits['longest']:,} characters long."
         return _choice_problem(name, value, limits)
     if kind == NAMES:
         return _names_problem(value)

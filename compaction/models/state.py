@@ -19,7 +19,7 @@ from compaction.engine.profile import PRESETS, ProfileError, build, from_environ
 class CompactionState(models.Model):
     """One row a branch. `cursor` is the position up to which it is summarised.
 
-    `covered_messages` and `covered_tokens` are the sums along the path up to the cursor, so that
+    `covered_messages`, `covered_tokens` and `covered_chars` are the sums along the path up to the cursor, so that
     "since the last summary" is a subtraction. `last_consolidated_at` is when the branch was
     compacted last, or a summary of it restored. The lease is taken and renewed by conditional
     UPDATEs (branches/leases.py) and expires, so a killed worker blocks nobody.
@@ -37,6 +37,7 @@ class CompactionState(models.Model):
     cursor = models.BigIntegerField(default=0)
     covered_messages = models.PositiveIntegerField(default=0)
     covered_tokens = models.BigIntegerField(default=0)
+    covered_chars = models.BigIntegerField(default=0, db_default=0)
     last_consolidated_at = models.DateTimeField(null=True, blank=True)
     lease_owner = models.UUIDField(null=True, blank=True)
     lease_expires_at = models.DateTimeField(null=True, blank=True)
@@ -47,6 +48,12 @@ class CompactionState(models.Model):
         null=True,
         blank=True,
         help_text="When time alone may make a compaction due; the sweep looks again then.",
+    )
+    cache_expires_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When the server forgets the prompt of the branch's last request.",
     )
 
     # Where the cursor stood in the database when the row was read.

@@ -101,6 +101,8 @@ class SessionSummary(models.Model):
     from_hook = models.BooleanField(default=False, db_default=False)
     details = models.JSONField(default=dict, db_default={}, blank=True)
     abridged = models.TextField(blank=True)
+    # What `abridged` was made of: the next summary's is made of these and of what is new.
+    abridged_entries = models.JSONField(default=list, db_default=[], blank=True)
     instructions = models.TextField(blank=True)
     run = models.ForeignKey(
         "compaction.CompactionRun", on_delete=models.SET_NULL, null=True, related_name="summaries"
