@@ -99,8 +99,8 @@ class Branch(models.Model):
     A replay repeats the messages of the branch it `replaces` from a point on, at the same
     positions, with tool results shortened; the old branch stays as it was.
     `message_count`, `token_total` and `char_total` are sums along the whole path, the parent's part
-    included, so that a trigger reads two numbers however old the session is. Placeholders count in neither.
-    The parent owns the message at `fork_position`, so fork positions grow from ancestor to
+    included, so that a trigger reads two numbers however old the session is. Placeholders count in
+    none. The parent owns the message at `fork_position`, so fork positions grow from ancestor to
     descendant. `depth` and `jump` are the stored lineage: a skip pointer to a farther ancestor,
     with which chatapp.lineage finds any ancestor in O(log depth) steps.
     """

@@ -32,7 +32,6 @@ TABLES_OF_THE_CODE = {"auth_permission", "django_content_type", "django_migratio
 # What a process of the tests may take when all its tests are done. Two take 550 to 770 MB each, of
 # which 120 are the nine thousand tests themselves; one that does all of them alone takes more.
 MOST_PROCESS_MB = 900
-PROCESS_MB = 750
 PROCESS_MB = "process_mb"
 PROCESS_SIZES = pytest.StashKey[list[int]]()
 
