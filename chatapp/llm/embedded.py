@@ -6,6 +6,7 @@ a window and refuses larger requests in a server's words, so that recovery can b
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,9 @@ class EmbeddedModel:
     def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply:
         """Return quotes and a line that says what answered; raise ModelError above the window."""
         size = sum(count_message(message, self.config.counter) for message in request.messages)
+        if request.tools:
+            tools = json.dumps(list(request.tools), ensure_ascii=False)
+            size += self.config.counter.count(tools)
         limit = self.config.context_window
         room = min(request.max_output or self.config.max_output, limit // 4)
         if size > limit - room:

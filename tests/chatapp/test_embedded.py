@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chatapp.context.assembly import tools_tokens
 from chatapp.llm.embedded import NOTICE, EmbeddedModel
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig
@@ -104,3 +105,17 @@ def test_content_in_parts_is_read():
     parts = [{"type": "text", "text": "order number"}]
     messages = (*TALK, {"role": "user", "content": parts})
     assert "4711" in model().complete(ModelRequest(messages=messages)).text
+
+
+def test_its_usage_counts_the_tools_as_a_request_does():
+    tools = tuple(
+        {
+            "type": "function",
+            "function": {"name": f"tool_{n}", "description": "looks into the beds " * 40},
+        }
+        for n in range(12)
+    )
+    without = ask("Which beds are dry?").usage["prompt_tokens"]
+    counted = tools_tokens(model().config, tools)
+    assert counted > 1_000
+    assert ask("Which beds are dry?", tools=tools).usage["prompt_tokens"] == without + counted
