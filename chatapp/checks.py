@@ -78,7 +78,9 @@ def _check_model(model: ModelConfig) -> Iterator[CheckMessage]:
             hint="BACKEND is a dotted path, such as chatapp.llm.openai_client.OpenAIModel.",
             id="chatapp.E004",
         )
-    if model.max_output * 2 > model.context_window > 0:
+    window, most = model.context_window, model.max_output
+    are_right = not (_number_wanted(window, 1) or _number_wanted(most, 1))
+    if are_right and most * 2 > window:
         yield Warning(
             f"Model {model.alias!r} may answer with {model.max_output} tokens, more than half of "
             f"its window of {model.context_window}: little is left for the conversation.",
@@ -154,13 +156,20 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
         numbers[f"MAX_OUTPUT of model {model.alias!r}"] = (model.max_output, 1)
     return [
         Error(
-            f"{name} is {number}; it must be at least {least}.",
+            f"{name} is {number!r}; it must be {wanted}.",
             hint="Correct it, or leave it out to get the default.",
             id="chatapp.E008",
         )
         for name, (number, least) in numbers.items()
-        if number < least
+        if (wanted := _number_wanted(number, least))
     ]
+
+
+def _number_wanted(number: Any, least: float) -> str:
+    """Return what should stand in the place of a limit; empty where it is right."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return f"a whole number of at least {least}"
+    return "" if number >= least else f"at least {least}"
 
 
 @register(Tags.files)

@@ -134,6 +134,16 @@ def test_e008_a_model_without_room(chatapp, name):
     assert ids(checks.check_limits) == ["chatapp.E008"]
 
 
+@pytest.mark.parametrize("value", [None, "", "8192", True, [8192]])
+def test_e008_a_window_that_is_no_number(chatapp, value):
+    chatapp(MODELS={"default": entry(CONTEXT_WINDOW=value)})
+    (error,) = checks.check_limits()
+    name = "CONTEXT_WINDOW of model 'default'"
+    said = f"{name} is {value!r}; it must be a whole number of at least 1."
+    assert (error.id, error.msg) == ("chatapp.E008", said)
+    assert checks.check_models() == []
+
+
 def test_w001_an_answer_may_not_take_more_than_half_of_the_window(chatapp):
     chatapp(MODELS={"default": entry(CONTEXT_WINDOW=2000, MAX_OUTPUT=1500)})
     assert ids(checks.check_models) == ["chatapp.W001"]
