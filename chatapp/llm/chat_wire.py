@@ -119,8 +119,14 @@ _ABOUT = (
 
 
 def _is_error(body: Mapping[str, Any]) -> bool:
-    """Whether a body or a chunk is an error: it has one, or says that it is one."""
-    return bool(body.get("error")) or "error" in (body.get("object"), body.get("type"))
+    """Whether a body or a chunk is an error: it has one, says that it is one, or is nothing else.
+
+    Some servers send what is wrong under status 200 and without an envelope.
+    """
+    if body.get("error") or "error" in (body.get("object"), body.get("type")):
+        return True
+    is_flat = isinstance(body.get("message"), str) and body.get("code") is not None
+    return is_flat and "choices" not in body
 
 
 def _reason_of(*places: Mapping[str, Any]) -> str:

@@ -141,6 +141,7 @@ def test_a_failure_inside_a_choice_is_one_of_the_server(failure):
         {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
         {"error": "The model is overloaded, try again later."},
         {"object": "error", "message": "Service Unavailable", "code": "503"},
+        {"message": "Service Unavailable", "code": 503},
     ],
 )
 def test_an_error_between_the_pieces_is_one_in_any_form(error):
