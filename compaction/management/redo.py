@@ -16,7 +16,7 @@ from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import RunCode
-from compaction.errors import CompactionError
+from compaction.errors import BranchBusyError, CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs.resummarize import estimate_redo, resummarize, summaries_to_redo
 
@@ -24,11 +24,12 @@ logger = logging.getLogger(__name__)
 ID_BATCH = 500
 UNFINISHED = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
 
-SUCCEEDED, QUEUED, PLANNED, NOTHING, FAILED = (
+SUCCEEDED, QUEUED, PLANNED, NOTHING, BUSY, FAILED = (
     "succeeded",
     "queued",
     "planned",
     RunCode.NOTHING_TO_DO,
+    RunCode.BUSY,
     "failed",
 )
 
@@ -38,8 +39,9 @@ class SessionResult:
     """What was done with one session, or would be: sums over its summaries.
 
     `tokens` are those that the summariser reads. `status`: succeeded, queued, planned (a dry run),
-    nothing_to_do (done already, or waiting in the queue) or failed; then `error` is a sentence and
-    the sums say what was done before it.
+    nothing_to_do (done already, or waiting in the queue), busy (another run works on it, which is
+    no fault) or failed; of the last two, `error` is a sentence and the sums say what was done
+    before it.
     """
 
     session: str
@@ -100,6 +102,8 @@ class Redo:
         result = SessionResult(session=str(session_id))
         try:
             self._work(_session(session_id), result)
+        except BranchBusyError as busy:
+            result.status, result.error = BUSY, str(busy)
         except (CompactionError, UnknownModelError) as error:
             result.status, result.error = FAILED, str(error)
         except (OperationalError, InterfaceError):
@@ -117,7 +121,7 @@ class Redo:
         for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
             step = self._queue_one if self.queue else self._redo_one
             step(summary, result)
-            if result.status == FAILED:
+            if result.status in (BUSY, FAILED):
                 # The next summary goes on from this one: made now, it would go on from the old one.
                 return
 
@@ -137,7 +141,8 @@ class Redo:
         result.calls += run.model_calls
         result.cost += run.cost
         if run.status != CompactionRun.Status.SUCCEEDED:
-            result.status, result.error = FAILED, run.error
+            result.status = BUSY if run.error_code == RunCode.BUSY else FAILED
+            result.error = run.error
             return
         result.status = SUCCEEDED
         result.summaries += 1

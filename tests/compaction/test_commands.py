@@ -471,3 +471,20 @@ def test_a_sweep_frees_what_a_dead_worker_held_and_prints_the_counts(dead_worker
 def test_the_counts_of_a_sweep_come_as_json(dead_worker):
     assert json.loads(sweep("--json"))["restarted_runs"] == 1
     assert set(json.loads(sweep("--json")).values()) == {0}
+
+
+def test_a_session_that_another_run_works_on_is_busy_and_no_failure():
+    session, other = compacted(), compacted()
+    owner = uuid4()
+    state = CompactionState.objects.filter(pk=session.branch.pk)
+    until = timezone.now() + timedelta(minutes=5)
+    state.update(lease_owner=owner, lease_expires_at=until)
+    for options in ([], ["--force"]):
+        done = resummarize("--session", str(session.pk), *options)
+        assert done.error is None
+        assert f"{session.pk}: busy. " in done.out
+        assert "1 busy with another run, 0 failed" in done.out
+        assert done.err == ""
+    done = resummarize("--all", "--json")
+    found = {key: line["status"] for key, line in lines(done).items()}
+    assert found == {str(session.pk): "busy", str(other.pk): "succeeded"}

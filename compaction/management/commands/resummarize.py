@@ -25,6 +25,7 @@ from chatapp.management.console import (
 )
 from compaction.errors import CompactionError
 from compaction.management.redo import (
+    BUSY,
     FAILED,
     PLANNED,
     QUEUED,
@@ -126,6 +127,8 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(result.as_dict()))
         elif result.status == FAILED:
             self.stderr.write(f"{result.session}: failed. {result.error}")
+        elif result.status == BUSY:
+            self.stdout.write(f"{result.session}: busy. {result.error}")
         elif result.had_work:
             self.stdout.write(f"{result.session}: {result.status}, {_figures(result)}")
 
@@ -145,14 +148,15 @@ class _ResultTotals:
     """Sums over all sessions of one call; never more than a few numbers."""
 
     def __init__(self) -> None:
-        self.sessions = self.with_work = self.failed = 0
+        self.sessions = self.with_work = self.busy = self.failed = 0
         self.sums = SessionResult(session="")
 
     def add(self, result: SessionResult) -> None:
         self.sessions += 1
         self.with_work += result.had_work
         self.failed += result.status == FAILED
-        if result.had_work and result.status != FAILED:
+        self.busy += result.status == BUSY
+        if result.had_work and result.status not in (BUSY, FAILED):
             self.sums.status = result.status
         self.sums.summaries += result.summaries
         self.sums.messages += result.messages
@@ -161,13 +165,15 @@ class _ResultTotals:
         self.sums.cost += result.cost
 
     def sentence(self) -> str:
-        done = self.with_work - self.failed
+        done = self.with_work - self.failed - self.busy
+        busy = f"{self.busy:,} busy with another run, " if self.busy else ""
         verb = {PLANNED: "would be summarised again", QUEUED: "queued"}.get(
             self.sums.status, "summarised again"
         )
         return (
             f"{plural(self.sessions, 'session')}: {done:,} {verb}, "
-            f"{self.sessions - self.with_work:,} with nothing to do, {self.failed:,} failed; "
+            f"{self.sessions - self.with_work:,} with nothing to do, {busy}"
+            f"{self.failed:,} failed; "
             f"{_figures(self.sums)}."
         )
 
