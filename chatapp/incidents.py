@@ -64,6 +64,7 @@ ERROR_WORDS: Mapping[str, str] = {
 }
 CHANGE_WORDS: Mapping[str, str] = {
     "stateless": "The whole history was sent",
+    "sent_whole": "The whole history was sent once",
     "output_lowered": "A shorter answer was asked for",
     "images_left_out": "Images were left out",
     "pairs_repaired": "Tool calls were sent as text",
@@ -103,6 +104,8 @@ MEANINGS: Mapping[str, str] = {
 CODE_MEANINGS: Mapping[str, str] = {
     "stateless": "The request was sent again, and every later one of this session holds the whole "
     "history. What is stored stayed as it is.",
+    "sent_whole": "The request was sent again with the whole history; the next turn goes on from "
+    "its answer. What is stored stayed as it is.",
     "summaries_failing": "The turn went on without a new summary, or another model wrote it. This "
     "is said once a session; the front page says it until a summary of the model succeeds.",
     ErrorKind.CANCELLED.value: "Nothing is wrong: somebody stopped the turn. The user's message is "

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from chatapp.conf import chatapp_settings
 from chatapp.llm.error_forms import form_of
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.error_parsing import Said, rate_numbers
+
+if TYPE_CHECKING:
+    from chatapp.llm.errors import ModelError
 
 
 def _any(*alternatives: str) -> re.Pattern[str]:
@@ -137,6 +141,7 @@ STATE_WORDS = _any(
     r"encrypted content.{0,100}(?:could not|cannot|can't|failed|invalid)",
 )
 PREVIOUS_ID = re.compile(r"previous_response_id")
+NOT_FOUND = re.compile(r"not[ _]found")
 UNSUPPORTED = _any(
     r"unsupported", r"not supported", r"unknown", r"unrecognized", r"unexpected", r"invalid",
     r"not permitted", r"unavailable", r"does not support",
@@ -299,6 +304,14 @@ def _has_lost_state(said: Said) -> bool:
         return True
     about = " ".join((place, *said.names))
     return bool(PREVIOUS_ID.search(place) and UNSUPPORTED.search(about))
+
+
+def refuses_continuations(error: ModelError) -> bool:
+    """Whether a server refuses to go on from any answer, and has not just lost the one named."""
+    place = f"{error.param} {error.detail}".lower()
+    about = f"{error.code.lower()} {place}"
+    lost = NOT_FOUND.search(about)
+    return bool(PREVIOUS_ID.search(place) and UNSUPPORTED.search(about) and not lost)
 
 
 def _has_too_many_messages(said: Said) -> bool:

@@ -19,7 +19,8 @@ class ModelRequest:
 
     `messages` are in chat form whichever wire carries them. These are for the Responses wire:
     `stores` allows the server to keep the answer; `previous_response_id` names a kept one that
-    holds the first `messages_on_server` messages, which are not sent again; `plain_text` sends
+    holds the first `messages_on_server` messages, which are not sent again, and is itself the
+    answer to a whole history that had to be sent anew where `continues_whole`; `plain_text` sends
     contents as texts for servers that refuse typed parts.
 
     `adaptations` are codes of what is changed for this model and conversation
@@ -38,6 +39,7 @@ class ModelRequest:
     api: str = "chat"
     previous_response_id: str = ""
     messages_on_server: int = 0
+    continues_whole: bool = False
     stores: bool = False
     plain_text: bool = False
     adaptations: frozenset[str] = frozenset()

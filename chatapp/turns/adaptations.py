@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from chatapp.llm.adaptations import adaptation_for, adapted
+from chatapp.llm.error_classifier import refuses_continuations
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
@@ -94,9 +95,8 @@ def changed(
     return replace(found, adjustments=counted)
 
 
-# What may be wrong with the server's memory of the conversation, or with how we go on from it.
+# What may be wrong with how we go on from an answer that the server keeps.
 _ABOUT_STATE = {
-    ErrorKind.STATE_LOST,
     ErrorKind.BROKEN_PAIRS,
     ErrorKind.PARTS_REFUSED,
     ErrorKind.REJECTED,
@@ -104,11 +104,24 @@ _ABOUT_STATE = {
 
 
 def _stateless(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
-    """Send the whole history when going on from a kept answer was refused or is too large."""
+    """Send the whole history when going on from a kept answer was refused or is too large.
+
+    What a server forgot, or what became too large in its memory, passes: the answer to the whole
+    history is gone on from again. Where that one is not kept either, the server keeps none.
+    """
     if not request.previous_response_id or done.stateless:
         return None
-    if error.kind not in _ABOUT_STATE and error.reaction is not Reaction.RECOVERY:
+    lost = error.kind is ErrorKind.STATE_LOST
+    too_large = error.reaction is Reaction.RECOVERY
+    if error.kind not in _ABOUT_STATE and not (lost or too_large):
         return None
+    passes = too_large or (lost and not refuses_continuations(error))
+    if passes and not request.continues_whole:
+        return Change(
+            code="sent_whole",
+            text="The server did not go on from its last answer; the whole history was sent.",
+            adjustments=replace(done, stateless=True),
+        )
     return Change(
         code="stateless",
         text="The server did not go on from its last answer; the whole history is sent from now "

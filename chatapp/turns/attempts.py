@@ -280,7 +280,7 @@ class TurnAttempts:
         if reply.model != model.name:
             metadata[ASKED_MODEL] = model.name
         if supports_continuation(self.session, model):
-            metadata[SENT] = sent_by(request, model)
+            metadata[SENT] = sent_by(request, model, whole=self.done.stateless)
         if reply.reasoning_items:
             metadata[REASONING_ITEMS] = list(reply.reasoning_items)
         kept = kept_of(reply, request, model)

@@ -95,6 +95,8 @@ def as_sent(session: Session, context: Context) -> Context:
 
 # In `metadata` of an answer: {"count": messages sent, "digest": of them, "model": who answered}.
 SENT = "sent"
+# Among these: its server went on from no earlier answer, so all messages were sent.
+WHOLE = "whole"
 
 
 def supports_continuation(session: Session, model: ModelConfig) -> bool:
@@ -118,7 +120,12 @@ def continued(
     follows = len(context.messages) > count + 1 and places == (answer.place,)
     if not follows or digest_of(request.messages[:count]) != sent["digest"]:
         return kept
-    return replace(kept, previous_response_id=answer.response_id, messages_on_server=count + 1)
+    return replace(
+        kept,
+        previous_response_id=answer.response_id,
+        messages_on_server=count + 1,
+        continues_whole=bool(sent.get(WHOLE)),
+    )
 
 
 def _last_answer(session: Session) -> Message | None:
@@ -127,13 +134,17 @@ def _last_answer(session: Session) -> Message | None:
     return next(iter(rows_before(session.branch, answers, most=1)), None)
 
 
-def sent_by(request: ModelRequest, model: ModelConfig) -> dict[str, Any]:
-    """Return what the answer's row remembers of its request."""
-    return {
+def sent_by(request: ModelRequest, model: ModelConfig, *, whole: bool) -> dict[str, Any]:
+    """Return what the answer's row remembers of its request.
+
+    `whole`: all of it had to be sent, because the server did not go on from its last answer.
+    """
+    found: dict[str, Any] = {
         "count": len(request.messages),
         "digest": digest_of(request.messages),
         "model": _name_of(model),
     }
+    return found | {WHOLE: True} if whole else found
 
 
 def _name_of(model: ModelConfig) -> str:

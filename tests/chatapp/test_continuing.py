@@ -97,18 +97,51 @@ def test_where_the_server_holds_something_else_everything_is_sent(session, serve
     assert "previous_response_id" not in bodies(server)[1]
 
 
+LOST = refusal(code="previous_response_not_found", message="Previous response not found.")
+TOO_LARGE = refusal(code="context_length_exceeded", message="exceeds the context window")
+
+
+@pytest.mark.parametrize("reply", [LOST, TOO_LARGE], ids=["lost", "overflow"])
+def test_what_a_server_forgot_once_is_sent_whole_once(session, server, reply):
+    server.script = [
+        {"when": PREVIOUS | {"call": 2}, "reply": reply},
+        {"when": {}, "reply": {"text": "answered"}},
+    ]
+    say(session, user("one"))
+    assert say(session, user("two")).content == "answered"
+    assert say(session, user("three")).content == "answered"
+    assert say(session, user("four")).content == "answered"
+    sent = [("previous_response_id" in body, len(roles(body))) for body in bodies(server)]
+    assert sent == [(False, 2), (True, 1), (False, 4), (True, 1), (True, 1)]
+    assert not Session.objects.get(pk=session.pk).stateless
+    assert Incident.objects.get().code == "sent_whole"
+
+
+@pytest.mark.parametrize("reply", [LOST, TOO_LARGE], ids=["lost", "overflow"])
+def test_a_server_that_keeps_none_of_its_answers_is_sent_everything(session, server, reply):
+    server.script = [
+        {"when": PREVIOUS, "reply": reply},
+        {"when": {}, "reply": {"text": "answered"}},
+    ]
+    for words in ("one", "two", "three", "four"):
+        assert say(session, user(words)).content == "answered"
+    goes_on = ["previous_response_id" in body for body in bodies(server)]
+    assert goes_on == [False, True, False, True, False, False]
+    assert Session.objects.get(pk=session.pk).stateless
+    codes = Incident.objects.order_by("created_at").values_list("code", flat=True)
+    assert list(codes) == ["sent_whole", "stateless"]
+
+
 @pytest.mark.parametrize(
     "reply",
     [
-        refusal(code="previous_response_not_found", message="Previous response not found."),
         refusal(
             message="Unsupported parameter: previous_response_id", param="previous_response_id"
         ),
         refusal(message="No tool call found for function call output with call_id c1."),
-        refusal(code="context_length_exceeded", message="exceeds the context window"),
         refusal(message="Something about this request is wrong."),
     ],
-    ids=["lost", "unsupported", "missing call", "overflow", "other refusal"],
+    ids=["unsupported", "missing call", "other refusal"],
 )
 def test_any_refusal_falls_back_to_the_whole_history_once_and_is_remembered(session, server, reply):
     server.script = [
