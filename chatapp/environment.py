@@ -1,7 +1,7 @@
 """Settings declared in groups and read from the environment; what cannot be meant is a sentence.
 
 A variable NAME may also be given as NAME_FILE: the path of a file that holds the value, as
-container platforms mount secrets.
+container platforms mount secrets. An empty variable is none.
 """
 
 from __future__ import annotations
@@ -140,13 +140,18 @@ def texts_of(variables: Iterable[str]) -> dict[str, str]:
 def _text_of(variable: str) -> str | None:
     path = os.environ.get(f"{variable}_FILE")
     if not path:
-        return os.environ.get(variable)
+        return _unless_blank(os.environ.get(variable))
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return _unless_blank(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeError) as error:
         raise VariableError(
             f"{variable}_FILE names a file that cannot be read: {error}."
         ) from error
+
+
+def _unless_blank(text: str | None) -> str | None:
+    # Compose files and service units pass on what nobody has set as an empty text.
+    return text if text and not text.isspace() else None
 
 
 def _declaration(group: type[SettingsGroup], name: str, field: FieldInfo) -> Declaration:

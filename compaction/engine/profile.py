@@ -279,8 +279,8 @@ def from_environment(environment: Mapping[str, str], preset: str = "bisect") -> 
     types = parameter_types()
     minimum = {item.name: item.metadata.get("minimum") for item in fields(Profile)}
     for variable, name in _BY_PRESET.get(preset, {}).items():
-        if variable in environment:
-            text = environment[variable].strip()
+        # An empty variable is none.
+        if text := environment.get(variable, "").strip():
             try:
                 value = _parse(text, types[name])
                 values[name] = max(value, minimum[name]) if types[name] is int else value
@@ -300,4 +300,4 @@ def _parse(text: str, kind: Any) -> Any:
         return names_in(text)
     if kind is int:
         return int(text)
-    return float(text) if text else None
+    return None if text.lower() == "none" else float(text)

@@ -130,7 +130,7 @@ def test_words_for_false(word):
     ("variable", "text"),
     [
         ("SUMMARY_MESSAGE_LIMIT", "42px"),
-        ("SUMMARY_MESSAGE_LIMIT", ""),
+        ("SUMMARY_MESSAGE_LIMIT", "none"),
         ("SUMMARY_BISECT_ENABLED", "maybe"),
         ("SUMMARY_TEMPERATURE", "warm"),
     ],
@@ -139,6 +139,16 @@ def test_junk_in_a_variable_is_refused(variable, text):
     with pytest.raises(ProfileError) as wrong:
         from_environment({variable: text})
     assert variable in wrong.value.errors
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n"])
+def test_an_empty_variable_sets_nothing(text):
+    names = ("SUMMARY_MESSAGE_LIMIT", "SUMMARY_BISECT_ENABLED", "SUMMARY_TEMPERATURE")
+    assert from_environment(dict.fromkeys(names, text)) == {}
+
+
+def test_a_temperature_may_be_none():
+    assert from_environment({"SUMMARY_TEMPERATURE": "none"}) == {"temperature": None}
 
 
 @pytest.mark.parametrize(
