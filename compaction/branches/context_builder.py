@@ -216,8 +216,27 @@ def allotted(
     sizes = [len(row.content or "") for row in results]
     single = limits.max_chars(window)
     together = single if cut.results_together else sum(sizes) + 1
-    found = allot(sizes, single=single, together=together, min_keep=limits.min_keep(window))
+    found = allot(
+        sizes,
+        single=single,
+        together=together,
+        min_keep=limits.min_keep(window),
+        room=_room_for_results(snapshot, kept, results, window),
+    )
     return [(results[index], limit) for index, limit in found.items()]
+
+
+def _room_for_results(
+    snapshot: BranchSnapshot, kept: list[Message], results: list[Message], window: int
+) -> int:
+    """Return the characters of tool results that fit beside the rest and the answer."""
+    tokens = sum(row.tokens for row in results)
+    # Pinned messages before the cursor are among the fixed ones.
+    behind = sum(row.tokens for row in kept if row.position > snapshot.state.cursor)
+    rest = snapshot.fixed_tokens + behind - tokens
+    usable = (window - min(snapshot.reserve, window // 2)) / snapshot.model.scale
+    characters = sum(len(row.content or "") for row in results)
+    return max(0, math.floor((usable - rest) * characters / max(1, tokens)))
 
 
 def _answers_earlier(rows: list[Message]) -> bool:

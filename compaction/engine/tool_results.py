@@ -139,15 +139,19 @@ def is_oversized(sizes: Sequence[int], *, single: int, together: int) -> bool:
     return max(sizes, default=0) > single or (len(sizes) > 1 and sum(sizes) > together)
 
 
-def allot(sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0) -> dict[int, int]:
+def allot(
+    sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0, room: int = 0
+) -> dict[int, int]:
     """Return {index: characters it may have} for the results that have to be cut.
 
     First those above `single`; then, while all together exceed `together`, the newest are reduced
     too, none below `min_keep` and a notice (each keeps its beginning), so the older ones may
-    follow. Very many results each keep an equal share at least.
+    follow. Where so many results have no room for that, in `room` beside the rest of the request,
+    each keeps an equal share of `together`.
     """
     floor = min_keep + NOTICE_CHARS if min_keep else 0
-    floor = min(floor, together // max(1, len(sizes)))
+    if floor * len(sizes) > room:
+        floor = min(floor, together // max(1, len(sizes)))
     targets = [min(size, single) for size in sizes]
     over = sum(targets) - together if len(targets) > 1 else 0
     for index in range(len(targets) - 1, -1, -1):

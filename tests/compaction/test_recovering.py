@@ -271,6 +271,22 @@ def test_many_middling_results_of_one_call_are_made_to_fit(owner, server, queued
     assert "MK-0029" in server.of("chat")[-1].text
 
 
+@pytest.mark.parametrize(("window", "count", "lines"), [(16_000, 12, 860), (8_000, 8, 715)])
+def test_every_cut_result_keeps_its_beginning_while_all_fit(
+    owner, model_server, use_models, queued, window, count, lines
+):
+    models = model_server.models(CONTEXT_WINDOW=window, MAX_OUTPUT=500)
+    use_models(models, TOKEN_COUNTER="chars4")
+    profile(**NEVER)
+    down = {"when": {"purpose": "summary"}, "reply": {"error": {"status": 503, "body": {}}}}
+    model_server.script = [down, *limit(window - 500)]
+    session = SessionFactory(owner=owner, wires=[user("inspect the hives"), *results(count, lines)])
+    assert say(session).answer.content == "short"
+    last = [m["content"] for m in sent(model_server)[-1] if m["role"] == "tool"]
+    assert len(last) == count
+    assert all(len(text) >= 2_000 for text in last)
+
+
 def test_results_that_cannot_be_cut_are_summarised_rather_than_lost(owner, server, queued):
     profile(**NEVER, truncate_tool_results=False, halve_history=False)
     server.script = limit(1000)

@@ -224,6 +224,16 @@ def test_three_results_of_one_turn_each_keep_their_beginning():
     assert found == {0: 4_800, 1: 2_400, 2: 2_400}
 
 
+def test_every_result_keeps_its_beginning_while_there_is_room_for_all():
+    limits = {"single": 19_200, "together": 19_200, "min_keep": 2_000}
+    found = allot([6_000] * 12, **limits, room=50_000)
+    assert min(found.values()) == 2_400
+    assert len(found) == 12
+    # Where they do not fit, each keeps the same.
+    assert set(allot([6_000] * 12, **limits, room=24_000).values()) == {1_600}
+    assert set(allot([6_000] * 12, **limits, room=100).values()) == {1_600}
+
+
 def test_a_single_result_is_measured_alone():
     assert allot([30_000], single=40_000, together=10_000) == {}
 
