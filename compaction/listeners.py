@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import F
@@ -29,8 +30,13 @@ from compaction.runs import queue
 from compaction.summaries.replays import follow_replay
 
 
-def install(**kwargs: Any) -> None:
-    """Store presets that are missing, and the schedules as the code has them; safe to repeat."""
+def install(*, plan: Sequence[tuple[Any, bool]] = (), **kwargs: Any) -> None:
+    """Store presets that are missing, and the schedules as the code has them; safe to repeat.
+
+    After a `plan` of migrations that went backwards, the tables are those of older code, or gone.
+    """
+    if any(backwards for _, backwards in plan):
+        return
     install_presets()
     queue.ensure_schedules()
 

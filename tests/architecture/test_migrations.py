@@ -49,3 +49,13 @@ def migrated(url: str) -> dict[str, Any]:
 
 def test_migrating_an_empty_database_makes_the_tables_of_the_models(empty_database):
     assert migrated(empty_database) == json.loads(json.dumps(tables.described(connection)))
+
+
+def test_the_migrations_of_an_app_can_be_taken_back_and_made_again(empty_database):
+    environment = os.environ | {"DATABASE_URL": empty_database, "LOG_LEVEL": "WARNING"}
+    for target in ([], ["compaction", "zero"], []):
+        done = subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity=0", *target],
+            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")

@@ -292,25 +292,23 @@ def test_a_new_version_parts_the_turn_again(session):
 
 @threaded
 def test_both_calls_are_on_their_way_at_the_same_time(owner, use_models, queued):
-    slow = [{"when": {"purpose": one}, "reply": {"text": "told " * 3, "delay_s": 1.0}}
-            for one in ("summary", "prefix")]  # fmt: skip
-    with ModelServer(slow) as server:
+    # Neither is answered before the other has arrived.
+    each_other = [{"when": {"purpose": one}, "reply": {"text": "told " * 3, "waits_for": other}}
+                  for one, other in (("summary", "prefix"), ("prefix", "summary"))]  # fmt: skip
+    with ModelServer(each_other) as server:
         use_models(server.models())
         checkpoint()
         session = SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)])
-        began = time.monotonic()
         run = compact(session)
-        took = time.monotonic() - began
     assert (run.status, run.error) == ("succeeded", "")
-    assert took < 1.9
-    assert all(step.duration_ms >= 1000 for step in steps_of(run))
+    assert len(steps_of(run)) == 2
     assert [step.kind for step in steps_of(run)] == ["chunk", "prefix"]
 
 
 @threaded
 @pytest.mark.parametrize("slow", ["summary", "prefix"])
 def test_a_cancellation_reaches_both_calls(owner, use_models, queued, slow):
-    script = [{"when": {"purpose": slow}, "reply": {"text": "late", "delay_s": 3.0}}]
+    script = [{"when": {"purpose": slow}, "reply": {"text": "late", "delay_s": 8.0}}]
     with ModelServer([*script, *ECHO_AND_ANSWER]) as server:
         use_models(server.models())
         checkpoint()
@@ -332,7 +330,7 @@ def test_a_cancellation_reaches_both_calls(owner, use_models, queued, slow):
         server.wait_for("prefix")
         cancel_run(CompactionRun.objects.get(pk=run.pk))
         began = time.monotonic()
-        worker.join(20)
+        worker.join(60)
         took = time.monotonic() - began
     run.refresh_from_db()
     assert run.status == "cancelled"
@@ -340,4 +338,4 @@ def test_a_cancellation_reaches_both_calls(owner, use_models, queued, slow):
     assert sorted(step.kind for step in steps_of(run)) == ["chunk", "prefix"]
     if slow == "prefix":
         # Nobody waits for the answer of a call that is not wanted any more.
-        assert took < 2.5
+        assert took < 7

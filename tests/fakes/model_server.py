@@ -12,8 +12,8 @@ when:  purpose (chat, summary, merge, prefix, branch), call (n-th call of that p
        est_tokens_gt, cjk_tokens_gt, system_count_gt, system_not_first, contains,
        api (chat, responses), has_previous_response
 reply: text | echo_markers (+ prefix) | chunks | tool_calls | error {status, body, headers};
-       finish_reason, usage, reasoning, delay_s, fail_after (chunks), stream_error (then),
-       raw (a body as it is), events (a stream as it is);
+       finish_reason, usage, reasoning, delay_s, waits_for (a call of that purpose),
+       fail_after (chunks), stream_error (then), raw (a body as it is), events (a stream as it is);
        only Responses: failed (the error of a failed response), encrypted (reasoning), refusal
 """
 
@@ -226,6 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         call, reply = self.player.answer(body, dict(self.headers))
         time.sleep(reply.get("delay_s", 0))
+        if "waits_for" in reply:
+            self.player.wait_for(reply["waits_for"])
         try:
             self._reply(call, reply)
         except (BrokenPipeError, ConnectionResetError):
