@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -392,7 +392,9 @@ def test_the_first_that_does_not_fit_ends_it():
 
 
 def test_without_a_limit_for_all_there_is_no_abridged_history():
-    assert abridged_text(exchanges(100), changed(abridged_total_chars_limit=0)) == ""
+    none = changed(abridged_total_chars_limit=0)
+    assert abridged_text(exchanges(100), none) == ""
+    assert kept_entries(exchanges(100), none) == []
 
 
 def largest() -> Entry:
@@ -427,6 +429,18 @@ def test_the_answer_is_shortened_first():
     assert len(text) == 8_000
     assert text.count("p" * 190) == 30
     assert "r...r" in text
+
+
+def test_as_many_lines_of_actions_are_kept_as_fit():
+    entry = replace(largest(), response="", state="interrupted")
+    lists = [one.name for one in fields(Profile) if one.name.startswith("abridged_num_")]
+    whole = {n: entry_text(entry, changed(**dict.fromkeys(lists, n))) for n in range(1, 11)}
+    for lines, text in whole.items():
+        exact = abridged_text([entry], changed(abridged_total_chars_limit=len(text)))
+        assert exact == text
+        if lines > 1:
+            less = abridged_text([entry], changed(abridged_total_chars_limit=len(text) - 1))
+            assert less == whole[lines - 1]
 
 
 def test_the_users_words_are_shortened_last():
