@@ -25,6 +25,18 @@ _INTRODUCTION = (
 MOST_FILES_SENT = 500
 """Of each kind; a list of more costs more than it tells."""
 _FILE_TAGS = re.compile(r"<(?=\s*/?\s*(?:read|modified|deleted)-files\b)", re.IGNORECASE)
+# What a summary node and its abridged history are made of.
+_NODE_TAGS = re.compile(
+    r"<(?=\s{0,9}/?\s{0,9}(?:user|supervisor|summary|abridged_history|agent_actions|"
+    r"files_(?:modified|created|deleted|viewed)|terminal_commands|agent_response|"
+    r"agent_was_interrupted|agent_continues)\b)",
+    re.IGNORECASE,
+)
+
+
+def escape_node_tags(text: str) -> str:
+    """Return text that can open or close no tag of a summary node; all else stays as it is."""
+    return _NODE_TAGS.sub("&lt;", text)
 
 
 def with_files(

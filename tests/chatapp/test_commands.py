@@ -192,7 +192,7 @@ def test_a_folder_stands_for_the_transcripts_in_it(root, tmp_path):
 def test_a_folder_without_transcripts_is_refused_with_a_sentence(root, tmp_path):
     done = run("import_transcript", str(tmp_path))
 
-    assert "holds no *.json or *.jsonl file" in str(done.error)
+    assert "holds no *.json, *.jsonl or *.traj file" in str(done.error)
 
 
 def test_a_minus_reads_standard_input(root, monkeypatch):

@@ -141,7 +141,8 @@ def found_files(names: Sequence[str]) -> Iterator[str]:
         endings = file_endings()
         files = sorted(path for path in Path(name).rglob("*") if path.suffix in endings)
         if not files:
-            raise CommandError(f"The folder {name} holds no {' or '.join(_patterns())} file.")
+            *others, last = _patterns()
+            raise CommandError(f"The folder {name} holds no {', '.join(others)} or {last} file.")
         yield from (str(path) for path in files if path.is_file())
 
 
