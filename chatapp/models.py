@@ -176,9 +176,9 @@ class Message(models.Model):
 
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
     list, with its texts taken out into `content` (see chatapp.messages.wire), and its long data
-    into files of `parts_bytes` together (see chatapp.messages.apart). `tokens` is counted once;
-    `tokens_through` sums it along the path; so are `chars`, its code points. `client_key` is an
-    Idempotency-Key.
+    into files of `parts_bytes` together (see chatapp.messages.apart). `tokens` and `chars`, its
+    code points, are counted once; `tokens_through` and `chars_through` sum them along the path.
+    `client_key` is an Idempotency-Key.
     """
 
     class Role(models.TextChoices):
