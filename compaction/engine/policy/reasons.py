@@ -34,6 +34,11 @@ class Reason(StrEnum):
         "Messages waited long enough",
         "Maximum age of a message beyond the tail",
     )
+    CACHE_EXPIRING = (
+        "cache_expiring",
+        "Prompt cache about to expire",
+        f"Characters {SINCE_SUMMARY}, shortly before the prompt cache expires",
+    )
     HARD_LIMIT = (
         "hard_limit",
         "Hard limit reached",

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.cache_clock import has_clock, run_delay_ms, seconds_words
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages, is_at_hard_limit, waiting_messages
 from compaction.engine.protocols import Trigger
@@ -315,3 +316,41 @@ class AheadOfNeed(_GainRule):
         if profile.prepare_ratio <= 0 or facts.window <= 0:
             return None
         return math.floor(profile.prepare_ratio * facts.window) + 1, facts.request_tokens
+
+
+class CacheExpiring(_GainRule):
+    """So many characters came since the last summary, and the server soon forgets the prompt."""
+
+    reason = Reason.CACHE_EXPIRING
+    mode = "background"
+    unit = "tokens"
+
+    def is_due(self, profile: Profile, facts: Facts) -> bool:
+        """Whether the time has come, the limit is reached, inclusive, and the gain large enough."""
+        if run_delay_ms(profile, facts.cache_age_ms) != 0:
+            return False
+        is_reached = facts.chars >= profile.trigger_on_history_size_chars_when_cache_expiring
+        return is_reached and self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether the limit is reached: it counts characters, and the gain is told in tokens."""
+        return True
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the tokens since the last summary, and those that would be summarised."""
+        return facts.tokens - gain.fixed_tokens, gain.tokens
+
+    def waits_for(self, profile: Profile, facts: Facts) -> str:
+        """Return what the rule waits for at its limit: the clock, or more to gain."""
+        delay = run_delay_ms(profile, facts.cache_age_ms)
+        if delay is None:
+            return "It waits for the next request: none is known whose prompt is still kept."
+        if delay > 0:
+            return f"It waits until the prompt cache is about to expire: {seconds_words(delay)}."
+        return super().waits_for(profile, facts)
+
+    def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
+        """Return the limit and how many characters came."""
+        if not has_clock(profile):
+            return None
+        return profile.trigger_on_history_size_chars_when_cache_expiring, facts.chars
