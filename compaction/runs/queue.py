@@ -77,12 +77,12 @@ def _put(task: str, *arguments: Any) -> None:
 def ensure_schedules() -> None:
     """Store the schedules; safe to call again and from two processes."""
     _ensure_schedule("compaction sweep", SWEEP_TASK, SWEEP_MINUTES)
-    _ensure_clock_schedules()
+    ensure_clock_schedules()
     _ensure_schedule("compaction figures", ROLL_UP_TASK, ROLL_UP_MINUTES)
     _ensure_schedule("orphans of the part store", ORPHANS_TASK, ORPHANS_MINUTES)
 
 
-def _ensure_clock_schedules() -> None:
+def ensure_clock_schedules() -> None:
     """Store the two schedules of the prompt caches' clock, half a minute apart.
 
     The library knows no shorter interval than a minute, and looks at its schedules twice a minute.
