@@ -12,7 +12,7 @@ from compaction.engine.policy.cache_clock import (
     has_clock,
     lead_ms,
     run_delay_ms,
-    seconds_words,
+    waiting_words,
 )
 from compaction.engine.policy.triggers import decide, distances
 from compaction.engine.types import Decision, Facts, Gain
@@ -123,7 +123,7 @@ def test_its_distance_counts_characters_and_tells_the_time():
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "words"), [(1, "1 second"), (1_000, "1 second"), (90_001, "91 seconds")]
+    ("left", "words"), [(1, ": 1 second."), (1_000, ": 1 second."), (90_001, ": 91 seconds.")]
 )
-def test_what_is_to_come_is_never_no_seconds_away(milliseconds, words):
-    assert seconds_words(milliseconds) == words
+def test_what_is_to_come_is_never_no_seconds_away(left, words):
+    assert waiting_words(CLOCKED, DUE_MS - left).endswith(words)

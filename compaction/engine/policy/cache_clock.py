@@ -50,10 +50,14 @@ def run_delay_ms(profile: Profile, age: int | None) -> int | None:
     return delay_ms(ttl=profile.cache_ttl_ms, age=age, buffer=lead_ms(profile))
 
 
-def seconds_words(milliseconds: int) -> str:
-    """Return a time in whole seconds; what is still to come is never 0 seconds away.
-
-    A limit that is reached while the clock runs says so with it (triggers.CacheExpiring).
-    """
-    seconds = -(-milliseconds // 1000)
-    return f"{seconds:,} second" + ("" if seconds == 1 else "s")
+def waiting_words(profile: Profile, age: int | None) -> str:
+    """Return what the clock is waited for, as a sentence; empty where its time has come."""
+    delay = run_delay_ms(profile, age)
+    if delay is None:
+        return "It waits for the next request: none is known whose prompt is still kept."
+    if delay == 0:
+        return ""
+    # What is still to come is never 0 seconds away.
+    seconds = -(-delay // 1000)
+    noun = "second" if seconds == 1 else "seconds"
+    return f"It waits until the prompt cache is about to expire: {seconds:,} {noun}."

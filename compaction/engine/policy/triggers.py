@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.cache_clock import has_clock, run_delay_ms, seconds_words
+from compaction.engine.policy.cache_clock import has_clock, run_delay_ms, waiting_words
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages, is_at_hard_limit, waiting_messages
 from compaction.engine.protocols import Trigger
@@ -342,12 +342,8 @@ class CacheExpiring(_GainRule):
 
     def waits_for(self, profile: Profile, facts: Facts) -> str:
         """Return what the rule waits for at its limit: the clock, or more to gain."""
-        delay = run_delay_ms(profile, facts.cache_age_ms)
-        if delay is None:
-            return "It waits for the next request: none is known whose prompt is still kept."
-        if delay > 0:
-            return f"It waits until the prompt cache is about to expire: {seconds_words(delay)}."
-        return super().waits_for(profile, facts)
+        clock = waiting_words(profile, facts.cache_age_ms)
+        return clock or super().waits_for(profile, facts)
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
         """Return the limit and how many characters came."""
