@@ -200,8 +200,8 @@ def _cache_words(clock: dict[str, Any]) -> str:
         return "The server has forgotten the last request's prompt."
     due = f"in {plural(fires, 'second')}" if fires else "now"
     return (
-        f"It expires in {plural(expires, 'second')}; with enough characters since the last "
-        f"summary a run is due {due}."
+        f"It expires in {plural(expires, 'second')}; with enough characters in the history a run "
+        f"is due {due}."
     )
 
 

@@ -49,7 +49,6 @@ def clocked(owner, model_server, queue_is_quiet):
     """A session of enough characters that has just had a turn."""
     profile(**CLOCK)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
-    holds_chars(session, 5_000)
     say(session, "MK-0900 and now?")
     return Session.objects.get(pk=session.pk)
 

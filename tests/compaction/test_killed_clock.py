@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Message, Session
 from compaction.branches.leases import ensure_state
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.sweep import look_at_clocks
@@ -35,7 +35,6 @@ def begin(owner, model_server, queued):
 
     def new() -> Session:
         session = SessionFactory(owner=owner, wires=talk(6, marker=1))
-        Branch.objects.filter(pk=session.active_branch_id).update(char_total=5_000)
         ensure_state(session.branch)
         return session
 

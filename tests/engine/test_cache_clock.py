@@ -96,9 +96,9 @@ def test_it_fires_over_enough_characters_when_the_time_has_come(changes, is_due)
     assert decide(CLOCKED, facts(**changes)) == (due if is_due else None)
 
 
-@pytest.mark.parametrize(("tokens", "is_due"), [(1_999, False), (2_000, True)])
-def test_it_fires_only_if_enough_would_go(tokens, is_due):
-    gain = Gain(messages=5, tokens=tokens, request_tokens=tokens)
+@pytest.mark.parametrize(("chars", "is_due"), [(7_499, False), (7_500, True)])
+def test_it_fires_only_if_a_quarter_of_the_characters_would_go(chars, is_due):
+    gain = Gain(messages=5, tokens=2_000, request_tokens=2_000, chars=chars)
     found = decide(replace(CLOCKED, minimum_gain=0.25), facts(gain=lambda: gain))
     assert (found is not None) is is_due
 

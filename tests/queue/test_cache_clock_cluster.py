@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 from django_q.models import Schedule
 
-from chatapp.models import Branch, Session
+from chatapp.models import Session
 from compaction.branches.leases import ensure_state
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
@@ -36,9 +36,7 @@ def sessions(transactional_db, server) -> list[Session]:
         buffer_time_before_cache_expiration_ms=30_000,
     )
     owner = UserFactory()
-    made = [SessionFactory(owner=owner, wires=talk(6, marker=10 * n)) for n in range(TRIES + 2)]
-    Branch.objects.update(char_total=5_000)
-    return made
+    return [SessionFactory(owner=owner, wires=talk(6, marker=10 * n)) for n in range(TRIES + 2)]
 
 
 def requested(session: Session, *, due_in: float) -> datetime:

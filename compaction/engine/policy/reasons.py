@@ -26,6 +26,7 @@ class Reason(StrEnum):
 
     MESSAGE_LIMIT = "message_limit", "Message limit reached", f"Messages {SINCE_SUMMARY}"
     TOKEN_LIMIT = "token_limit", "Token limit reached", f"Tokens {SINCE_SUMMARY}"
+    HISTORY_SIZE = "history_size", "History too long", "Characters of the history as sent"
     WINDOW = "window", "Window nearly full", "Tokens of the next request"
     AHEAD = "ahead", "Ahead of need", "Tokens of the next request, to summarise ahead"
     MESSAGE_WINDOW = "message_window", "Window of messages full", "Messages beyond the tail"
@@ -37,7 +38,7 @@ class Reason(StrEnum):
     CACHE_EXPIRING = (
         "cache_expiring",
         "Prompt cache about to expire",
-        f"Characters {SINCE_SUMMARY}, shortly before the prompt cache expires",
+        "Characters of the history, shortly before the prompt cache expires",
     )
     HARD_LIMIT = (
         "hard_limit",

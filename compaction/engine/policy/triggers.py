@@ -255,6 +255,33 @@ class TokenLimit(_GainRule):
         return (limit, facts.tokens) if limit > 0 else None
 
 
+class HistorySize(_GainRule):
+    """The history, with the summary that it begins with, has so many characters."""
+
+    reason = Reason.HISTORY_SIZE
+    mode = "inline"
+    unit = "characters"
+
+    def is_due(self, profile: Profile, facts: Facts) -> bool:
+        """Whether the limit is reached, inclusive, the cooldown over, and the gain large enough."""
+        if not self.is_reached(profile, facts.chars) or _is_soon(profile, facts):
+            return False
+        return self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether so many characters reach the limit."""
+        return 0 < profile.trigger_on_history_size_chars <= counted
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the characters of the history, and those that would be summarised."""
+        return facts.chars - gain.fixed_chars, gain.chars
+
+    def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
+        """Return the limit and how many characters the history has."""
+        limit = profile.trigger_on_history_size_chars
+        return (limit, facts.chars) if limit > 0 else None
+
+
 class MessageWindow:
     """A window of messages has left the tail."""
 
@@ -319,26 +346,25 @@ class AheadOfNeed(_GainRule):
 
 
 class CacheExpiring(_GainRule):
-    """So many characters came since the last summary, and the server soon forgets the prompt."""
+    """The history has so many characters, and the server soon forgets the prompt."""
 
     reason = Reason.CACHE_EXPIRING
     mode = "background"
-    unit = "tokens"
+    unit = "characters"
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
         """Whether the time has come, the limit is reached, inclusive, and the gain large enough."""
         if run_delay_ms(profile, facts.cache_age_ms) != 0:
             return False
-        is_reached = facts.chars >= profile.trigger_on_history_size_chars_when_cache_expiring
-        return is_reached and self.gains_enough(profile, facts)
+        return self.is_reached(profile, facts.chars) and self.gains_enough(profile, facts)
 
     def is_reached(self, profile: Profile, counted: int) -> bool:
-        """Whether the limit is reached: it counts characters, and the gain is told in tokens."""
-        return True
+        """Whether so many characters reach the limit."""
+        return 0 < profile.trigger_on_history_size_chars_when_cache_expiring <= counted
 
     def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
-        """Return the tokens since the last summary, and those that would be summarised."""
-        return facts.tokens - gain.fixed_tokens, gain.tokens
+        """Return the characters of the history, and those that would be summarised."""
+        return facts.chars - gain.fixed_chars, gain.chars
 
     def waits_for(self, profile: Profile, facts: Facts) -> str:
         """Return what the rule waits for at its limit: the clock, or more to gain."""
@@ -346,7 +372,7 @@ class CacheExpiring(_GainRule):
         return clock or super().waits_for(profile, facts)
 
     def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
-        """Return the limit and how many characters came."""
+        """Return the limit and how many characters the history has."""
         if not has_clock(profile):
             return None
         return profile.trigger_on_history_size_chars_when_cache_expiring, facts.chars
