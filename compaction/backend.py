@@ -27,21 +27,24 @@ from chatapp.llm.errors import ModelError
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript import SwitchRefusedError, set_label
+from compaction.branches.cache_clock import note_request
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.request_hooks import before_hooks, with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
+from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
 from compaction.errors import CompactionError
 from compaction.models import CompactionState
 from compaction.recovery.overflow import recover_overflow
 from compaction.runs.before_request import Preparation
 from compaction.runs.hooked_switches import ask_before_plain_switch
-from compaction.runs.scheduling import check, check_branch, check_later
+from compaction.runs.scheduling import check, check_branch, check_later, schedule_next_check
 from compaction.runs.status import context_facts, switched_by
 from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.signals import branch_switched, send_after_commit
+from compaction.statistics.prompt_caches import note_next_turn
 
 # A look takes a dozen queries; nobody waits for one at the ten thousandth session of a file.
 IMPORTED_AT_ONCE = 20
@@ -114,18 +117,28 @@ class CompactionBackend(BaseContextBackend):
         """Look for a trigger: the answer may make a run due, and so may a turn without one.
 
         What the turn read of its branch is not read again, but for the state. A person who stopped
-        an answer goes on by himself: the next prompt looks.
+        an answer goes on by himself: the next prompt looks. His request, too, starts the time of
+        the server's prompt cache anew; one that was refused does not.
         """
-        if outcome.is_stopped:
+        known = outcome.context.origin
+        if outcome.is_stopped and not (
+            isinstance(known, BranchSnapshot) and has_clock(known.profile)
+        ):
             return
         branch = outcome.answer.branch if outcome.answer is not None else session.branch
         with check_again_if_it_fails(branch.pk):
             state = ensure_state(branch)
-            known = outcome.context.origin
             if isinstance(known, BranchSnapshot):
-                check(refreshed(known, state))
+                snapshot = refreshed(known, state)
+                note_next_turn(known.summaries, outcome.answer)
             else:
-                check(snapshot_of(session, state=state))
+                snapshot = snapshot_of(session, state=state)
+            if outcome.answer is not None or outcome.is_stopped:
+                note_request(state, snapshot.profile, outcome.sent)
+            if outcome.is_stopped:
+                schedule_next_check(snapshot)
+            else:
+                check(snapshot)
 
     def switch(
         self,

@@ -71,6 +71,7 @@ SENT_COLUMNS = (
     "files_modified",
     "files_deleted",
     "from_hook",
+    "next_uncached_tokens",
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"

@@ -9,7 +9,7 @@ from chatapp.transcript import part_files
 from compaction.errors import RunGoneError
 from compaction.runs import queue
 from compaction.runs.heartbeat import beat
-from compaction.runs.sweep import sweep_runs
+from compaction.runs.sweep import look_at_clocks, sweep_runs
 from compaction.runs.worker import execute_run
 from compaction.statistics.daily import refresh_figures
 from compaction.statistics.hindsight import note_waiting
@@ -44,6 +44,12 @@ def import_file(job_id: str) -> str:
 def sweep() -> dict[str, int]:
     """Find what died or never started; return how many of each."""
     return sweep_runs().as_dict()
+
+
+def look_at_caches() -> int:
+    """Look at the branches whose prompt cache is about to expire; return how many got a run."""
+    beat()
+    return look_at_clocks()
 
 
 def delete_orphans() -> int:

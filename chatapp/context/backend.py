@@ -55,13 +55,15 @@ class TurnOutcome:
     """How a turn ended: with a stored answer, and the context it was given; or with an error.
 
     `answer` is None where nothing was stored; what a broken-off answer had brought is stored with
-    an error. `is_stopped` says that a person broke it off.
+    an error. `is_stopped` says that a person broke it off. `sent` is when the last request went
+    out, by time.monotonic(); None where none did.
     """
 
     answer: Message | None
     context: Context
     error: str = ""
     is_stopped: bool = False
+    sent: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ the turn. The same request is never sent twice; waiting for a busy server is the
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -94,6 +95,8 @@ class TurnAttempts:
     last_error: ModelError | None = None
     first_refusal: tuple[ModelError, ModelRequest] | None = None
     sent: set[str] = field(default_factory=set)
+    # When the last request went out, by time.monotonic().
+    sent_at: float | None = None
 
     @property
     def session(self) -> Session:
@@ -143,6 +146,7 @@ class TurnAttempts:
             raise self._failed(self.last_error)
         self.sent.add(digest)
         release_connection()
+        self.sent_at = time.monotonic()
         reply = model.connect().complete(request, self._on_event)
         if reply.is_empty:
             raise ModelError(

@@ -256,29 +256,32 @@ def _answer(started: StartedTurn) -> TurnResult:
         keep_lease=started.lease.keep,
         instruction=GO_ON if started.continues else None,
     )
+    attempts = TurnAttempts(question=question, context=context)
     try:
-        answered = TurnAttempts(question=question, context=context).answer()
+        answered = attempts.answer()
     except NoAnswerError as failure:
-        raise _failed(turn, failure, context) from failure
+        raise _failed(turn, failure, context, sent=attempts.sent_at) from failure
     metadata = dict(answered.metadata)
     if answered.context.mark:
         metadata[REQUEST_MARK] = answered.context.mark
     if started.continues is not None:
         metadata[CONTINUES] = str(started.continues.pk)
     answer = _store(session, answered.reply, metadata=metadata, vendor=answered.vendor)
-    outcome = TurnOutcome(answer=answer, context=answered.context)
+    outcome = TurnOutcome(answer=answer, context=answered.context, sent=attempts.sent_at)
     notify(context_backend.turn_finished, session, outcome)
     return TurnResult(stored=stored, answer=answer, context=answered.context)
 
 
-def _failed(turn: Turn, failure: NoAnswerError, context: Context) -> TurnFailedError:
+def _failed(
+    turn: Turn, failure: NoAnswerError, context: Context, *, sent: float | None
+) -> TurnFailedError:
     """Store what had been streamed, tell the backend, and return the error to raise."""
     partial: Reply | None = failure.error.partial
     said = partial is not None and not is_blank(partial.text)
     message = _store(turn.session, partial, whole=False) if partial and said else None
     is_stopped = failure.error.kind is ErrorKind.CANCELLED
     outcome = TurnOutcome(
-        answer=message, context=context, error=str(failure), is_stopped=is_stopped
+        answer=message, context=context, error=str(failure), is_stopped=is_stopped, sent=sent
     )
     notify(context_backend.turn_finished, turn.session, outcome)
     return TurnFailedError(str(failure), failure.error)

@@ -22,7 +22,7 @@ from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import place_url
 from chatapp.admin.toolkit.permissions import nameless, nameless_link
 from chatapp.database import database_now
-from chatapp.formatting import clock, when
+from chatapp.formatting import clock, plural, when
 from chatapp.models import POSITION_STEP, Session
 from compaction.admin.actions import REFUSALS
 from compaction.admin.lists import BY_ACTIVITY, run_table
@@ -165,6 +165,8 @@ def _lines(snapshot: BranchSnapshot, facts: dict[str, Any]) -> list[Line]:
     ]
     if facts["draft"] is not None:
         lines.append(("Draft", _draft_words(facts["draft"])))
+    if facts["cache"] is not None:
+        lines.append(("Prompt cache", _cache_words(facts["cache"])))
     if state.next_check_at is not None:
         lines.append(("Looked at again", next_check_words(snapshot)))
     return lines
@@ -189,6 +191,18 @@ def _last(snapshot: BranchSnapshot) -> SafeString | str:
     if session.active_branch_id != snapshot.branch.pk:
         return told
     return html.link(told, place_url(session.pk, state.cursor))
+
+
+def _cache_words(clock: dict[str, Any]) -> str:
+    """Return how far away both moments of the prompt cache's clock are."""
+    fires, expires = clock["fires_in_seconds"], clock["expires_in_seconds"]
+    if not expires:
+        return "The server has forgotten the last request's prompt."
+    due = f"in {plural(fires, 'second')}" if fires else "now"
+    return (
+        f"It expires in {plural(expires, 'second')}; with enough characters in the history a run "
+        f"is due {due}."
+    )
 
 
 def _draft_words(draft: Any) -> SafeString:

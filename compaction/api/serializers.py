@@ -260,6 +260,16 @@ class SwitchSerializer(serializers.Serializer[Any]):
     status = serializers.CharField()
 
 
+class CacheClockSerializer(serializers.Serializer[Any]):
+    """When the server forgets the prompt of the branch's last request, and when a run is due."""
+
+    expires_at = serializers.DateTimeField()
+    expires_in_seconds = serializers.IntegerField()
+    fires_in_seconds = serializers.IntegerField(
+        help_text="0: it fires now, if characters and gain are enough."
+    )
+
+
 class StateSerializer(serializers.Serializer[Any]):
     """A branch's state: cursor, lease, what comes next."""
 
@@ -282,6 +292,11 @@ class StateSerializer(serializers.Serializer[Any]):
         source="next_check_at",
         allow_null=True,
         help_text="Older name of next_check_at, for one version.",
+    )
+    cache = CacheClockSerializer(
+        allow_null=True,
+        help_text="The clock of the server's prompt cache; null where the profile has none, or no "
+        "request is known whose prompt is still kept.",
     )
     waiting = serializers.IntegerField()
     draft = serializers.UUIDField(allow_null=True)

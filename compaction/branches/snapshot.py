@@ -20,6 +20,7 @@ from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
+from compaction.branches.cache_clock import age_ms
 from compaction.branches.history_size import history_chars
 from compaction.branches.leases import state_of
 from compaction.branches.reported_size import ReportedSize, reported_size
@@ -299,6 +300,7 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),
         waiting_seconds=_seconds_since(snapshot.waiting_since if ages_alone else None),
+        cache_age_ms=age_ms(state, profile, snapshot.session),
     )
 
 

@@ -172,6 +172,7 @@ TRIGGERS: Registry[Trigger] = Registry(
         "message_window": "compaction.engine.policy.triggers.MessageWindow",
         "maximum_age": "compaction.engine.policy.triggers.MaximumAge",
         "ahead": "compaction.engine.policy.triggers.AheadOfNeed",
+        "cache_expiring": "compaction.engine.policy.triggers.CacheExpiring",
     },
     fault_of=_trigger_fault,
 )

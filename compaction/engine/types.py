@@ -116,11 +116,12 @@ class Facts:
     `usable` is window - max(reserve, answer's maximum): room for the answer is taken off; None when
     the window is not known. `seconds_since` is None before the first summary. `waiting_seconds` is
     how long the first message that left the tail has waited; None where too few did. `chars` are
-    those since the last summary and of the summaries as they are sent. `window` is
-    the whole window, 0 when it is not known. `pinned_system` are the messages that open the
-    conversation: always sent, never summarised, no part of the window. `gain` returns what a
-    compaction would summarise; it looks for the cut, so it is called where a limit is reached.
-    Without it a limit alone decides.
+    those since the last summary and of the summaries as they are sent. `window` is the whole
+    window, 0 when it is not known. `pinned_system` are the messages that open the conversation:
+    always sent, never summarised, no part of the window. `cache_age_ms` is how long ago the request
+    was sent whose prompt the server keeps; None where none is known, or another one is under way.
+    `gain` returns what a compaction would summarise; it looks for the cut, so it is called where a
+    limit is reached. Without it a limit alone decides.
     """
 
     messages: int
@@ -132,6 +133,7 @@ class Facts:
     window: int = 0
     pinned_system: int = 0
     chars: int = 0
+    cache_age_ms: int | None = None
     gain: Callable[[], Gain] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -192,6 +194,7 @@ class SummaryAnswer:
     `has_thoughts`: a part of its room went into reasoning; `had_whole_room`: there is no more.
     `was_capped`: the text went on far beyond what is read (strategies.acceptance.capped).
     `duration_ms` is how long the call took where it ran beside another one; else 0.
+    `cached_tokens` are those of the input that the server had in its prompt cache.
     """
 
     text: str
@@ -207,6 +210,7 @@ class SummaryAnswer:
     cost: float = 0.0
     units: tuple[Unit, ...] = ()
     duration_ms: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +244,7 @@ class Step:
     model: str = ""
     cost: float = 0.0
     code: str = ""
+    cached_tokens: int = 0
     request: SummaryRequest | None = field(default=None, repr=False)
 
 

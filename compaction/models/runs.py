@@ -81,6 +81,10 @@ class CompactionRun(models.Model):
     # Tokens in and out of all calls of a language model, failed ones too: what a budget limits.
     # The database knows the default, too: processes of the version before may still insert.
     spent_tokens = models.BigIntegerField(default=0, db_default=0)
+    # The prompts of those calls, as their servers reported them: what stood in a prompt cache, and
+    # what did not.
+    cached_tokens = models.BigIntegerField(default=0, db_default=0)
+    uncached_tokens = models.BigIntegerField(default=0, db_default=0)
     truncated = models.BooleanField(default=False)
     cost = models.FloatField(default=0.0)
     error_code = models.CharField(max_length=40, blank=True)
@@ -169,6 +173,8 @@ class CompactionStep(models.Model):
     message_count = models.PositiveIntegerField(default=0)
     input_tokens = models.BigIntegerField(default=0)
     output_tokens = models.BigIntegerField(default=0)
+    # Those of the input that the server had in its prompt cache.
+    cached_tokens = models.BigIntegerField(default=0, db_default=0)
     outcome = models.CharField(max_length=9, choices=Outcome.choices)
     duration_ms = models.PositiveIntegerField(default=0)
     # Why an answer was rejected, for programs; `error` is the sentence. The database knows the

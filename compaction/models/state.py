@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Self
 
 from django.core.exceptions import ValidationError
@@ -56,8 +57,9 @@ class CompactionState(models.Model):
         help_text="When the server forgets the prompt of the branch's last request.",
     )
 
-    # Where the cursor stood in the database when the row was read.
+    # Where the cursor stood in the database when the row was read, and what the clock said.
     stored_cursor: int = 0
+    stored_cache_expires_at: datetime | None = None
 
     class Meta:
         db_table = "compaction_states"
@@ -83,9 +85,10 @@ class CompactionState(models.Model):
 
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Self:
-        """Return the row as it was read, remembering where the cursor stood."""
+        """Return the row as it was read, remembering where the cursor and the clock stood."""
         row = super().from_db(*args, **kwargs)
         row.stored_cursor = row.__dict__.get("cursor", 0)
+        row.stored_cache_expires_at = row.__dict__.get("cache_expires_at")
         return row
 
     @property

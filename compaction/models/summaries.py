@@ -103,6 +103,10 @@ class SessionSummary(models.Model):
     abridged = models.TextField(blank=True)
     # What `abridged` was made of: the next summary's is made of these and of what is new.
     abridged_entries = models.JSONField(default=list, db_default=[], blank=True)
+    # The prompt of the first answer behind the summary, as its server reported it: what stood in a
+    # prompt cache, and what did not. NULL: no such answer came yet.
+    next_cached_tokens = models.BigIntegerField(null=True, blank=True, editable=False)
+    next_uncached_tokens = models.BigIntegerField(null=True, blank=True, editable=False)
     instructions = models.TextField(blank=True)
     run = models.ForeignKey(
         "compaction.CompactionRun", on_delete=models.SET_NULL, null=True, related_name="summaries"

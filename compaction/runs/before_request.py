@@ -23,6 +23,7 @@ from chatapp.context.assembly import Context
 from chatapp.context.backend import Emit
 from chatapp.database import release_connection
 from chatapp.models import Session
+from compaction.branches.cache_clock import without_clock
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import ensure_state
 from compaction.branches.planning import cut_of, decision_of, due_before_request
@@ -108,7 +109,8 @@ class Preparation:
 
     def _read(self) -> BranchSnapshot:
         """Return the branch as it is; wait for a worker that does just what this request needs."""
-        snapshot = snapshot_of(self.session, state=ensure_state(self.session.branch))
+        state = without_clock(ensure_state(self.session.branch))
+        snapshot = snapshot_of(self.session, state=state)
         if snapshot.hides_messages and _has_live_holder(snapshot.state):
             self._wait_for_holder(snapshot)
             snapshot = snapshot_of(self.session)

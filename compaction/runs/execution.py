@@ -231,7 +231,8 @@ def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
         run,
         Status.SKIPPED,
         code=RunCode.NOT_DUE,
-        sentence="No trigger is due any more: another run has done the work.",
+        sentence="No trigger is due any more: another run has done the work, or a request came "
+        "and the prompt cache lasts longer.",
     )
     return False
 

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from datetime import datetime, timedelta
 from queue import Empty
 from typing import Any
 from uuid import UUID
@@ -20,8 +21,10 @@ from uuid import UUID
 from django.apps import apps
 from django.db import transaction
 from django.db.models import Model
+from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
+from compaction.engine.policy.cache_clock import LOOK_MS
 
 logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
@@ -29,6 +32,8 @@ IMPORT_TASK = "compaction.tasks.import_file"
 SWEEP_TASK = "compaction.tasks.sweep"
 # A change takes effect with the next `migrate`, which stores the schedules anew.
 SWEEP_MINUTES = 1
+CLOCK_TASK = "compaction.tasks.look_at_caches"
+CLOCK_MINUTES = 1
 ROLL_UP_TASK = "compaction.tasks.roll_up"
 ROLL_UP_MINUTES = 5
 ORPHANS_TASK = "compaction.tasks.delete_orphans"
@@ -72,22 +77,38 @@ def _put(task: str, *arguments: Any) -> None:
 def ensure_schedules() -> None:
     """Store the schedules; safe to call again and from two processes."""
     _ensure_schedule("compaction sweep", SWEEP_TASK, SWEEP_MINUTES)
+    ensure_clock_schedules()
     _ensure_schedule("compaction figures", ROLL_UP_TASK, ROLL_UP_MINUTES)
     _ensure_schedule("orphans of the part store", ORPHANS_TASK, ORPHANS_MINUTES)
 
 
-def _ensure_schedule(name: str, task: str, minutes: int) -> None:
+def ensure_clock_schedules() -> None:
+    """Store the two schedules of the prompt caches' clock, half a minute apart.
+
+    The library knows no shorter interval than a minute, and looks at its schedules twice a minute.
+    """
+    first = _ensure_schedule("prompt caches", CLOCK_TASK, CLOCK_MINUTES)
+    then = first + timedelta(milliseconds=LOOK_MS)
+    _ensure_schedule("prompt caches, half a minute later", CLOCK_TASK, CLOCK_MINUTES, first_at=then)
+
+
+def _ensure_schedule(
+    name: str, task: str, minutes: int, *, first_at: datetime | None = None
+) -> datetime:
+    """Store one schedule; return when it is due next. `first_at` moves that."""
     from django_q.models import Schedule
 
-    Schedule.objects.update_or_create(
+    row, _ = Schedule.objects.update_or_create(
         name=name,
         defaults={
             "func": task,
             "schedule_type": Schedule.MINUTES,
             "minutes": minutes,
             "repeats": -1,
-        },
+        }
+        | ({"next_run": first_at} if first_at is not None else {}),
     )
+    return row.next_run or timezone.now()
 
 
 def waiting_tasks() -> int:

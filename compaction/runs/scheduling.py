@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from chatapp.database import database_now
 from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Message, Session
+from compaction.branches.cache_clock import fires_at
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.planning import cut_of, decision_of, frame_of_first
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -59,7 +60,7 @@ def check(snapshot: BranchSnapshot) -> CompactionRun | None:
         decision = decision_of(snapshot)
         run = _queue(snapshot, decision) if decision is not None else None
     note_problems(snapshot)
-    schedule_next_check(snapshot)
+    schedule_next_check(snapshot, waits=run is not None)
     return run
 
 
@@ -103,7 +104,13 @@ def _ask_holder(snapshot: BranchSnapshot) -> bool:
     held = CompactionState.objects.filter(
         pk=snapshot.state.pk, lease_owner__isnull=False, lease_expires_at__gt=Now()
     )
-    is_held = bool(held.update(recheck_requested=True, next_check_at=after_lease()))
+    is_held = bool(
+        held.update(
+            recheck_requested=True,
+            next_check_at=after_lease(),
+            cache_expires_at=snapshot.state.cache_expires_at,
+        )
+    )
     if is_held:
         event("asked_again", session=snapshot.session, branch=snapshot.branch)
     return is_held
@@ -124,26 +131,42 @@ def is_worth_a_run(snapshot: BranchSnapshot, decision: Decision) -> bool:
     return cut.tokens >= AHEAD_LEAST_SHARE * snapshot.model.context_window
 
 
-def schedule_next_check(snapshot: BranchSnapshot) -> None:
-    """Note when the sweep should look at the branch, if no message comes before."""
-    when = _next_check(snapshot)
-    if when != snapshot.state.next_check_at:
-        CompactionState.objects.filter(pk=snapshot.state.pk).update(next_check_at=when)
+def schedule_next_check(snapshot: BranchSnapshot, *, waits: bool = False) -> None:
+    """Note when the sweep should look at the branch, if no message comes before.
+
+    With that, in one UPDATE, what the state says of the prompt cache. A clock that has fired is
+    put away: it fires once, unless its run still `waits` for the queue or for a back-off's end.
+    """
+    state, fires = snapshot.state, fires_at(snapshot.state, snapshot.profile)
+    has_fired = fires is not None and fires <= database_now()
+    if fires is None or (has_fired and not waits and not snapshot.backs_off):
+        state.cache_expires_at = None
+    when = _next_check(snapshot, None if has_fired else fires)
+    if (when, state.cache_expires_at) != (state.next_check_at, state.stored_cache_expires_at):
+        CompactionState.objects.filter(pk=state.pk).update(
+            next_check_at=when, cache_expires_at=state.cache_expires_at
+        )
 
 
-def _next_check(snapshot: BranchSnapshot) -> datetime | None:
-    """Return when a back-off ends or the waiting messages are old enough; None: never by itself."""
+def _next_check(snapshot: BranchSnapshot, fires: datetime | None) -> datetime | None:
+    """Return when time alone may make a run due; None: never by itself.
+
+    That is when a back-off ends, when the waiting messages are old enough, or when the clock of the
+    prompt cache fires over enough characters.
+    """
     state, profile = snapshot.state, snapshot.profile
     if not profile.enabled:
         return None
     if snapshot.backs_off:
         return state.backoff_until
+    least = profile.trigger_on_history_size_chars_when_cache_expiring
+    times = [fires] if fires is not None and snapshot.facts.chars >= least else []
     since = snapshot.waiting_since if ages(profile, snapshot.facts.countable) else None
-    if since is None:
-        return None
-    due = since + timedelta(seconds=profile.compression_cooldown_sec)
-    # What is due now is queued, noted, or waits for more messages.
-    return due if due > database_now() else None
+    if since is not None:
+        due = since + timedelta(seconds=profile.compression_cooldown_sec)
+        # What is due now is queued, noted, or waits for more messages.
+        times += [due] if due > database_now() else []
+    return min(times, default=None)
 
 
 def check_later(branches: Sequence[Branch]) -> None:

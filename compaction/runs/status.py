@@ -9,6 +9,7 @@ from chatapp.context.backend import Switched
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import POSITION_STEP, Branch, Session
 from chatapp.selectors import path_messages
+from compaction.branches.cache_clock import clock_facts
 from compaction.branches.planning import decision_of, due_before_next_turn, facts_with_gain
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.triggers import distances
@@ -80,6 +81,7 @@ def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
         "failures": state.failures,
         "backoff_until": state.backoff_until if snapshot.backs_off else None,
         "next_check_at": state.next_check_at,
+        "cache": clock_facts(state, snapshot.profile),
         "waiting": snapshot.waiting,
         "draft": draft_id_of(snapshot) if snapshot.profile.publish_when_needed else None,
         "due": _due(snapshot),

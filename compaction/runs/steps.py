@@ -248,6 +248,7 @@ class RunSummarizer:
             output=answer.text if answer else "",
             model=answer.model if answer else getattr(error, "model", ""),
             cost=answer.cost if answer else 0.0,
+            cached_tokens=answer.cached_tokens if answer else 0,
             request=request,
         )
 
@@ -332,13 +333,18 @@ class StepWriter:
         was cancelled still tells what the call cost.
         """
         if step.is_call:
-            self.unreported = None
-        run = self._work.run
+            # Strategies report what they know of a call; what its server cached they do not.
+            heard, self.unreported = self.unreported, None
+            step = replace(step, cached_tokens=heard.cached_tokens if heard else 0)
+        run, spent = self._work.run, self._spent(step)
+        cached = step.cached_tokens if spent else 0
         with self.not_the_strategys_fault(), transaction.atomic():
             self._work.lease.renew()
             CompactionRun.objects.filter(pk=run.pk, worker=run.worker).update(
                 model_calls=F("model_calls") + int(step.is_call),
-                spent_tokens=F("spent_tokens") + self._spent(step),
+                spent_tokens=F("spent_tokens") + spent,
+                cached_tokens=F("cached_tokens") + cached,
+                uncached_tokens=F("uncached_tokens") + (step.input_tokens - cached if spent else 0),
             )
             self._store(step)
 
@@ -355,6 +361,7 @@ class StepWriter:
             message_count=step.message_count,
             input_tokens=step.input_tokens,
             output_tokens=step.output_tokens,
+            cached_tokens=step.cached_tokens,
             outcome=step.outcome if step.outcome in CompactionStep.Outcome else "error",
             duration_ms=step.duration_ms,
             error=step.error,

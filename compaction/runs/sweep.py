@@ -30,6 +30,8 @@ REQUEUE_BATCH = 100
 IDLE_BATCH = 200
 # A branch that could not be looked at, or whose sweep was killed, is tried again then.
 LATER = timedelta(minutes=10)
+# The same, where a prompt cache is about to expire.
+SOON = timedelta(minutes=1)
 logger = logging.getLogger(__name__)
 
 
@@ -151,14 +153,30 @@ def _look_at_idle(now: datetime) -> int:
     Only the branch that a session is on: nobody waits for the others, and who goes back to one has
     it looked at.
     """
-    due = CompactionState.objects.filter(next_check_at__lte=now).order_by("next_check_at")
+    return _look_at(CompactionState.objects.filter(next_check_at__lte=now), now)
+
+
+def look_at_clocks() -> int:
+    """Check the branches whose prompt cache is about to expire; return how many got a run.
+
+    The sweep would do so, too, but not in time: this is asked for twice a minute. Of two that look
+    at once, one does.
+    """
+    now = database_now()
+    clocks = CompactionState.objects.filter(next_check_at__lte=now, cache_expires_at__isnull=False)
+    return _look_at(clocks, now)
+
+
+def _look_at(states: QuerySet[CompactionState], now: datetime) -> int:
+    due = states.order_by("next_check_at")
     found = 0
     for state in due.select_related("branch__session")[:IDLE_BATCH]:
         session = state.branch.session
-        is_active = session.active_branch_id == state.pk
-        # Should this process be killed now, another sweep looks; a look moves the time by itself.
-        then = now + LATER if is_active else None
-        if due.filter(pk=state.pk).update(next_check_at=then) and is_active:
+        changes: dict[str, datetime | None] = {"next_check_at": None, "cache_expires_at": None}
+        if is_active := session.active_branch_id == state.pk:
+            # Should this process be killed now, another one looks; a look moves the time by itself.
+            changes = {"next_check_at": now + (SOON if state.cache_expires_at else LATER)}
+        if due.filter(pk=state.pk).update(**changes) and is_active:
             found += _is_due(session, state)
     return found
 

@@ -17,6 +17,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, RowNumber, TruncDate
 
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
+from compaction.statistics.prompt_caches import CacheRow, cache_rows
 from compaction.statistics.ratios import Ratios, ratios_by
 from compaction.statistics.scores import ScoreRow, scores_by_kind
 
@@ -159,6 +160,16 @@ class Period:
         return scores_by_kind(
             SessionSummary.objects.filter(self._within("run__"), run__isnull=False)
         )
+
+    def caches(self) -> list[CacheRow]:
+        """Return what servers had cached of summaries' calls and of the turns behind, by profile.
+
+        A new version of a summary says nothing of the first turn behind the old one.
+        """
+        made = SessionSummary.objects.filter(
+            self._within("run__"), run__isnull=False, supersedes__isnull=True
+        )
+        return cache_rows(self._runs, made)
 
     def groups(self, by: str) -> list[ReportGroup]:
         """Return one row a group: days in order, everything else by the number of its runs.

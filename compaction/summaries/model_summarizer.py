@@ -22,6 +22,7 @@ from chatapp.llm.learned_limits import learn_adaptations
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import count_message
+from chatapp.llm.usage import billed
 from chatapp.messages.wire import Cleaner, WireMessage
 from compaction.engine.strategies.acceptance import capped
 from compaction.engine.strategies.prompts import messages_for
@@ -210,6 +211,7 @@ class ModelSummarizer:
             output_tokens=usage.get("completion_tokens") or count(text),
             model=storable(reply.model) or self._model.name,
             cost=self._model.cost(reply.usage),
+            cached_tokens=billed(reply.usage)["cached_tokens"],
         )
 
     def _adapt(self, change: Adaptation, error: ModelError) -> None:

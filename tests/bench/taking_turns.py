@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from chatapp.models import Session
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, run_turn
+from compaction.profiles import save_profile
+from compaction.runs.scheduling import assign_profile
 from tests.bench.conversations import fresh, stored, summarise_all_but
 from tests.bench.measure import Row, Spent, cpu, repeat, wall
 from tests.bench.sizes import Sizes
@@ -30,6 +33,11 @@ def measure(sizes: Sizes) -> Iterator[Row]:
             session = fresh(session)
         yield Row(name="stored turn", n=count, value=cpu(spent), unit="CPU ms")
         yield Row(name="stored turn", n=count, value=wall(spent), unit="ms")
+        clock = _statements_of_clock(session)
+        aim = "<= 1"
+        yield Row(
+            name="prompt cache's clock, a turn", n=count, value=clock, unit="queries", aim=aim
+        )
         yield Row(name="stored turn, on disk", n=count, value=_growth(session, sizes), unit="bytes")
 
 
@@ -40,6 +48,27 @@ def _turn(session: Session) -> None:
             session=fresh(session), drafts=[NewMessage(wire={"role": "user", "content": QUESTION})]
         )
     )
+
+
+def _statements_of_clock(session: Session) -> int:
+    """Return how many statements more a turn takes whose profile watches the prompt cache."""
+    counts = []
+    for ttl in (0, 300_000):
+        parameters = {
+            "trigger_on_history_size_chars_when_cache_expiring": 30_000,
+            "cache_ttl_ms": ttl,
+            "buffer_time_before_cache_expiration_ms": 30_000 if ttl else 0,
+        }
+        save_profile(name="bench-clock", parameters=parameters)
+        assign_profile(session, "bench-clock")
+        summarise_all_but(fresh(session), LEFT)
+        # The first turn also notes that the profile is another one.
+        _turn(session)
+        with CaptureQueriesContext(connection) as found:
+            _turn(session)
+        counts.append(len(found))
+    assign_profile(session, "")
+    return counts[1] - counts[0]
 
 
 def _growth(session: Session, sizes: Sizes) -> float:

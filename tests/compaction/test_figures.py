@@ -321,9 +321,11 @@ def test_the_queue_does_it_every_five_minutes_beside_its_other_tasks():
 
     queue.ensure_schedules()
     queue.ensure_schedules()
-    found = Schedule.objects.order_by("func").values_list("func", "minutes", "repeats")
+    found = Schedule.objects.order_by("func", "name").values_list("func", "minutes", "repeats")
     assert list(found) == [
         ("compaction.tasks.delete_orphans", 1440, -1),
+        ("compaction.tasks.look_at_caches", 1, -1),
+        ("compaction.tasks.look_at_caches", 1, -1),
         ("compaction.tasks.roll_up", 5, -1),
         ("compaction.tasks.sweep", 1, -1),
     ]

@@ -35,6 +35,11 @@ class Reason(StrEnum):
         "Messages waited long enough",
         "Maximum age of a message beyond the tail",
     )
+    CACHE_EXPIRING = (
+        "cache_expiring",
+        "Prompt cache about to expire",
+        "Characters of the history, shortly before the prompt cache expires",
+    )
     HARD_LIMIT = (
         "hard_limit",
         "Hard limit reached",

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.cache_clock import has_clock, run_delay_ms, waiting_words
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages, is_at_hard_limit, waiting_messages
 from compaction.engine.protocols import Trigger
@@ -342,3 +343,36 @@ class AheadOfNeed(_GainRule):
         if profile.prepare_ratio <= 0 or facts.window <= 0:
             return None
         return math.floor(profile.prepare_ratio * facts.window) + 1, facts.request_tokens
+
+
+class CacheExpiring(_GainRule):
+    """The history has so many characters, and the server soon forgets the prompt."""
+
+    reason = Reason.CACHE_EXPIRING
+    mode = "background"
+    unit = "characters"
+
+    def is_due(self, profile: Profile, facts: Facts) -> bool:
+        """Whether the time has come, the limit is reached, inclusive, and the gain large enough."""
+        if run_delay_ms(profile, facts.cache_age_ms) != 0:
+            return False
+        return self.is_reached(profile, facts.chars) and self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether so many characters reach the limit."""
+        return 0 < profile.trigger_on_history_size_chars_when_cache_expiring <= counted
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the characters of the history, and those that would be summarised."""
+        return facts.chars - gain.fixed_chars, gain.chars
+
+    def waits_for(self, profile: Profile, facts: Facts) -> str:
+        """Return what the rule waits for at its limit: the clock, or more to gain."""
+        clock = waiting_words(profile, facts.cache_age_ms)
+        return clock or super().waits_for(profile, facts)
+
+    def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
+        """Return the limit and how many characters the history has."""
+        if not has_clock(profile):
+            return None
+        return profile.trigger_on_history_size_chars_when_cache_expiring, facts.chars

@@ -25,6 +25,7 @@ from chatapp.management.console import (
 )
 from compaction.engine.policy.reasons import reason_label
 from compaction.models import CompactionRun
+from compaction.statistics.prompt_caches import CacheRow
 from compaction.statistics.report import (
     GROUPINGS,
     Failure,
@@ -56,6 +57,16 @@ SCORE_COLUMNS = (
     TableColumn(heading="Median", right=True),
     TableColumn(heading="Hindsight", right=True),
 )
+CACHE_COLUMNS = (
+    TableColumn(heading="Profile", elastic=True),
+    TableColumn(heading="By"),
+    TableColumn(heading="Runs", right=True),
+    TableColumn(heading="Cached", right=True),
+    TableColumn(heading="Uncached", right=True),
+    TableColumn(heading="Turns", right=True),
+    TableColumn(heading="Cached", right=True),
+    TableColumn(heading="Uncached", right=True),
+)
 SLOWEST_COLUMNS = (
     TableColumn(heading="Run"),
     TableColumn(heading="Session"),
@@ -71,8 +82,8 @@ class Command(BaseCommand):
 
     help = (
         "Reports what compaction did: sessions, runs by outcome and reason, tokens saved, "
-        "compression ratios, model calls and cost, quality by profile and model, the slowest runs, "
-        "and failures in words. "
+        "compression ratios, model calls and cost, quality by profile and model, what prompt "
+        "caches held, the slowest runs, and failures in words. "
         "All times are UTC."
     )
 
@@ -129,6 +140,11 @@ def _report(period: Period, by: str | None) -> Iterator[str]:
         yield from _table(f"Runs by {by}", _group_columns(by), cells)
     yield from _table(
         "Quality by profile and model", SCORE_COLUMNS, map(_score_cells, period.scores())
+    )
+    yield from _table(
+        "Prompt tokens of summaries' calls, and of the first turns behind them",
+        CACHE_COLUMNS,
+        map(_cache_cells, period.caches()),
     )
     yield from _table("Slowest runs", SLOWEST_COLUMNS, map(_slow_cells, period.slowest()))
     yield from _failures(period.failures())
@@ -214,6 +230,15 @@ def _score_cells(row: ScoreRow) -> list[str]:
     ]
 
 
+def _cache_cells(row: CacheRow) -> list[str]:
+    counts = (row.runs, row.cached, row.uncached, row.turns, row.next_cached, row.next_uncached)
+    return [
+        one_line(row.profile) or "—",
+        "clock" if row.by_clock else "others",
+        *(f"{count:,}" for count in counts),
+    ]
+
+
 def _slow_cells(run: CompactionRun) -> list[str]:
     return [
         short_id(run.pk),
@@ -270,6 +295,7 @@ def report_as_dict(period: Period, *, by: str | None = None) -> dict[str, Any]:
         "by": by,
         "groups": [_group_json(group) for group in (period.groups(by) if by else ())],
         "quality": [asdict(row) for row in period.scores()],
+        "caches": [asdict(row) for row in period.caches()],
     }
 
 
