@@ -235,8 +235,8 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
         return writers_of(self.Meta.fields)
 
 
-class CompactMessageSerializer(MessageSerializer):
-    """`verbosity=compact`: who said what, without the bookkeeping."""
+class LightMessageSerializer(MessageSerializer):
+    """`fields=light`: who said what, without the bookkeeping."""
 
     class Meta(MessageSerializer.Meta):
         fields = [
@@ -252,15 +252,15 @@ class CompactMessageSerializer(MessageSerializer):
         ]
 
 
-class QuietMessageSerializer(MessageSerializer):
-    """`verbosity=quiet`: ids, places and sizes, no text at all."""
+class MessageSizeSerializer(MessageSerializer):
+    """`fields=sizes`: ids, places and sizes, no text at all."""
 
     class Meta(MessageSerializer.Meta):
         fields = ["id", "sequence_id", "role", "kind", "tokens", "pinned", "created_at"]
 
 
 class AnyMessageSerializer(serializers.Serializer[Any]):
-    """Stands in the schema for a message of any verbosity (chatapp/api/operations.py)."""
+    """Stands in the schema for a message in any of its forms (chatapp/api/operations.py)."""
 
 
 class PinSerializer(KnownFields):
