@@ -118,8 +118,10 @@ def call_names(rows: Sequence[Speech]) -> dict[str, str]:
     }
 
 
-def lines_of(row: Speech, names: Mapping[str, str]) -> list[str]:
+def lines_of(row: Speech, names: Mapping[str, str], *, most: int = MAX_LINE) -> list[str]:
     """Return what is told of a message that is not told whole: a line for its text, one a call.
+
+    Each has at most `most` characters, as far as names and sizes leave it so.
 
     `names` are those of call_names. A result of another call is named by the call's id.
     """
@@ -127,14 +129,16 @@ def lines_of(row: Speech, names: Mapping[str, str]) -> list[str]:
     if row.role == "tool":
         name = row.tool_name or names.get(row.tool_call_id) or row.tool_call_id or "unnamed call"
         size = _size(text, row.metadata.get(CUT_FROM))
-        return [_line(f"{ANSWERS} {_name(name)}", "", size, _outcome(row, text))]
+        return [_line(f"{ANSWERS} {_name(name)}", "", size, _outcome(row, text), most=most)]
     if row.kind == "placeholder":
         summary = str(getattr(row, "summary", "") or "") or text
-        return [_line("summary:", summary, _size(summary))]
+        return [_line("summary:", summary, _size(summary), most=most)]
     if row.kind == "note" or row.role != "assistant":
-        return [_line("note:" if row.kind == "note" else f"{row.role}:", text, _size(text))]
-    own = [_line("", text, _size(text))] if text.strip() or not row.tool_calls else []
-    return own + [_call_line(call) for call in row.tool_calls or ()]
+        head = "note:" if row.kind == "note" else f"{row.role}:"
+        return [_line(head, text, _size(text), most=most)]
+    is_told = text.strip() or not row.tool_calls
+    own = [_line("", text, _size(text), most=most)] if is_told else []
+    return own + [_call_line(call, most) for call in row.tool_calls or ()]
 
 
 def failed(row: Speech, text: str) -> bool:
@@ -167,11 +171,11 @@ def _outcome(row: Speech, text: str) -> str:
     return "error" if failed(row, text) else "ok"
 
 
-def _call_line(call: Mapping[str, Any]) -> str:
+def _call_line(call: Mapping[str, Any], most: int) -> str:
     function = call["function"]
     arguments = function["arguments"]
     head = f"{CALLS} {_name(function['name'])}"
-    return _line(head, first_argument(arguments), _size(arguments))
+    return _line(head, first_argument(arguments), _size(arguments), most=most)
 
 
 def _name(name: str) -> str:
@@ -184,14 +188,16 @@ def _size(text: str, cut_from: Any = None) -> str:
     return f"{size:,} character{'' if size == 1 else 's'}"
 
 
-def _line(head: str, middle: str, *facts: str) -> str:
-    """Return a line of at most MAX_LINE characters, in which the middle gives way."""
+def _line(head: str, middle: str, *facts: str, most: int) -> str:
+    """Return a line of at most so many characters, in which the middle gives way."""
     tail = " · ".join(facts)
-    room = MAX_LINE - len(f"{head}  · {tail}")
+    room = most - len(f"{head}  · {tail}")
     # Of a long text only what can be in the line is looked at.
     said = f"{head} {_cut(one_line(middle[: 20 * MAX_LINE]), room)}".strip()
     return f"{said} · {tail}" if said else tail
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}{ELLIPSIS}"
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1].rstrip()}{ELLIPSIS}" if most > 1 else ""
