@@ -29,10 +29,11 @@ from chatapp.api.serializers import (
     LightMessageSerializer,
     MessageSerializer,
     MessageSizeSerializer,
+    PinnedMessageSerializer,
     PinSerializer,
     StoredSerializer,
 )
-from chatapp.context.backend import context_backend, notify
+from chatapp.context.backend import context_backend, notify, warning_of_pins
 from chatapp.messages.verbosity import Verbosity
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import active_branch, whole_content
@@ -156,13 +157,17 @@ class MessageDetail(KnownQueryView):
         return Response(body)
 
     @extend_schema(
-        summary="Pin or unpin a message", request=PinSerializer, responses=MessageSerializer
+        summary="Pin or unpin a message", request=PinSerializer, responses=PinnedMessageSerializer
     )
     def patch(self, request: Request, message_id: UUID) -> Response:
-        """Pin or unpin a message and with it its tool calls and results."""
+        """Pin or unpin a message and with it its tool calls and results.
+
+        What is pinned is sent always. `warning` says where all pins take more than their share.
+        """
         message = message_of(request.user, message_id)
         serializer = PinSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         transcript.set_pinned(message, serializer.validated_data["pinned"])
         message.refresh_from_db()
-        return Response(MessageSerializer(message).data)
+        warning = warning_of_pins(message.session)
+        return Response({**MessageSerializer(message).data, "warning": warning or None})

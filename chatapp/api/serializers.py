@@ -263,6 +263,20 @@ class AnyMessageSerializer(serializers.Serializer[Any]):
     """Stands in the schema for a message in any of its forms (chatapp/api/operations.py)."""
 
 
+class PinnedMessageSerializer(MessageSerializer):
+    """The message, and what there is to say of all pins together."""
+
+    warning = serializers.CharField(
+        read_only=True,
+        allow_null=True,
+        help_text="A sentence where pinned messages take, or will take, more room than their "
+        "share of the window; null otherwise. They are sent all the same.",
+    )
+
+    class Meta(MessageSerializer.Meta):
+        fields = [*MessageSerializer.Meta.fields, "warning"]
+
+
 class PinSerializer(KnownFields):
     """The only thing about a message that may change."""
 
@@ -345,6 +359,7 @@ class AccountSerializer(serializers.Serializer[Any]):
     system = serializers.IntegerField()
     tools = serializers.IntegerField()
     summaries = serializers.IntegerField()
+    pinned = serializers.IntegerField(help_text="What is sent for its pin alone.")
     kept = serializers.IntegerField()
     pending = serializers.IntegerField()
     reserve = serializers.IntegerField()
