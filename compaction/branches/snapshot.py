@@ -342,7 +342,8 @@ def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
         return True
     if limit > 0 and profile.context_size_by == "usage":
         return True
-    known = tokens + prompt_tokens(snapshot) + snapshot.derived.get(_PINS_THEN, 0)
+    pins: int = snapshot.derived.get(_PINS_THEN, 0)
+    known = tokens + prompt_tokens(snapshot) + pins
     return 0 < limit <= 2 * model.scale * known
 
 
