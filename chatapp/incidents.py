@@ -84,6 +84,7 @@ CHANGE_WORDS: Mapping[str, str] = {
 WARNING_WORDS: Mapping[str, str] = {
     "truncated_silently": "The server seems to leave the beginning out",
     "window_exceeded": "The window that is set is too small",
+    "pins_over_share": "Pinned messages take more than their share of the window",
     "part_file_missing": "A file of a message is missing from the store",
     # Of a context backend that can be extended.
     "profile_unusable": "The profile names something that cannot be used",

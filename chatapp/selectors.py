@@ -36,6 +36,10 @@ SHALLOW = 64
 # Positions, in steps, that the first look at a forked path takes in; each further one takes more.
 LEAST_REACH = 64
 REACH_GROWTH = 8
+# Questions, and what may be a turn's last answer (chatapp/messages/verbosity.py).
+TURN_MARKS = Q(kind=Message.Kind.MESSAGE) & (
+    Q(role=Message.Role.USER) | Q(role=Message.Role.ASSISTANT, tool_calls__isnull=True)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,7 @@ def path_q(branch: Branch, *, after: int = 0, through: int | None = None) -> Q:
 
     However deep the branch is, the database visits only what holds a part of that range.
     """
-    if _is_own(branch, after):
+    if is_own(branch, after):
         return _own_q(branch, after, through)
     where: dict[str, Any] = {"branch_id": branch.pk, "after": after, "through": through}
     if branch.depth <= SHALLOW:
@@ -103,7 +107,7 @@ def shared_q(branch: Branch) -> Q | None:
     return path_q(branch.parent, through=branch.fork_position)
 
 
-def _is_own(branch: Branch, after: int) -> bool:
+def is_own(branch: Branch, after: int) -> bool:
     """Whether everything on the path behind the position is the branch's own."""
     return not has_ancestors(branch) or after >= (branch.fork_position or 0)
 
@@ -145,7 +149,7 @@ def path_messages(
     The order is the position's, never the time's: rows of one tick stay in place. A reader who
     wants only the first or last of many takes rows_from or rows_before.
     """
-    if _is_own(branch, after):
+    if is_own(branch, after):
         found: Q | PathRows = _own_q(branch, after, through)
     else:
         found = PathRows(
@@ -194,6 +198,13 @@ def rows_before(
             break
         high = low
     return found[::-1]
+
+
+def next_turn_mark(branch: Branch, *, after: int) -> str | None:
+    """Return the role of the first question or answer without calls behind a position, if any."""
+    marks = Message.objects.filter(TURN_MARKS).only("position", "role")
+    found = rows_from(branch, marks, start=after + 1, most=1)
+    return found[0].role if found else None
 
 
 def _reaches(branch: Branch, most: int) -> Iterator[int | None]:

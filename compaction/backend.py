@@ -30,6 +30,7 @@ from chatapp.transcript import SwitchRefusedError, set_label
 from compaction.branches.cache_clock import note_request
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
+from compaction.branches.pins import warning_of
 from compaction.branches.request_hooks import before_hooks, with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
@@ -112,6 +113,10 @@ class CompactionBackend(BaseContextBackend):
             super().sessions_imported(sessions)
         else:
             check_later([session.branch for session in sessions])
+
+    def pin_warning(self, session: Session) -> str:
+        """Return a sentence where pins take, or will take, more than the profile's share."""
+        return warning_of(snapshot_of(session))
 
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
         """Look for a trigger: the answer may make a run due, and so may a turn without one.

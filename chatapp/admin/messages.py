@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 
 from chatapp import formatting
+from chatapp.admin.pin_forms import PIN_FORMS
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
 from chatapp.admin.toolkit.extension import MessageView, admin_extensions
@@ -103,6 +104,7 @@ class MessageAdmin(ReadOnlyAdmin):
         "first_call": KT("tool_calls__0__function__name"),
     }
     text_paths = ("content",)
+    page_forms = PIN_FORMS
     sections = (
         Section(
             title=None,

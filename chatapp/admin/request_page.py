@@ -35,6 +35,7 @@ PART_NAMES = (
     ("system", "System prompt and pinned system messages"),
     ("tools", "Tools"),
     ("summaries", "Summaries"),
+    ("pinned", "Pinned messages, sent although they are summarised"),
     ("kept", "Messages up to the last answer"),
     ("pending", "Messages without an answer"),
     ("reserve", "Kept free for the answer"),

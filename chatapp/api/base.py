@@ -198,7 +198,17 @@ class BoundedPagination(NewestFirstPagination):
                 sizes.reverse()  # it is read from its end
             sums = itertools.accumulate(sizes)
             self._most_rows = sum(total <= chatapp_settings.max_page_bytes for total in sums) or 1
+            queryset = self.page_of(queryset, self._kept(rows))
         return super().paginate_queryset(queryset, request, view)
+
+    def _kept(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Return those of the rows that the page has room for, which are read from their end."""
+        is_reverse = self.cursor is not None and self.cursor.reverse
+        return rows[-(self._most_rows or 0) :] if is_reverse else rows[: self._most_rows]
+
+    def page_of(self, queryset: Any, places: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the query that reads the page; `places` are what its rows are ordered by."""
+        return queryset
 
     def get_page_size(self, request: Request) -> int | None:
         """Return how many rows the page may have, at most."""
@@ -211,8 +221,8 @@ class TranscriptPagination(BoundedPagination):
 
     ordering = ("position", "id")
 
-    def path_q(self, branch: Branch, request: Request) -> Q:
-        """Return the filter for that part of the branch's path that holds the page asked for.
+    def path_q(self, branch: Branch, request: Request, rows: QuerySet[Message]) -> Q:
+        """Return the filter for that part of the branch's path that holds the page of the rows.
 
         A path of several branches is not read in order by an index; a part of it is soon sorted.
         """
@@ -227,7 +237,7 @@ class TranscriptPagination(BoundedPagination):
             # What is no position gets its answer where the page is read.
             return path_q(branch)
         most = (self.get_page_size(request) or self.max_page_size) + offset + 1
-        rows = Message.objects.only("position")
+        rows = rows.only("position")
         if backwards:
             end = int(place) if place else None
             found = rows_before(branch, rows, end=end, most=most)

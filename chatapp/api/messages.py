@@ -20,26 +20,25 @@ from chatapp.api.base import (
     TranscriptPagination,
     message_of,
 )
+from chatapp.api.brief import VERBOSITY, BriefPagination
 from chatapp.api.incoming import AppendSerializer
 from chatapp.api.message_json import stored_rows, written
 from chatapp.api.query import Kind, QueryParameter
 from chatapp.api.serializers import (
     AnyMessageSerializer,
-    CompactMessageSerializer,
+    LightMessageSerializer,
     MessageSerializer,
+    MessageSizeSerializer,
+    PinnedMessageSerializer,
     PinSerializer,
-    QuietMessageSerializer,
     StoredSerializer,
 )
-from chatapp.context.backend import context_backend, notify
+from chatapp.context.backend import context_backend, notify, warning_of_pins
+from chatapp.messages.verbosity import Verbosity
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import active_branch, whole_content
 
-_VERBOSITY = {
-    "default": MessageSerializer,
-    "compact": CompactMessageSerializer,
-    "quiet": QuietMessageSerializer,
-}
+_FIELDS = {"light": LightMessageSerializer, "sizes": MessageSizeSerializer}
 _ORDERS = {"oldest": ("position", "id"), "newest": ("-position", "-id")}
 # What can stand in a header without a question of its encoding.
 _KEY = re.compile("[ -~]*")
@@ -76,10 +75,11 @@ class MessageList(SessionView):
         QueryParameter(
             name="branch", kind=Kind.ID, description="Another branch than the active one."
         ),
+        VERBOSITY,
         QueryParameter(
-            name="verbosity",
-            choices=list(_VERBOSITY),
-            description="`compact`: who said what; `quiet`: ids, places and sizes, no text.",
+            name="fields",
+            choices=list(_FIELDS),
+            description="`light`: who said what; `sizes`: ids, places and sizes, no text.",
         ),
         QueryParameter(
             name="order", choices=list(_ORDERS), description="`newest` starts at the end."
@@ -92,11 +92,20 @@ class MessageList(SessionView):
         """Return a page of messages, placeholders included: they mark where summaries stand."""
         session = self.get_session()
         branch = self._branch(session, self.asked.get("branch"))
-        fields = _VERBOSITY[self.asked.get("verbosity", "default")].Meta.fields
+        order = _ORDERS[self.asked.get("order", "oldest")]
+        verbosity = Verbosity(self.asked.get("verbosity", Verbosity.DEFAULT))
+        if verbosity is not Verbosity.DEFAULT:
+            if "fields" in self.asked:
+                raise ValidationError({"fields": ["Leave it out, or `verbosity`: each shortens."]})
+            brief = BriefPagination()
+            brief.ordering, brief.verbosity = order, verbosity
+            return brief.get_paginated_response(brief.told_page(branch, request, self))
+        form = _FIELDS.get(self.asked.get("fields", ""), MessageSerializer)
+        fields = form.Meta.fields
         pages = self.pagination_class()
-        pages.ordering = _ORDERS[self.asked.get("order", "oldest")]
-        rows = stored_rows(Message.objects.filter(pages.path_q(branch, request)), fields)
-        page = pages.paginate_queryset(rows, request, view=self) or []
+        pages.ordering = order
+        found = Message.objects.filter(pages.path_q(branch, request, Message.objects.all()))
+        page = pages.paginate_queryset(stored_rows(found, fields), request, view=self) or []
         return pages.get_paginated_response(written(page, fields))
 
     @extend_schema(
@@ -148,13 +157,17 @@ class MessageDetail(KnownQueryView):
         return Response(body)
 
     @extend_schema(
-        summary="Pin or unpin a message", request=PinSerializer, responses=MessageSerializer
+        summary="Pin or unpin a message", request=PinSerializer, responses=PinnedMessageSerializer
     )
     def patch(self, request: Request, message_id: UUID) -> Response:
-        """Pin or unpin a message and with it its tool calls and results."""
+        """Pin or unpin a message and with it its tool calls and results.
+
+        What is pinned is sent always. `warning` says where all pins take more than their share.
+        """
         message = message_of(request.user, message_id)
         serializer = PinSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         transcript.set_pinned(message, serializer.validated_data["pinned"])
         message.refresh_from_db()
-        return Response(MessageSerializer(message).data)
+        warning = warning_of_pins(message.session)
+        return Response({**MessageSerializer(message).data, "warning": warning or None})

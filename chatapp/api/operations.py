@@ -17,11 +17,12 @@ from rest_framework.permissions import SAFE_METHODS
 # What describes bodies registers itself.
 from chatapp.api import wire_schema  # noqa: F401
 from chatapp.api.base import PAGE_SIZE, AnyAccept, KnownQueryView
+from chatapp.api.brief import BriefMessageSerializer
 from chatapp.api.problems import problem_responses, usual_codes
 from chatapp.api.serializers import (
-    CompactMessageSerializer,
+    LightMessageSerializer,
     MessageSerializer,
-    QuietMessageSerializer,
+    MessageSizeSerializer,
 )
 
 
@@ -72,11 +73,14 @@ class ApiSchema(AutoSchema):
 
 
 class AnyMessage(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """A message with all fields, or with those that `verbosity` leaves."""
+    """A message with all fields, with those that `fields` names, or as `verbosity` tells it."""
 
     target_class = "chatapp.api.serializers.AnyMessageSerializer"
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the forms of a message."""
-        forms = (MessageSerializer, CompactMessageSerializer, QuietMessageSerializer)
+        forms = (
+            *(MessageSerializer, LightMessageSerializer),
+            *(MessageSizeSerializer, BriefMessageSerializer),
+        )
         return {"anyOf": [auto_schema.resolve_serializer(form, direction).ref for form in forms]}

@@ -235,8 +235,8 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
         return writers_of(self.Meta.fields)
 
 
-class CompactMessageSerializer(MessageSerializer):
-    """`verbosity=compact`: who said what, without the bookkeeping."""
+class LightMessageSerializer(MessageSerializer):
+    """`fields=light`: who said what, without the bookkeeping."""
 
     class Meta(MessageSerializer.Meta):
         fields = [
@@ -252,15 +252,29 @@ class CompactMessageSerializer(MessageSerializer):
         ]
 
 
-class QuietMessageSerializer(MessageSerializer):
-    """`verbosity=quiet`: ids, places and sizes, no text at all."""
+class MessageSizeSerializer(MessageSerializer):
+    """`fields=sizes`: ids, places and sizes, no text at all."""
 
     class Meta(MessageSerializer.Meta):
         fields = ["id", "sequence_id", "role", "kind", "tokens", "pinned", "created_at"]
 
 
 class AnyMessageSerializer(serializers.Serializer[Any]):
-    """Stands in the schema for a message of any verbosity (chatapp/api/operations.py)."""
+    """Stands in the schema for a message in any of its forms (chatapp/api/operations.py)."""
+
+
+class PinnedMessageSerializer(MessageSerializer):
+    """The message, and what there is to say of all pins together."""
+
+    warning = serializers.CharField(
+        read_only=True,
+        allow_null=True,
+        help_text="A sentence where pinned messages take, or will take, more room than their "
+        "share of the window; null otherwise. They are sent all the same.",
+    )
+
+    class Meta(MessageSerializer.Meta):
+        fields = [*MessageSerializer.Meta.fields, "warning"]
 
 
 class PinSerializer(KnownFields):
@@ -345,6 +359,7 @@ class AccountSerializer(serializers.Serializer[Any]):
     system = serializers.IntegerField()
     tools = serializers.IntegerField()
     summaries = serializers.IntegerField()
+    pinned = serializers.IntegerField(help_text="What is sent for its pin alone.")
     kept = serializers.IntegerField()
     pending = serializers.IntegerField()
     reserve = serializers.IntegerField()

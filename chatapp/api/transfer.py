@@ -15,15 +15,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chatapp.api.base import AnyAccept, KnownQueryView, SessionView
+from chatapp.api.brief import VERBOSITY
 from chatapp.api.exceptions import Conflict, Unprocessable
 from chatapp.api.imports import TooManyImports, WholeImportSerializer, address_of, as_whole_dict
 from chatapp.api.operations import ApiSchema
 from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
+from chatapp.brief_export import export_briefly
 from chatapp.conf import chatapp_settings
 from chatapp.formats import TooMuchInFileError, UnknownFormatError, all_exports
 from chatapp.import_work import ImportEndedError, ImportFailedError
 from chatapp.imports import Accepted, TooManyImportsError, accept_file
+from chatapp.messages.verbosity import Verbosity
 from chatapp.pools import CLIENT_LEFT, Pool, answered_in
 from chatapp.transfer import export_sessions
 
@@ -137,8 +140,9 @@ class ExportSchema(ApiSchema):
         return "Export a session"
 
     def get_override_parameters(self) -> list[Any]:
-        """Return the parameter that chooses a form."""
-        return [OpenApiParameter("as", str, enum=list(all_exports()))]
+        """Return the parameter that chooses a form, and the others."""
+        form = OpenApiParameter("as", str, enum=list(all_exports()))
+        return [form, *super().get_override_parameters()]
 
     def get_response_serializers(self) -> Any:
         """Return what each form's media type holds."""
@@ -153,20 +157,28 @@ class ExportSchema(ApiSchema):
 class ExportView(SessionView):
     """The active branch, whole, in one of the forms that formats are written in."""
 
-    query = ("as",)
+    query = ("as", VERBOSITY)
 
     content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
     schema = ExportSchema()
 
     def get(self, request: Request, session_id: str) -> HttpResponse:
-        """Return the whole conversation; as `json` and `jsonl` it imports back equal."""
+        """Return the whole conversation; as `json` and `jsonl` it imports back equal.
+
+        With `verbosity` it is told briefly in whatever form, to be read.
+        """
         session = self.get_session()
         exports = all_exports()
         export = exports.get(request.query_params.get("as", "json"))
         if export is None:
             raise ValidationError({"as": [f"{' or '.join(exports)}."]})
+        verbosity = Verbosity(self.asked.get("verbosity", Verbosity.DEFAULT))
+        if verbosity is Verbosity.DEFAULT:
+            parts = export_sessions([session], export)
+        else:
+            parts = export_briefly([session], export, verbosity)
         response = HttpResponse(
-            "".join(export_sessions([session], export)),
+            "".join(parts),
             content_type=f"{export.media_type}; charset=utf-8",
         )
         filename = f"session-{session.pk}{export.ending}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -20,11 +20,15 @@ from chatapp.models import Message, Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Where the tokens of one request go; `counter` says how they were counted."""
+    """Where the tokens of one request go; `counter` says how they were counted.
+
+    `pinned` is what is sent for its pin alone: what would be sent without it is `kept`.
+    """
 
     system: int = 0
     tools: int = 0
     summaries: int = 0
+    pinned: int = 0
     kept: int = 0
     pending: int = 0
     reserve: int = 0
@@ -36,7 +40,8 @@ class Account:
     @property
     def used(self) -> int:
         """Tokens of the request itself."""
-        return self.system + self.tools + self.summaries + self.kept + self.pending
+        spoken = self.pinned + self.kept + self.pending
+        return self.system + self.tools + self.summaries + spoken
 
     @property
     def room(self) -> int:
@@ -89,7 +94,8 @@ class HistoryPart:
 
     `summaries` are the messages that carry them; with `merge_system` those that are system messages
     become one with the prompt.
-    `shortened` maps the ids of kept messages to what is sent in their place.
+    `shortened` maps the ids of kept messages to what is sent in their place. `pinned` are the ids
+    of those kept messages that are sent for their pin alone.
     """
 
     system: Sequence[Message] = ()
@@ -98,6 +104,7 @@ class HistoryPart:
     merge_system: bool = False
     kept: Sequence[Message] = ()
     shortened: Mapping[UUID, Shortened] = field(default_factory=dict)
+    pinned: Collection[UUID] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +133,7 @@ def assemble(
     pending_from = _pending_from(part.kept)
     known = [""] * len(front) + [row.place for row in part.kept]
     sent = strict_with_sources([*front, *(_sent(row, session, part) for row in part.kept)])
-    tokens = [0 if row.carries_summary else _tokens(row, part) for row in part.kept]
+    pinned, tokens = _apart(part)
     return Context(
         messages=tuple(message for message, _ in sent),
         places=tuple("" if source is None else known[source] for _, source in sent),
@@ -138,6 +145,7 @@ def assemble(
             tools=tools_tokens(model, session.tools),
             summaries=part.summary_tokens
             + sum(row.tokens for row in part.kept if row.carries_summary),
+            pinned=pinned,
             kept=sum(tokens[:pending_from]),
             pending=sum(tokens[pending_from:]),
             reserve=_reserve_of(model) if reserve is None else reserve,
@@ -173,6 +181,17 @@ def _sent(row: Message, session: Session, part: HistoryPart) -> WireMessage:
     if session.api == Session.Api.RESPONSES and REASONING_ITEMS in row.metadata:
         wire[REASONING_ITEMS] = row.metadata[REASONING_ITEMS]
     return wire
+
+
+def _apart(part: HistoryPart) -> tuple[int, list[int]]:
+    """Return the tokens of what is sent for its pin, and for each kept message those of others."""
+    pinned, tokens = 0, []
+    for row in part.kept:
+        own = 0 if row.carries_summary else _tokens(row, part)
+        is_for_pin = row.pk in part.pinned
+        pinned += own if is_for_pin else 0
+        tokens.append(0 if is_for_pin else own)
+    return pinned, tokens
 
 
 def _tokens(row: Message, part: HistoryPart) -> int:

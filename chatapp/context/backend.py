@@ -145,6 +145,13 @@ class BaseContextBackend:
                 newest.branch = session.branch
                 notify(self.message_stored, session, newest)
 
+    def pin_warning(self, session: Session) -> str:
+        """Return a sentence where pinned messages take more room than is meant for them; or none.
+
+        Asked when somebody pins: what is pinned goes out all the same.
+        """
+        return ""
+
     def turn_finished(self, session: Session, outcome: TurnOutcome) -> None:
         """Hear how a turn ended; after the commit."""
 
@@ -201,6 +208,15 @@ context_backend = cast(BaseContextBackend, _lazy_backend)
 def _reload(*, setting: str, **kwargs: Any) -> None:
     if setting == "CHATAPP":
         _lazy_backend.forget()
+
+
+def warning_of_pins(session: Session) -> str:
+    """Return the backend's word on pinned messages. A failure is logged: the pin is stored."""
+    try:
+        return context_backend.pin_warning(session)
+    except Exception:
+        logger.exception("The context backend could not say what pinned messages take.")
+        return ""
 
 
 def notify(listener: Callable[..., object], *payload: Any) -> None:

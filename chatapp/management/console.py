@@ -157,16 +157,21 @@ def _line(columns: Sequence[TableColumn], cells: Sequence[str], sizes: Sequence[
 # --- long output ----------------------------------------------------------------------------------
 
 
-def write_lines(stream: OutputWrapper, lines: Iterable[str]) -> None:
-    """Write lines as they come; ends quietly where the reader of a pipe went away (`| head`)."""
+def write_lines(stream: OutputWrapper, lines: Iterable[str]) -> bool:
+    """Write lines as they come; return whether anybody still reads them.
+
+    It ends quietly where the reader of a pipe went away (`| head`).
+    """
     try:
         for line in lines:
             stream.write(line)
         stream.flush()
+        return True
     except BrokenPipeError:
         # What Python still flushes at its end would fail a second time.
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return False
 
 
 def page_lines(lines: Iterable[str], *, colour: bool) -> None:

@@ -29,6 +29,7 @@ from chatapp.selectors import (
     rows_from,
     segments,
 )
+from compaction.branches.pins import share_of_pins
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.branches.tail import QUESTIONS
 from compaction.models import SessionSummary, SessionSummaryMessage
@@ -167,12 +168,22 @@ class BranchView:
         return sum(row.tokens for row in self.pinned if row.is_pinned_system)
 
     @cached_property
-    def again_tokens(self) -> int:
-        """Tokens of what is sent verbatim although it is covered: pinned, and the open question."""
-        rows = {row.pk: row for row in self.pinned if not row.is_pinned_system}
-        if self.question is not None:
-            rows[self.question.pk] = self.question
-        return sum(row.tokens for row in rows.values() if row.position <= self.cursor)
+    def _sent_for_pin(self) -> list[Message]:
+        """What is sent only because it is pinned: covered, or beyond the profile's window."""
+        is_limited = self.snapshot.profile.context_size > 0
+        end = self.sent_from if is_limited else self.cursor + 1
+        return [row for row in self.pinned if not row.is_pinned_system and row.position < end]
+
+    @property
+    def pin_tokens(self) -> int:
+        """Tokens of what is sent only because it is pinned."""
+        return sum(row.tokens for row in self._sent_for_pin)
+
+    @property
+    def question_tokens(self) -> int:
+        """Tokens of the open question that is sent although it is covered, if it is not pinned."""
+        question = self.question
+        return 0 if question is None or question in self._sent_for_pin else question.tokens
 
     @cached_property
     def left_out_tokens(self) -> int:
@@ -181,28 +192,34 @@ class BranchView:
             return 0
         last = rows_before(self.branch, self._rows, end=self.sent_from, most=1)
         through = last[0].tokens_through if last else 0
-        rules = sum(row.tokens for row in self._open_rules if row.position < self.sent_from)
-        return through - self.snapshot.state.covered_tokens - rules
+        sent = sum(row.tokens for row in self._apart if row.position < self.sent_from)
+        return through - self.snapshot.state.covered_tokens - sent
 
     @property
-    def _open_rules(self) -> list[Message]:
-        return [row for row in self.pinned if row.is_pinned_system and row.position > self.cursor]
+    def _apart(self) -> list[Message]:
+        """Rules, and what is sent for its pin, behind the cursor: they are parts of their own."""
+        rules = [row for row in self.pinned if row.is_pinned_system]
+        return [row for row in (*rules, *self._sent_for_pin) if row.position > self.cursor]
 
     @property
     def kept_tokens(self) -> int:
         """Tokens of the messages behind the cursor that are sent."""
-        rules = sum(row.tokens for row in self._open_rules)
-        return max(0, self.snapshot.facts.tokens - rules - self.left_out_tokens)
+        sent = sum(row.tokens for row in self._apart)
+        return max(0, self.snapshot.facts.tokens - sent - self.left_out_tokens)
 
     @cached_property
     def parts(self) -> dict[str, int]:
         """Tokens of the next request by part; what is empty is there with 0."""
         snapshot, model = self.snapshot, self.snapshot.model
+        share = share_of_pins(snapshot)
+        within = self.pin_tokens if share is None else min(share, self.pin_tokens)
         return {
             "system": text_tokens(model, self.session.system_prompt) + self.rule_tokens,
             "tools": tools_tokens(model, self.session.tools),
             "summaries": snapshot.sent_summary_tokens,
-            "again": self.again_tokens,
+            "pinned": within,
+            "pinned-over": self.pin_tokens - within,
+            "again": self.question_tokens,
             "kept": self.kept_tokens,
         }
 

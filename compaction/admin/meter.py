@@ -17,6 +17,7 @@ from chatapp.admin.toolkit.page_parts import Panel
 from chatapp.admin.toolkit.path_pages import request_url
 from chatapp.admin.toolkit.svg import drawing, element, title
 from compaction.admin.branch_view import BranchView
+from compaction.branches.pins import excess_now
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.reasons import SINCE_SUMMARY
 from compaction.runs.status import uses_report
@@ -38,7 +39,9 @@ PATTERNS = {
     "system": "columns",
     "tools": "dots",
     "summaries": "lines",
-    "again": "cross",
+    "pinned": "cross",
+    "pinned-over": "grid",
+    "again": "rows",
     "reserve": "back",
     "over": "cross",
     "summary-b": "rows",
@@ -55,14 +58,16 @@ NAMES = {
     "system": "System prompt and pinned system messages",
     "tools": "Tools",
     "summaries": "Summaries",
-    "again": "Sent again although covered (pinned, open question)",
+    "pinned": "Pinned messages, sent although covered",
+    "pinned-over": "Pinned beyond their share of the window",
+    "again": "Open question, sent although covered",
     "kept": f"Messages {SINCE_SUMMARY}",
     "free": "Free",
     "reserve": "Kept free for the answer",
     "over": "Beyond the window",
 }
 # Rare parts, of which a line with 0 says nothing.
-ONLY_IF_ANY = ("again", "over")
+ONLY_IF_ANY = ("pinned", "pinned-over", "again", "over")
 
 
 def _pattern(name: str, paths: tuple[str, ...]) -> SafeString:
@@ -133,7 +138,8 @@ def meter_panel(view: BranchView) -> Panel:
             "next_request": request_url(view.session),
         },
     )
-    note = f"{note_on(reading)}{_report_words(view.snapshot)}"
+    excess = excess_now(view.snapshot, view.pin_tokens)
+    note = f"{note_on(reading)}{_report_words(view.snapshot)}{f' {excess}' if excess else ''}"
     return Panel(title="Tokens of the next request", body=body, note=note)
 
 

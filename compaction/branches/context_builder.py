@@ -15,6 +15,7 @@ from uuid import UUID
 from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Message
+from compaction.branches.pins import PINS_OVER_SHARE, excess_now
 from compaction.branches.planning import unless_prevented
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import behind_cursor
@@ -88,6 +89,12 @@ def kept_of(
     return system, [*earlier, *rows]
 
 
+def for_their_pin(snapshot: BranchSnapshot) -> set[UUID]:
+    """Return the ids of what is sent only because it is pinned; rules are the system's part."""
+    limited = behind_cursor(snapshot).pins if snapshot.profile.context_size else []
+    return {row.pk for row in (*snapshot.pinned, *limited) if not row.is_pinned_system}
+
+
 def question_in(rows: Sequence[Message]) -> Message | None:
     """Return the newest question among the rows: it is sent however few groups are."""
     return next((row for row in reversed(rows) if row.is_question), None)
@@ -135,8 +142,11 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
         merge_system=rendering.merges_system,
         kept=kept,
         shortened=shortened(snapshot, kept, cut),
+        pinned=for_their_pin(snapshot),
     )
     context = assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
+    if excess := excess_now(snapshot, context.account.pinned):
+        snapshot.failed[PINS_OVER_SHARE] = excess
     return replace(context, mark=PART_OF_IT if cut.groups is not None else snapshot.request_mark)
 
 

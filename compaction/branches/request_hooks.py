@@ -180,10 +180,13 @@ def _account(context: Context, messages: Sequence[WireMessage], model: ModelConf
 
         return total(come) - total(gone)
 
+    # What is gone may be more than was kept: then pins are among it.
+    kept = account.kept + change(False)
     return replace(
         account,
         system=max(0, account.system + change(True)),
-        kept=max(0, account.kept + change(False)),
+        pinned=max(0, account.pinned + min(0, kept)),
+        kept=max(0, kept),
     )
 
 

@@ -65,7 +65,7 @@ class BranchSnapshot:
     profile_row: CompactionProfile
     # What others derived from it and may ask for again: worked out once.
     derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    # The plug-ins that failed at this branch, by the code of their incident.
+    # What went wrong with this branch's plug-ins and requests, by the code of its incident.
     failed: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -279,6 +279,8 @@ def snapshot_of(
 MARK_CHARS, NO_SUMMARY = 8, "0"
 # Below this the fixed parts of a request may be most of it.
 SMALL_LIMIT_TOKENS = 12_000
+# In `derived`: the tokens of the pins that the request of this turn had.
+_PINS_THEN = "pins_then"
 
 
 def facts_of(snapshot: BranchSnapshot) -> Facts:
@@ -334,8 +336,9 @@ def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
     """Whether a rule needs the whole request's size; otherwise summaries and pins are not read.
 
     Ahead of need, a request is looked at when messages, prompt and tools, whose tokens are known,
-    come to half of the rule's limit. Summaries and pinned messages are taken to be less than that;
-    in a small window they may not be, so it is always looked at.
+    come to half of the rule's limit, and the pinned messages that this turn's request had.
+    Summaries, and pins that nobody has read, are taken to be less than that; in a small window
+    they may not be, so it is always looked at.
     """
     profile, model = snapshot.profile, snapshot.model
     limit = profile.prepare_ratio * model.context_window
@@ -343,7 +346,8 @@ def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
         return True
     if limit > 0 and profile.context_size_by == "usage":
         return True
-    known = tokens + prompt_tokens(snapshot)
+    pins: int = snapshot.derived.get(_PINS_THEN, 0)
+    known = tokens + prompt_tokens(snapshot) + pins
     return 0 < limit <= 2 * model.scale * known
 
 
@@ -404,6 +408,8 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
     fresh = replace(known, state=state, derived={}, failed={})
     kept = {"_usable_profile", "model"}
     if state.cursor == known.state.cursor:
+        if "pinned" in known.__dict__:
+            fresh.derived[_PINS_THEN] = pinned_tokens(known)
         kept |= {"summaries", "old_placeholders", "summary_texts", "summary_tokens"}
     # What a cached property has worked out stands in the instance's dict under its name.
     fresh.__dict__.update({name: known.__dict__[name] for name in kept & known.__dict__.keys()})

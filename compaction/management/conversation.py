@@ -6,8 +6,8 @@ is printed through `printable`: it is read, never obeyed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -17,9 +17,18 @@ import wcwidth
 
 from chatapp.formatting import percent, plural, short_id
 from chatapp.management.console import one_line, printable, shortened, wrapped
+from chatapp.messages.verbosity import (
+    MAX_LINE,
+    Mark,
+    TurnState,
+    Verbosity,
+    call_names,
+    lines_of,
+    marks_of,
+)
 from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import rows_from
+from chatapp.selectors import GROUP_REACH, TURN_MARKS, next_turn_mark, rows_from
 from compaction.branches.leases import state_of
 from compaction.engine.policy.reasons import reason_label
 from compaction.errors import CompactionError
@@ -58,27 +67,61 @@ class Ink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationText:
-    """One branch of a session; `lines` reads and sets it."""
+    """One branch of a session; `lines` reads and sets it, as briefly as `verbosity` says."""
 
     session: Session
     branch: Branch
     width: int
     ink: Ink
+    verbosity: Verbosity = Verbosity.DEFAULT
+    is_followed: bool = False
+    # Of the newest calls, by their ids: results name them.
+    _names: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         """Return everything, line by line."""
         state = state_of(self.branch)
         yield from self._header(state)
         chain = self._chain(state)
-        for rows in _batches(self.branch):
-            sources = _sources(rows, chain)
-            summaries = _summaries(rows)
-            for row in rows:
+        for rows in self.batches():
+            yield from self.told(rows, chain)
+
+    def batches(self, *, start: int = 0) -> Iterator[list[Message]]:
+        """Return the rows of the path that may be told, from a position on, some at a time."""
+        return _batches(self.branch, start, is_quiet=self.verbosity is Verbosity.QUIET)
+
+    def told(self, rows: list[Message], chain: Collection[UUID] = ()) -> Iterator[str]:
+        """Return the lines of some rows; `chain` are the summaries that may cover them."""
+        sources, summaries = _sources(rows, chain), _summaries(rows)
+        self._remember_calls(rows)
+        is_compact, is_paragraph = self.verbosity is Verbosity.COMPACT, True
+        for row, mark in zip(rows, self._marks(rows), strict=True):
+            covering = sources.get(row.pk)
+            if is_compact and is_paragraph and not mark.is_whole:
                 yield ""
-                if row.kind == Message.Kind.PLACEHOLDER:
-                    yield from self._placeholder(row, summaries.get(_summary_id(row)))
-                else:
-                    yield from self._message(row, sources.get(row.pk))
+            is_paragraph = mark.is_whole
+            if row.kind == Message.Kind.PLACEHOLDER:
+                yield from self._placeholder(row, summaries.get(_summary_id(row)))
+            elif mark.is_whole:
+                yield ""
+                yield from self._message(row, covering)
+                yield from self._state(mark)
+            elif is_compact:
+                yield from self._steps(row, covering)
+
+    def _marks(self, rows: list[Message]) -> list[Mark]:
+        if self.verbosity is Verbosity.DEFAULT:
+            return [Mark(True)] * len(rows)
+        # Where the rows are all that there is, nothing follows.
+        is_full = len(rows) >= BATCH
+        after = next_turn_mark(self.branch, after=rows[-1].position) if is_full else None
+        return marks_of(rows, next_role=after)
+
+    def _remember_calls(self, rows: list[Message]) -> None:
+        if self.verbosity is Verbosity.COMPACT:
+            self._names.update(call_names(rows))
+            for old in list(self._names)[: -2 * GROUP_REACH]:
+                del self._names[old]
 
     def _chain(self, state: CompactionState) -> set[UUID]:
         """Return the ids of the summaries that the branch's history rests on."""
@@ -121,10 +164,28 @@ class ConversationText:
         for line in self._indented(_text(row)):
             yield self.ink.dim(line) if covering else line
 
+    def _steps(self, row: Message, covering: UUID | None) -> Iterator[str]:
+        """Return a line for each thing that was done on the way."""
+        head, most = f"{row.place} · ", min(self.width, MAX_LINE)
+        for line in lines_of(row, self._names, most=most - len(head)):
+            text = shortened(one_line(f"{head}{line}"), most)
+            yield self.ink.dim(text) if covering else text
+
+    def _state(self, mark: Mark) -> Iterator[str]:
+        """Return what became of a question, where no answer is told."""
+        is_open = mark.state is TurnState.CONTINUES and not self.is_followed
+        if self.verbosity is Verbosity.QUIET and (is_open or mark.state is TurnState.INTERRUPTED):
+            yield ""
+            yield self.ink.title(f"[{mark.state}]")
+
     def _placeholder(self, row: Message, summary: SessionSummary | None) -> Iterator[str]:
         facts = [row.place, *_summary_facts(summary)]
         active = summary is None or summary.status == SessionSummary.Status.ACTIVE
         ink = self.ink.summary if active else self.ink.dim
+        if self.verbosity is Verbosity.COMPACT:
+            yield ink(shortened(" · ".join(facts), self.width))
+            return
+        yield ""
         first, *rest = _joined(facts, self.width - 6)
         yield ink(wcwidth.ljust(f"── {first} ", self.width, "─"))
         yield from (ink(f"   {line}") for line in rest)
@@ -205,20 +266,23 @@ def _utc(moment: datetime) -> str:
 # --- reads ----------------------------------------------------------------------------------------
 
 
-def _batches(branch: Branch) -> Iterator[list[Message]]:
-    """Return all rows of the path in order, some at a time.
+def _batches(branch: Branch, start: int, *, is_quiet: bool) -> Iterator[list[Message]]:
+    """Return the rows of the path from a position on in order, some at a time.
 
     Not QuerySet.iterator(): its cursor would stay open as long as somebody reads in the pager.
     """
     path = Message.objects.defer("usage", "response_id", "reasoning")
-    rows = rows_from(branch, path, start=0, most=BATCH)
+    path = path.filter(TURN_MARKS) if is_quiet else path
+    rows = rows_from(branch, path, start=start, most=BATCH)
     while rows:
         yield rows
         rows = rows_from(branch, path, start=rows[-1].position + 1, most=BATCH)
 
 
-def _sources(rows: list[Message], chain: set[UUID]) -> dict[UUID, UUID]:
+def _sources(rows: list[Message], chain: Collection[UUID]) -> dict[UUID, UUID]:
     """Return which summary received each of the messages; those that none received are missing."""
+    if not chain:
+        return {}
     links = SessionSummaryMessage.objects.filter(
         message__in=[row.pk for row in rows], summary__status=SessionSummary.Status.ACTIVE
     ).values_list("message", "summary")

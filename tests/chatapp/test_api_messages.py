@@ -233,8 +233,8 @@ def test_what_a_page_holds_counts_what_is_beside_the_text(api, session, settings
     store(session, messages)
     page = api.get(url(session, "messages/")).json()
     assert len(page["results"]) == 1
-    quiet = api.get(url(session, "messages/"), {"verbosity": "quiet"}).json()
-    assert len(quiet["results"]) == 4
+    sizes = api.get(url(session, "messages/"), {"fields": "sizes"}).json()
+    assert len(sizes["results"]) == 4
 
 
 def test_placeholders_are_shown_where_they_stand(api, session):
@@ -253,28 +253,37 @@ def test_placeholders_are_shown_where_they_stand(api, session):
     assert (listed[1]["kind"], listed[1]["summary"]) == ("placeholder", "MK-0001")
 
 
-def test_verbosity_chooses_how_much_is_told(api, session):
+def test_fields_chooses_which_columns_are_told(api, session):
     store(session, talk(1))
 
-    def keys(verbosity: str) -> set[str]:
-        answer = api.get(url(session, "messages/"), {"verbosity": verbosity}).json()
+    def keys(**query: str) -> set[str]:
+        answer = api.get(url(session, "messages/"), query).json()
         return set(answer["results"][0])
 
-    assert "metadata" in keys("default")
-    assert "content" in keys("compact")
-    assert "metadata" not in keys("compact")
-    assert keys("quiet") == {"id", "sequence_id", "role", "kind", "tokens", "pinned", "created_at"}
+    assert "metadata" in keys()
+    assert "content" in keys(fields="light")
+    assert "metadata" not in keys(fields="light")
+    sizes = {"id", "sequence_id", "role", "kind", "tokens", "pinned", "created_at"}
+    assert keys(fields="sizes") == sizes
+    assert keys(fields="sizes", verbosity="default") == sizes
 
 
-def test_quiet_reads_no_text_from_the_database(api, session, django_assert_num_queries):
+def test_sizes_read_no_text_from_the_database(api, session, django_assert_num_queries):
     store(session, talk(2))
     with django_assert_num_queries(2) as captured:
-        api.get(url(session, "messages/"), {"verbosity": "quiet"})
+        api.get(url(session, "messages/"), {"fields": "sizes"})
     assert '"content"' not in captured[1]["sql"]
 
 
 @pytest.mark.parametrize(
-    "query", [{"verbosity": "loud"}, {"order": "sideways"}, {"branch": "x"}, {"branch": "\x00"}]
+    "query",
+    [
+        {"verbosity": "loud"},
+        {"fields": "all"},
+        {"order": "sideways"},
+        {"branch": "x"},
+        {"branch": "\x00"},
+    ],
 )
 def test_a_query_that_cannot_be_used_is_named(api, session, query):
     body = problem(api.get(url(session, "messages/"), query), 400)

@@ -127,3 +127,72 @@ def test_jsonl_has_one_line_whatever_is_accepted(api, owner):
 def test_an_export_in_another_form_is_refused(api, owner):
     session = SessionFactory(owner=owner)
     assert problem(api.get(url(session, "export/"), {"as": "pdf"}), 400)["errors"]["as"]
+
+
+STEPS = [
+    {"role": "user", "content": "Where is it?"},
+    call("grep", "1", '{"pattern": "MK-0815"}'),
+    result("1", "src/a.py:7"),
+    {"role": "assistant", "content": "In src/a.py."},
+    {"role": "user", "content": [{"type": "text", "text": "And 你好?"}]},
+    call("grep", "2", '{"pattern": "你好"}'),
+    result("2", "Error: no such file"),
+    {"role": "user", "content": "Well?"},
+]
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_a_compact_export_has_lines_between_questions_and_answers(api, owner, form):
+    session = SessionFactory(owner=owner, title="Trip", system_prompt="Be brief.", wires=STEPS)
+    asked = {"as": form, "verbosity": "compact"}
+    body = json.loads(api.get(url(session, "export/"), asked).content)
+    assert body["metadata"] == {"verbosity": "compact"}
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        STEPS[0],
+        {
+            "role": "assistant",
+            "content": "→ grep MK-0815 · 22 characters\n← grep · 10 characters · ok",
+        },
+        STEPS[3],
+        STEPS[4],
+        {
+            "role": "assistant",
+            "content": "→ grep 你好 · 17 characters\n← grep · 19 characters · error",
+        },
+        STEPS[7],
+    ]
+
+
+def test_a_quiet_export_has_questions_and_answers_or_what_became_of_them(api, owner):
+    session = SessionFactory(owner=owner, system_prompt="Be brief.", wires=STEPS)
+    body = json.loads(api.get(url(session, "export/"), {"verbosity": "quiet"}).content)
+    assert body["messages"] == [
+        STEPS[0],
+        STEPS[3],
+        STEPS[4],
+        {"role": "assistant", "content": "[interrupted]"},
+        STEPS[7],
+        {"role": "assistant", "content": "[continues]"},
+    ]
+
+
+def test_a_brief_export_of_an_empty_session_is_one(api, owner):
+    session = SessionFactory(owner=owner)
+    for verbosity in ("compact", "quiet"):
+        body = json.loads(api.get(url(session, "export/"), {"verbosity": verbosity}).content)
+        assert body["messages"] == []
+
+
+def test_a_brief_export_is_of_the_owner_alone(api):
+    session = SessionFactory(wires=STEPS)
+    problem(api.get(url(session, "export/"), {"verbosity": "quiet"}), 404)
+
+
+def test_a_brief_export_costs_fewer_queries_than_a_whole_one(
+    api, owner, django_assert_max_num_queries
+):
+    session = SessionFactory(owner=owner, wires=STEPS * 30)
+    for verbosity in ("compact", "quiet"):
+        with django_assert_max_num_queries(3):  # the session, its branch, the rows
+            api.get(url(session, "export/"), {"verbosity": verbosity})

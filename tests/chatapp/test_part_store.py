@@ -81,7 +81,7 @@ def test_a_part_comes_back_as_it_was_sent_and_its_row_holds_no_data(api, session
     row = Message.objects.get()
     assert max(map(len, strings_in(row.parts))) <= LONGEST
     assert answered["content"] == content_over_api(api, session) == sent["content"]
-    assert content_over_api(api, session, verbosity="compact") == sent["content"]
+    assert content_over_api(api, session, fields="light") == sent["content"]
     detail = api.get(f"/api/v1/messages/{row.pk}/").json()
     # The keys of an object keep the order in which they were stored.
     assert list(strings_in(detail["content"])) == list(strings_in(row.content_with_files()))
@@ -252,7 +252,7 @@ def test_a_file_is_read_once_a_request_and_only_for_one(api, session, model_serv
     context = context_backend.prepare(session)
     context_backend.preview(session)
     api.get(f"/api/v1/sessions/{session.pk}/")
-    api.get(messages_url(session), {"verbosity": "quiet"})
+    api.get(messages_url(session), {"fields": "sizes"})
     assert OPENED == []
     body_of(session, context)
     assert len(OPENED) == len(set(OPENED)) == 2

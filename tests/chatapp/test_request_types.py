@@ -256,6 +256,8 @@ def test_cancelling_takes_no_fields(api, session, owner):
         ("/api/v1/runs/?trigger=x", "trigger"),
         ("messages/?branch=", "branch"),
         ("messages/?verbosity=", "verbosity"),
+        ("messages/?fields=", "fields"),
+        ("export/?verbosity=loud", "verbosity"),
         ("summaries/?status=", "status"),
         ("summaries/?status=ACTIVE", "status"),
         ("context/?wire=", "wire"),

@@ -84,7 +84,11 @@ def test_a_query_parameter_that_is_not_there_is_named_too(api, session, where, m
 
 
 def test_parameters_that_are_there_work(api, session):
-    for where in ("messages/?verbosity=quiet&order=newest&page_size=1", "context/?wire=responses"):
+    for where in (
+        "messages/?verbosity=quiet&order=newest&page_size=1",
+        "messages/?fields=light",
+        "context/?wire=responses",
+    ):
         assert api.get(url(session, where)).status_code == 200
     assert api.get("/api/v1/sessions/?title=x&page_size=2").status_code == 200
 

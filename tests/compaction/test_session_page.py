@@ -84,9 +84,38 @@ def test_the_meter_counts_summaries_and_what_is_sent_again(session, admin_client
     found = meter_on(admin_client.get(page_of(session)).text)
     # 5 of its text, 66 of the frame that it is sent in.
     assert found["Summaries"] == "71"
-    assert found["Sent again although covered (pinned, open question)"] == "40"
+    assert found["Pinned messages, sent although covered"] == "40"
     assert found["Messages since the last summary"] == "80"
     assert found["Free"] == "699"
+
+
+def test_the_meter_marks_what_pins_take_beyond_their_share(session, admin_client):
+    profile(**NEVER, keep_last_n=2, pinned_share=0.05)
+    summary_of(session, 1, 6)
+    move_cursor(session, 6, covered_messages=6, covered_tokens=240)
+    Message.objects.filter(session=session, position__in=[POSITION_STEP, 8 * POSITION_STEP]).update(
+        pinned=True
+    )
+    Message.objects.filter(session=session, position=3 * POSITION_STEP).update(pinned=True)
+    page = admin_client.get(page_of(session)).text
+    found = meter_on(page)
+    # Two of 40 tokens are covered; the third one is sent anyway. 0.05 of 1,000 is theirs.
+    assert found["Pinned messages, sent although covered"] == "50"
+    assert found["Pinned beyond their share of the window"] == "30"
+    assert found["Messages since the last summary"] == "80"
+    assert "Pinned messages take 80 tokens of each request, 30 more than their share" in page
+    used = context_backend.preview(session).account.used
+    assert f"The request itself takes {used} tokens" in plain(page)
+
+
+def test_pins_beyond_a_sliding_window_are_parts_of_their_own(session, admin_client):
+    profile(**NEVER, keep_last_n=2, context_size=3)
+    Message.objects.filter(session=session, position=3 * POSITION_STEP).update(pinned=True)
+    page = admin_client.get(page_of(session)).text
+    account = context_backend.preview(session).account
+    assert account.pinned == 40
+    assert meter_on(page)["Pinned messages, sent although covered"] == "40"
+    assert f"The request itself takes {account.used} tokens" in plain(page)
 
 
 @pytest.mark.parametrize("limit", [0, 3])

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from chatapp.management.console import columns_of, find_by_id, has_colour, page_lines, write_lines
+from chatapp.management.console import (
+    columns_of,
+    find_by_id,
+    has_colour,
+    page_lines,
+    stop_signals_interrupt,
+    write_lines,
+)
+from chatapp.messages.verbosity import Verbosity
 from chatapp.models import Branch, Session
 from compaction.management.conversation import ConversationText, Ink
+from compaction.management.following import followed
 
 LEAST_WIDTH = 30
 
@@ -20,7 +30,8 @@ class Command(BaseCommand):
     help = (
         "Shows a conversation with its summaries where they stand: place, role, time (UTC), tokens "
         "and text of every message. What a summary covers is dimmed and names it. Long output is "
-        "paged on a terminal ($PAGER, or less -R)."
+        "paged on a terminal ($PAGER, or less -R). With --follow it shows no more than what is "
+        "stored at the end of the conversation from now on."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -30,6 +41,15 @@ class Command(BaseCommand):
         parser.add_argument(
             "--branch", metavar="ID", help="this branch (default: the one in use); id or beginning"
         )
+        parser.add_argument(
+            "--compact", action="store_true", help="calls, results, answers on the way: a line each"
+        )
+        parser.add_argument(
+            "--quiet", action="store_true", help="questions and last answers only; before --compact"
+        )
+        parser.add_argument(
+            "--follow", action="store_true", help="show what comes from now on, until Ctrl-C"
+        )
         parser.add_argument("--no-pager", action="store_true", help="write it out at once")
         parser.add_argument(
             "--width", type=int, metavar="N", help="cells a line (default: the terminal's, or 80)"
@@ -38,10 +58,19 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         conversation = self.find(options)
         on_terminal = self.stdout.isatty()
-        if on_terminal and not options["no_pager"]:
+        if options["follow"]:
+            self.follow(conversation, is_fixed=options["branch"] is not None)
+        elif on_terminal and not options["no_pager"]:
             page_lines(conversation.lines(), colour=conversation.ink.colour)
         else:
             write_lines(self.stdout, conversation.lines())
+
+    def follow(self, conversation: ConversationText, *, is_fixed: bool) -> None:
+        """Write what is stored from now on; a person who stops it has seen enough: no error."""
+        with contextlib.suppress(KeyboardInterrupt), stop_signals_interrupt():
+            for lines in followed(conversation, is_fixed=is_fixed):
+                if not write_lines(self.stdout, lines):
+                    return
 
     def find(self, options: dict[str, Any]) -> ConversationText:
         """Return what is to be shown; raise CommandError where it is not there."""
@@ -55,7 +84,15 @@ class Command(BaseCommand):
             branch=_branch(session, options["branch"]),
             width=width,
             ink=Ink(colour=has_colour(self.stdout, options)),
+            verbosity=_verbosity(options),
+            is_followed=options["follow"],
         )
+
+
+def _verbosity(options: dict[str, Any]) -> Verbosity:
+    if options["quiet"]:
+        return Verbosity.QUIET
+    return Verbosity.COMPACT if options["compact"] else Verbosity.DEFAULT
 
 
 def _branch(session: Session, text: str | None) -> Branch:
