@@ -1,7 +1,7 @@
 """Halving: one call for everything; where that is too large, two halves and a merge of the two.
 
 What it holds to: no input is cut before anybody saw it, a merge is never halved, calls are capped,
-an answer that was cut off counts as too large, and every call is a Step in a tree.
+what is cut off with all the room counts as too large, and every call is a Step in a tree.
 """
 
 from __future__ import annotations
