@@ -442,8 +442,7 @@ class BisectStrategy:
                 **({"messages_left": left} if left else {}),
                 **outcome.metadata,
             },
-            # A checkpoint is one that was brought up to date, and it names its files.
+            # A checkpoint is one that was brought up to date.
             holds_earlier=is_checkpoint or outcome.holds_earlier,
-            sends_files=is_checkpoint,
             **files_of(job.items, job.files),
         )
