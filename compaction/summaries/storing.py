@@ -348,7 +348,7 @@ def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | 
 
 def asked_columns(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
-    profile = snapshot.profile
+    profile = snapshot.summary_profile
     if outcome.writer:
         return {"model": outcome.writer[:100], "keep_last_n": _kept_by_count(profile, run)}
     return {
