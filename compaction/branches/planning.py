@@ -312,6 +312,6 @@ def _room_for_tail(snapshot: BranchSnapshot) -> int:
     facts, profile, model = snapshot.facts, snapshot.profile, snapshot.model
     if facts.usable is None:
         return profile.keep_recent_tokens
-    summary = snapshot.summary_profile.target_summary_tokens + frame_tokens(profile, model)
+    summary = profile.target_summary_tokens + frame_tokens(profile, model)
     usable = math.floor(facts.usable / model.scale)
     return max(0, usable - snapshot.fixed_tokens - min(summary, usable // 4))
