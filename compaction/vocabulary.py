@@ -211,12 +211,13 @@ EXPLANATIONS: dict[str, Explanation] = {
         ways=("steps", "profile", "retry"),
     ),
     RunCode.NOTHING_TO_DO: Explanation(
-        title="There was nothing to summarise",
-        happened="The run was given no message.",
-        means=_NOTHING_LOST,
-        remedy="Nothing has to be done. If messages should have been summarised, look at how "
-        "many the profile keeps verbatim.",
-        ways=("state", "profile"),
+        title="There was nothing to compact",
+        happened="Every message since the last summary is kept verbatim, the messages of the "
+        "summary to replace are gone, or nothing was said on the branch that was left.",
+        means="No model was called and nothing is lost: the messages are all still there.",
+        remedy="Nothing has to be done. To compact earlier, keep fewer messages (keep_last_n or "
+        "keep_recent_tokens in the profile).",
+        ways=("profile", "state", "session"),
     ),
     RunCode.NOT_SMALLER: Explanation(
         title="The summary would have saved nothing",
@@ -318,15 +319,6 @@ EXPLANATIONS: dict[str, Explanation] = {
         remedy="Nothing has to be done. “Compact now” on the session's page does not ask for a "
         "trigger.",
         ways=("session", "state"),
-    ),
-    RunCode.NOTHING_TO_COMPACT: Explanation(
-        title="There was nothing to compact",
-        happened="Every message since the last summary is kept verbatim, or the messages of the "
-        "summary to replace are gone.",
-        means="The request could not be made smaller this way; nothing was called.",
-        remedy="Nothing has to be done. To compact earlier, keep fewer messages (keep_last_n or "
-        "keep_recent_tokens in the profile).",
-        ways=("profile", "state", "session"),
     ),
     RunCode.NOT_ACTIVE: Explanation(
         title="The summary was not active any more",

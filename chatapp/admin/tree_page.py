@@ -82,6 +82,7 @@ class TreeOfSession(TimelineOfSession):
                 "table": shown.table(),
                 "whole": tree_url(session) if start is not None else "",
                 "links": self._links_of(session),
+                "under_way": [link for part in session_parts() for link in part.under_way(session)],
                 "chosen": chosen,
                 "chosen_name": formatting.shortened(name_for(request, chosen)) if chosen else "",
                 "chosen_in_use": chosen is not None and chosen.pk == session.active_branch_id,

@@ -31,6 +31,7 @@ from compaction.engine.policy.reasons import reason_label
 from compaction.engine.rendering import as_sent_text
 from compaction.engine.strategies.prompts import escape_tags
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.runs.lifecycle import switch_under_way
 
 ROWS_SHOWN = 10
 
@@ -55,6 +56,15 @@ def links_of(session: Session) -> list[Link]:
         Link.to_list("Summaries", SessionSummary, **of_session),
         Link.to_list("States", CompactionState, branch__session__id__exact=session.pk),
     ]
+
+
+def under_way_in(session: Session) -> list[Link]:
+    """Return the run that is to switch the session to another branch, if there is one."""
+    run = switch_under_way(session)
+    if run is None:
+        return []
+    words = f"A switch to another branch is under way ({run.get_status_display().lower()})"
+    return [Link.to(words, CompactionRun, run.pk)]
 
 
 def panels_of(request: HttpRequest, session: Session) -> list[Panel]:
@@ -165,6 +175,7 @@ def notes_on(context: Context) -> list[str]:
 SESSION_PART = SessionPart(
     styles=("compaction/session.css", "compaction/quality.css", "compaction/recovery.css"),
     links=links_of,
+    under_way=under_way_in,
     panels=panels_of,
     tables=tables_of,
     forms=SESSION_FORMS,

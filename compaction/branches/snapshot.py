@@ -26,6 +26,7 @@ from compaction.branches.leases import state_of
 from compaction.branches.reported_size import ReportedSize, reported_size
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.small_windows import within_window
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
 from compaction.engine.protocols import Rendering
 from compaction.engine.registry import REGISTRIES, RENDERINGS, TRIGGERS
@@ -77,6 +78,13 @@ class BranchSnapshot:
     def profile(self) -> Profile:
         """All parameters in force."""
         return self._usable_profile.parameters
+
+    @cached_property
+    def summary_profile(self) -> Profile:
+        """The same for whoever makes a summary: with sizes that the model's window has room for."""
+        window = self.model.context_window
+        usable = math.floor((window - self.reserve) / self.model.scale) if window > 0 else None
+        return within_window(self.profile, usable)
 
     @cached_property
     def _usable_profile(self) -> UsableProfile:

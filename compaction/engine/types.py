@@ -310,9 +310,9 @@ class Outcome:
     was there before until one takes it in. `units` are the clauses to choose from in the next
     pass, `lines` say where each line of the text comes from, `quality` how much it knows,
     `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
-    summaries before it held, so that they need not be sent beside it; with `sends_files` its files
-    are sent behind its text. `model` is the one that wrote it, where a summariser has several.
-    `from_hook`: a hook wrote it, and `details` are what it keeps with it.
+    summaries before it held, so that they need not be sent beside it, and its files are sent behind
+    it: they are those of all that it holds. `model` is the one that wrote it, where a summariser
+    has several. `from_hook`: a hook wrote it, and `details` are what it keeps with it.
     """
 
     text: str
@@ -345,7 +345,6 @@ class Outcome:
     holds_earlier: bool = False
     from_hook: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
-    sends_files: bool = False
 
     @property
     def compression_ratio(self) -> float:

@@ -155,7 +155,7 @@ def _without_summary(switch: Switch) -> None:
         ended = lifecycle.finish(
             switch.run,
             CompactionRun.Status.SKIPPED,
-            code=RunCode.NOTHING_TO_COMPACT,
+            code=RunCode.NOTHING_TO_DO,
             sentence=NOTHING_TO_SAY,
         )
         if not ended:

@@ -180,7 +180,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         lifecycle.finish(
             run,
             Status.SKIPPED,
-            code=RunCode.NOTHING_TO_COMPACT,
+            code=RunCode.NOTHING_TO_DO,
             sentence="There is nothing to compact: all messages since the last summary are kept "
             "verbatim (keep_last_n, an open question, or a tool call with its results).",
         )
@@ -314,7 +314,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         lifecycle.finish(
             work.run,
             Status.SKIPPED,
-            code=RunCode.NOTHING_TO_COMPACT,
+            code=RunCode.NOTHING_TO_DO,
             sentence="The summary has no source messages any more.",
         )
         return

@@ -107,7 +107,7 @@ def summaries_to_redo(
 
 
 def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:
-    profile = snapshot.profile
+    profile = snapshot.summary_profile
     strategy = STRATEGIES.get(profile.strategy)
     same = (
         row.trigger == Trigger.RESUMMARIZE
@@ -153,7 +153,7 @@ def estimate_compaction(snapshot: BranchSnapshot) -> Estimate:
 
 
 def _estimate(snapshot: BranchSnapshot, items: Sequence[Item], *, previous: str) -> Estimate:
-    profile = snapshot.profile
+    profile = snapshot.summary_profile
     model: ModelConfig = summarising_model(snapshot.session, profile)
     limit = summarizer_for(snapshot.session, profile).input_limit(profile.target_summary_tokens)
     job = SummaryJob(

@@ -69,7 +69,7 @@ def summarise(
     strategy: str,
 ) -> Outcome:
     """Return what the strategy of that name makes of the items, which go on from `continued`."""
-    run, profile = work.run, snapshot.profile
+    run, profile = work.run, snapshot.summary_profile
     own = strategy_of(strategy, run)
     uses_summarizer = own.uses_summarizer
     inner: Summarizer = NoSummarizer()
@@ -111,7 +111,7 @@ def summarise(
 def with_sources(snapshot: BranchSnapshot, outcome: Outcome, *, texts: ContinuedTexts) -> Outcome:
     """Return an outcome that no strategy made, with its units, its lines' sources and quality."""
     job, changed = _job(snapshot, outcome.items, limit=None, instructions="", texts=texts)
-    found = with_fidelity(outcome, job, snapshot.profile)
+    found = with_fidelity(outcome, job, snapshot.summary_profile)
     return found if not changed else replace(found, **_in_messages(found, changed))
 
 

@@ -28,7 +28,6 @@ from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.models.summaries import (
     FORMAT_VERSION,
-    HOLDS_EARLIER_VERSION,
     SENDS_FILES_VERSION,
 )
 from compaction.summaries.fidelity import store_fidelity
@@ -279,9 +278,8 @@ def _kept_with(outcome: Outcome) -> dict[str, Any]:
 
 
 def _format_version(outcome: Outcome) -> int:
-    if not outcome.holds_earlier:
-        return FORMAT_VERSION
-    return SENDS_FILES_VERSION if outcome.sends_files else HOLDS_EARLIER_VERSION
+    # Lists of files hold those before them: behind several texts they would be sent several times.
+    return SENDS_FILES_VERSION if outcome.holds_earlier else FORMAT_VERSION
 
 
 def sent_text_of(outcome: Outcome) -> str:
@@ -351,7 +349,7 @@ def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | 
 
 def asked_columns(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
     """Return the columns that say who was asked for the summary, and how."""
-    profile = snapshot.profile
+    profile = snapshot.summary_profile
     if outcome.writer:
         return {"model": outcome.writer[:100], "keep_last_n": _kept_by_count(profile, run)}
     return {

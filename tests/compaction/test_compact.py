@@ -162,7 +162,7 @@ def test_a_call_keeps_its_results(owner, model_server, queued):
 def test_nothing_to_summarise_ends_as_skipped_with_a_reason(owner, model_server, queued):
     profile(**NEVER, keep_last_n=6)
     run = compact(SessionFactory(owner=owner, wires=talk(2)))
-    assert (run.status, run.error_code) == ("skipped", "nothing_to_compact")
+    assert (run.status, run.error_code) == ("skipped", "nothing_to_do")
     assert "kept" in run.error
     assert not model_server.calls
 

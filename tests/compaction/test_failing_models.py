@@ -170,7 +170,7 @@ def test_a_failure_before_a_request_stands_there_and_on_the_timeline(
 @pytest.mark.parametrize(
     "status_and_code",
     [("failed", "not_smaller"), ("failed", "lost_race"), ("cancelled", "cancelled"),
-     ("skipped", "nothing_to_compact"), ("skipped", "inline_limit"), ("failed", "interrupted")],
+     ("skipped", "nothing_to_do"), ("skipped", "inline_limit"), ("failed", "interrupted")],
 )  # fmt: skip
 def test_what_is_one_conversations_matter_is_not_told_there(admin_client, session, status_and_code):
     from compaction.runs.failing import note_models

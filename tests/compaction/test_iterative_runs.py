@@ -220,6 +220,37 @@ def test_files_are_sent_behind_the_text_counted_once_and_shown_to_no_update(sess
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("base", ["bisect", "sliding_window", "balanced"])
+def test_files_are_sent_behind_a_text_under_headings_too(owner, server, base):
+    values = {"keep_last_n": 4, "tail_keep_size": 4, "keep_recent_tokens": 60, "ledger": True}
+    save_profile(name="others", base=base, parameters=values, make_default=True)
+    session = SessionFactory(owner=owner, wires=[*talk(3, marker=1), *long_turn(6)])
+    for number in (1, 2):
+        run = compact(session)
+        assert (run.status, run.error) == ("succeeded", "")
+        summary = SessionSummary.objects.latest("created_at")
+        assert summary.files_read[0] == "tests/t2.py"
+        assert "-files>" not in summary.summary_text
+        (carrier,) = [m["content"] for m in sent(session) if "<summary>" in str(m["content"])]
+        assert "<read-files>\ntests/t2.py\n" in carrier
+        assert "<modified-files>\ntests/t1.py\n" in carrier
+        count = get_model("default").counter.count
+        assert summary.summary_tokens == count(summary.sent_text) > count(summary.summary_text)
+        store(session, [*talk(3, marker=50 * number), *long_turn(2, first=100 + 50 * number)])
+    assert not any("-files>" in one.text for one in server.calls)
+
+
+@pytest.mark.django_db
+def test_summaries_that_stand_side_by_side_go_without_the_lists_they_share(owner, server):
+    values = {"ledger": False, "quality_gate": False, "keep_last_n": 4}
+    save_profile(name="bare", base="bisect", parameters=values, make_default=True)
+    session = SessionFactory(owner=owner, wires=[*talk(3, marker=1), *long_turn(6)])
+    assert compact(session).status == "succeeded"
+    assert SessionSummary.objects.get().files_read
+    assert not any("-files>" in str(message["content"]) for message in sent(session))
+
+
+@pytest.mark.django_db
 def test_what_a_hook_wrote_ends_the_chain_of_files(session):
     compact(session)
     SessionSummary.objects.update(from_hook=True)

@@ -1,13 +1,23 @@
-"""Placeholders without summary rows: data of other programs, and of imports."""
+"""Data of other programs, of imports and of versions before: placeholders without summary rows,
+
+codes that runs do not get any more.
+"""
 
 from __future__ import annotations
 
+import uuid
+from importlib import import_module
+from types import SimpleNamespace
+
 import pytest
+from django.apps import apps
+from django.db import connection
+from django.urls import reverse
 
 from chatapp import transcript
 from chatapp.transcript.writing import NewMessage
 from compaction.branches.snapshot import snapshot_of
-from compaction.models import SessionSummary
+from compaction.models import CompactionRun, SessionSummary
 from tests.compaction.support import NEVER, compact, sent, texts
 from tests.factories import SessionFactory, profile, store, talk
 
@@ -92,3 +102,28 @@ def test_the_figures_hold_for_old_data(session):
     # Of the whole request: summaries in their frames, and all else.
     assert run.tokens_before == before.fixed_tokens + before.facts.tokens
     assert run.tokens_after == after.fixed_tokens + after.facts.tokens
+
+
+# --- codes of runs --------------------------------------------------------------------------------
+
+migration = import_module("compaction.migrations.0016_call_no_input_nothing_to_do")
+
+
+def test_runs_that_found_nothing_to_summarise_get_the_code_of_today(
+    session, monkeypatch, admin_client
+):
+    compact(session)
+    once = compact(session)
+    assert (once.status, once.error_code) == ("skipped", "nothing_to_do")
+    monkeypatch.setattr(migration, "BATCH", 2)
+    codes = ["nothing_to_compact"] * 5 + ["busy", "", "nothing_to_do"]
+    for code in codes:
+        once.pk, once.error_code = uuid.uuid4(), code
+        once.save(force_insert=True)
+    migration.use_one_code(apps, SimpleNamespace(connection=connection))
+    found = CompactionRun.objects.filter(status="skipped").values_list("error_code", flat=True)
+    assert sorted(found) == ["", "busy", *["nothing_to_do"] * 7]
+    page = admin_client.get(
+        reverse("admin:compaction_compactionrun_change", args=[once.pk])
+    ).content.decode()
+    assert "There was nothing to compact" in page

@@ -268,7 +268,7 @@ def test_every_code_of_the_services_and_the_engine_has_words():
     assert used == {
         "summariser_error", "bad_answer", "too_many_calls", "nothing_to_do", "not_smaller",
         "lost_race", "out_of_time", "interrupted", "unknown_model", "internal_error",
-        "busy", "not_due", "nothing_to_compact", "not_active", "cancelled", "deleted",
+        "busy", "not_due", "not_active", "cancelled", "deleted",
         "stopped", "over_budget", "breaker_open", "strategy_error", "inline_limit",
         "hook_cancelled",
     }  # fmt: skip

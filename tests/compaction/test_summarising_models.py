@@ -10,9 +10,11 @@ from chatapp.llm import responses_wire
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
 from chatapp.models import LearnedLimits
+from compaction.engine.profile import PRESETS
 from compaction.models import CompactionStep, SessionSummary
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, profile, talk
+from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
 from tests.field.field_server import FieldServer
 
 pytestmark = pytest.mark.django_db
@@ -195,3 +197,25 @@ def test_a_hostile_text_costs_little_and_is_never_accepted(field, text):
     assert not SessionSummary.objects.filter(summary_text__contains=text[:1000]).exists()
     longest = max(len(step.output) for step in CompactionStep.objects.filter(run=run))
     assert longest <= 20_000
+
+
+@pytest.mark.parametrize("preset", ["bisect", "sliding_window", "checkpoint", "balanced"])
+@pytest.mark.parametrize("word", ["length", "MAX_TOKENS"])
+def test_a_text_that_is_cut_off_is_asked_for_with_the_whole_room_and_not_halved(
+    use_models, owner, queued, preset, word
+):
+    sizes = {"keep_last_n": 2, "tail_keep_size": 2, "keep_recent_tokens": 30}
+    parameters = PRESETS[preset].as_dict() | NEVER | sizes
+    half = {"text": "Orders were named and", "finish_reason": word}
+    first = {"when": {"purpose": "summary", "call": 1}, "reply": half}
+    with ModelServer([first, *ECHO_AND_ANSWER]) as server:
+        use_models(server.models(MAX_OUTPUT=16_000))
+        profile(**parameters)
+        run = compact(SessionFactory(owner=owner, wires=talk(20, marker=1)))
+    assert (run.status, run.error) == ("succeeded", "")
+    asked = [call.body["max_tokens"] for call in server.of("summary")[:2]]
+    assert (asked[0] < 16_000, asked[1]) == (True, 16_000)
+    assert len(server.calls) == run.model_calls
+    steps = list(run.steps.order_by("order").values_list("outcome", "depth", "message_count"))
+    assert [outcome for outcome, *_ in steps[:2]] == ["truncated", "ok"]
+    assert steps[0][1:] == steps[1][1:]

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from django.db import connections
+from django.urls import reverse
 
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
@@ -114,3 +115,15 @@ def test_two_that_switch_at_once_are_one_too_many(owner, model_server, queued):
         thread.join(30)
     assert sorted(came) == ["asked", "refused"]
     assert CompactionRun.objects.count() == 1
+
+
+def test_the_page_of_the_tree_says_that_a_switch_is_under_way(session, other, admin_client):
+    page = reverse("admin:chatapp_session_tree", args=[session.pk])
+    words = "A switch to another branch is under way"
+    assert words not in admin_client.get(page).text
+    run = asked(session, other)
+    text = admin_client.get(page).text
+    assert f"{words} (queued)" in text
+    assert reverse("admin:compaction_compactionrun_change", args=[run.pk]) in text
+    lifecycle.cancel_run(run)
+    assert words not in admin_client.get(page).text

@@ -177,8 +177,8 @@ def test_a_second_answer_that_counts_is_taken():
     assert [step.outcome for step in outcome.steps] == ["error", "ok"]
 
 
-def test_an_answer_that_was_cut_off_is_halved_like_an_overflow():
-    cut = SummaryAnswer(text="half a sen", finish_reason="length")
+def test_an_answer_that_was_cut_off_with_all_its_room_is_halved_like_an_overflow():
+    cut = SummaryAnswer(text="half a sen", finish_reason="length", had_whole_room=True)
     outcome = summarise(plain(6), Scripted(script=[cut, OK, OK, OK]))
     assert outcome.text == "fine"
     assert not outcome.truncated

@@ -314,12 +314,11 @@ def test_headings_are_asked_for_as_ever_and_the_turn_s_beginning_has_its_own_for
     outcome, _ = made(writer, job_of(previous="OLD"), HEADINGS)
     assert [request.style for request in writer.requests] == ["headings"] * 2
     assert "Requests, Constraints, Decisions" in outcome.prompt
-    assert not outcome.sends_files
 
 
 def test_a_checkpoint_is_stored_as_one_that_holds_those_before_it():
     outcome, _ = made(Writer(), job_of(previous="OLD"))
-    assert (outcome.holds_earlier, outcome.sends_files) == (True, True)
+    assert outcome.holds_earlier
     assert outcome.prompt_version.startswith("checkpoint-")
     assert outcome.algorithm == "iterative_v1"
 

@@ -71,6 +71,8 @@ class SessionPart:
 
     styles: Sequence[str] = ()
     links: Callable[[Session], Sequence[Link]] = lambda session: ()
+    under_way: Callable[[Session], Sequence[Link]] = lambda session: ()
+    """What is about to change the session's tree: a sentence of its page, and where it leads."""
     panels: Callable[[HttpRequest, Session], Sequence[Panel]] = lambda request, session: ()
     """Panels above chatapp's own."""
     tables: Callable[[Session], Sequence[Table]] = lambda session: ()

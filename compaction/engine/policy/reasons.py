@@ -78,7 +78,6 @@ class RunCode(StrEnum):
     INTERNAL_ERROR = "internal_error"
     BUSY = "busy"
     NOT_DUE = "not_due"
-    NOTHING_TO_COMPACT = "nothing_to_compact"
     NOT_ACTIVE = "not_active"
     CANCELLED = "cancelled"
     HOOK_CANCELLED = "hook_cancelled"

@@ -1,7 +1,7 @@
 """Halving: one call for everything; where that is too large, two halves and a merge of the two.
 
 What it holds to: no input is cut before anybody saw it, a merge is never halved, calls are capped,
-an answer that was cut off counts as too large, and every call is a Step in a tree.
+what is cut off with all the room counts as too large, and every call is a Step in a tree.
 """
 
 from __future__ import annotations
@@ -442,8 +442,7 @@ class BisectStrategy:
                 **({"messages_left": left} if left else {}),
                 **outcome.metadata,
             },
-            # A checkpoint is one that was brought up to date, and it names its files.
+            # A checkpoint is one that was brought up to date.
             holds_earlier=is_checkpoint or outcome.holds_earlier,
-            sends_files=is_checkpoint,
             **files_of(job.items, job.files, profile.tool_actions),
         )

@@ -172,7 +172,6 @@ class BranchSummary:
             counter=job.counter,
             on_step=on_step,
             clock=time.monotonic,
-            asks_for_room=True,
         )
         engine = BisectSummary(
             profile=profile,

@@ -1,7 +1,7 @@
 """Calls of a summariser: each one capped, judged, timed and recorded as a Step of a tree.
 
-An answer that does not count is asked for once more, and one whose thoughts took its room is asked
-for again with all the room there is.
+An answer that does not count is asked for once more, and one that was cut off is asked for again
+with all the room there is, before anything is halved.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ class SummarizerCalls:
     made: int = 0
     """How many calls were made."""
     needs_room: bool = False
-    """Whether thoughts took the room of an answer before."""
-    asks_for_room: bool = False
-    """Whether any answer that was cut off is asked for once more with all the room there is."""
+    """Whether an answer was cut off before: all others are asked for with all the room there is."""
     is_part: bool = False
     """Whether no call stands for everything, so that none is left to the gate to look at."""
     _without_text: int = 0
@@ -122,10 +120,13 @@ class SummarizerCalls:
     def _with_room(
         self, request: SummaryRequest, *, depth: int, parent: int | None
     ) -> tuple[SummaryAnswer | None, Step]:
-        """Make a call, and once more with all the room there is where thoughts took it."""
+        """Make a call, and once more with all the room there is where its answer was cut off.
+
+        The run's other calls have that room at once. Only what is cut off with it is too large.
+        """
         request = replace(request, whole_room=self.needs_room)
         answer, step = self.call(request, depth=depth, parent=parent)
-        if answer is not None and not self.needs_room and self._wants_room(answer, step):
+        if answer is not None and not self.needs_room and _wants_room(answer, step):
             self.needs_room = True
             again = replace(request, whole_room=True)
             answer, step = self.call(again, depth=depth, parent=parent)
@@ -134,12 +135,6 @@ class SummarizerCalls:
             if self._without_text >= MOST_WITHOUT_TEXT:
                 raise NoTextError
         return answer, step
-
-    def _wants_room(self, answer: SummaryAnswer, step: Step) -> bool:
-        if ran_out_of_room(answer):
-            return True
-        was_cut = step.outcome == "truncated" and not answer.had_whole_room
-        return self.asks_for_room and was_cut
 
     def call(
         self, request: SummaryRequest, *, depth: int, parent: int | None
@@ -273,3 +268,9 @@ class SummarizerCalls:
         return sum(item.read_tokens for item in (*request.items, *request.kept)) + sum(
             self.counter.count(text) for text in texts if text
         )
+
+
+def _wants_room(answer: SummaryAnswer, step: Step) -> bool:
+    """Whether an answer may be whole with more room: it was cut off, or thoughts took its room."""
+    was_cut = step.outcome == "truncated" and not answer.had_whole_room
+    return was_cut or ran_out_of_room(answer)

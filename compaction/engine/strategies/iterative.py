@@ -97,7 +97,6 @@ class IterativeSummary:
             counter=job.counter,
             on_step=self.on_step,
             clock=self.clock,
-            asks_for_room=True,
             is_part=bool(prefix),
         )
         if history:
