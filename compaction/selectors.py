@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -71,6 +71,7 @@ SENT_COLUMNS = (
     "files_modified",
     "files_deleted",
     "from_hook",
+    "abridged",
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"
@@ -174,15 +175,22 @@ def from_last_that_continues(rows: Sequence[SessionSummary]) -> list[SessionSumm
     return [*written[start:], *(row for row in rows if row.is_digest)]
 
 
+def newest_that_holds_all(sent: Callable[[int], list[SessionSummary]]) -> list[SessionSummary]:
+    """Return the newest summary of those that `sent` finds, and what it may not have taken in."""
+    found = sent(1)
+    if any(row.from_hook for row in found):
+        found = from_last_that_continues(sent(MOST_OF_HOOKS))
+    return found
+
+
 def continued_by(summary: SessionSummary) -> list[SessionSummary]:
     """Return what another summary continues: the one before it, in its newest active version.
 
     The last one is a fallback digest that it takes in, if there is one.
     """
-    sent = partial(sent_summaries, summary.branch, through=summary.covers_from - 1, besides=summary)
-    found = sent(1)
-    if any(row.from_hook for row in found):
-        found = from_last_that_continues(sent(MOST_OF_HOOKS))
+    found = newest_that_holds_all(
+        partial(sent_summaries, summary.branch, through=summary.covers_from - 1, besides=summary)
+    )
     found.sort(key=lambda row: row.is_digest)
     return found or [row for row in (summary.previous,) if row is not None]
 

@@ -179,6 +179,7 @@ RENDERINGS: Registry[Rendering] = Registry(
         "system": "compaction.engine.rendering.SYSTEM",
         "merged_system": "compaction.engine.rendering.MERGED_SYSTEM",
         "user_tags": "compaction.engine.rendering.USER_TAGS",
+        "node": "compaction.engine.rendering.NODE",
     },
     fault_of=_rendering_fault,
 )

@@ -301,7 +301,8 @@ class Outcome:
     `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
     summaries before it held, so that they need not be sent beside it; with `sends_files` its files
     are sent behind its text. `model` is the one that wrote it, where a summariser has several.
-    `from_hook`: a hook wrote it, and `details` are what it keeps with it.
+    `from_hook`: a hook wrote it, and `details` are what it keeps with it. `abridged` is the
+    abridged history up to its last item, `abridged_entries` what that was made of.
     """
 
     text: str
@@ -335,6 +336,8 @@ class Outcome:
     from_hook: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
     sends_files: bool = False
+    abridged: str = ""
+    abridged_entries: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def compression_ratio(self) -> float:

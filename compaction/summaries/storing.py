@@ -275,6 +275,8 @@ def _kept_with(outcome: Outcome) -> dict[str, Any]:
         "files_deleted": list(outcome.files_deleted),
         "from_hook": outcome.from_hook,
         "details": dict(outcome.details),
+        "abridged": outcome.abridged,
+        "abridged_entries": list(outcome.abridged_entries),
     }
 
 
