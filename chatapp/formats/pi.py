@@ -34,7 +34,7 @@ from chatapp.formats.registry import Format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class PiEntry:
     """One line of a session: its place in the tree, and the message it holds, if any."""
 
     line: int
@@ -54,9 +54,9 @@ class Entry:
         return text_or_empty(self.value.get("summary"))
 
 
-def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[Entry]:
+def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[PiEntry]:
     """All entries in file order, each with an id of its own and a parent that comes before it."""
-    entries: list[Entry] = []
+    entries: list[PiEntry] = []
     known: set[str] = set()
     stopped: list[int] = []
     unread: dict[str, list[int]] = defaultdict(list)
@@ -64,7 +64,7 @@ def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[Ent
         previous = entries[-1].id if entries else None
         if is_empty_answer(record.value):
             stopped.append(record.line)
-        entry = Entry(
+        entry = PiEntry(
             line=record.line,
             id=_identifier(record, known, problems),
             parent=_parent(record, known, previous, problems),
@@ -90,7 +90,7 @@ def _unread_kinds(value: Wire) -> list[str]:
     return unread_kinds(said.get("content")) if isinstance(said, dict) else []
 
 
-def messages_of(entries: Sequence[Entry], *, header_line: int) -> tuple[ImportedMessage, ...]:
+def messages_of(entries: Sequence[PiEntry], *, header_line: int) -> tuple[ImportedMessage, ...]:
     """The messages as a tree, each compaction's summary right before the first kept message.
 
     A compaction whose first kept entry is not on its own line stays where the file has it.
@@ -150,7 +150,7 @@ def _message(record: Record, problems: list[Problem]) -> ImportedMessage | None:
         return None
 
 
-def _first_kept_entries(entries: Sequence[Entry], header_line: int) -> dict[str, str]:
+def _first_kept_entries(entries: Sequence[PiEntry], header_line: int) -> dict[str, str]:
     """For each compaction the entry that it names as the first kept one."""
     by_line = {entry.line: entry.id for entry in entries}
     known = {entry.id for entry in entries}
@@ -167,13 +167,13 @@ def _first_kept_entries(entries: Sequence[Entry], header_line: int) -> dict[str,
     return named
 
 
-def _first_kept_messages(entries: Sequence[Entry], named: Mapping[str, str]) -> dict[str, str]:
+def _first_kept_messages(entries: Sequence[PiEntry], named: Mapping[str, str]) -> dict[str, str]:
     """For each compaction the first message on its own line at or after the entry it names.
 
     One walk through the tree that knows the messages above the entry it stands on: the first kept
     one is then found by how many messages stand above the named entry.
     """
-    children: dict[str | None, list[Entry]] = defaultdict(list)
+    children: dict[str | None, list[PiEntry]] = defaultdict(list)
     for entry in entries:
         children[entry.parent].append(entry)
     found: dict[str, str] = {}
@@ -197,7 +197,7 @@ def _first_kept_messages(entries: Sequence[Entry], named: Mapping[str, str]) -> 
     return found
 
 
-def _placeholder(entry: Entry, parent: str | None) -> ImportedMessage:
+def _placeholder(entry: PiEntry, parent: str | None) -> ImportedMessage:
     metadata: dict[str, Any] = {"tokens_before": count(entry.value.get("tokensBefore"))}
     if parent is not None:
         metadata["stood_after"] = parent
@@ -276,14 +276,14 @@ def _conversation(records: Sequence[Record], problems: list[Problem]) -> Convers
     )
 
 
-def _model(header: Wire, entries: Sequence[Entry], messages: Sequence[ImportedMessage]) -> str:
+def _model(header: Wire, entries: Sequence[PiEntry], messages: Sequence[ImportedMessage]) -> str:
     """The model that was chosen last, else the one of the header, else the one that answered."""
     chosen = _last(entries, "model_change", "modelId") or text_or_empty(header.get("modelId"))
     answered = (message.metadata.get("model") for message in reversed(messages))
     return chosen or next((text_or_empty(model) for model in answered if model), "")
 
 
-def _last(entries: Sequence[Entry], kind: str, key: str) -> str:
+def _last(entries: Sequence[PiEntry], kind: str, key: str) -> str:
     values = (
         entry.value.get(key) for entry in reversed(entries) if entry.value.get("type") == kind
     )

@@ -10,6 +10,7 @@ from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.policy.gates import version_of
 from compaction.engine.registry import REGISTRIES
 from compaction.engine.rendering import template_problem
+from compaction.engine.tool_actions import problem_with as problem_with_tool_actions
 
 
 class ProfileError(ValueError):
@@ -193,6 +194,8 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
             return "Must be a text."
         if len(value) > limits.get("longest", len(value)):
             return f"Must be at most {limits['longest']:,} characters long."
+        if name == "tool_actions":
+            return problem_with_tool_actions(value)
         return _choice_problem(name, value, limits)
     if kind == NAMES:
         return _names_problem(value)

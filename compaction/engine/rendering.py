@@ -27,6 +27,18 @@ _INTRODUCTION = (
 MOST_FILES_SENT = 500
 """Of each kind; a list of more costs more than it tells."""
 _FILE_TAGS = re.compile(r"<(?=\s*/?\s*(?:read|modified|deleted)-files\b)", re.IGNORECASE)
+# What a summary node and its abridged history are made of.
+_NODE_TAGS = re.compile(
+    r"<(?=\s{0,9}/?\s{0,9}(?:user|supervisor|summary|abridged_history|agent_actions|"
+    r"files_(?:modified|created|deleted|viewed)|terminal_commands|agent_response|"
+    r"agent_was_interrupted|agent_continues)\b)",
+    re.IGNORECASE,
+)
+
+
+def escape_node_tags(text: str) -> str:
+    """Return text that can open or close no tag of a summary node; all else stays as it is."""
+    return _NODE_TAGS.sub("&lt;", text)
 
 
 def with_files(
@@ -76,11 +88,11 @@ class FramedSummaries:
 
 
 _PLACEHOLDER = re.compile(r"\{(abridged_history|summary)\}")
-# What frames the two parts of a node. Entries of an abridged history have tags of their own, whose
-# texts were escaped when they were made.
-_FRAME_TAGS = r"supervisor|abridged_history|summary"
-_NODE_TAGS = re.compile(rf"<(?=\s*/?\s*(?:user|{_FRAME_TAGS})\b)", re.IGNORECASE)
-_HISTORY_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{_FRAME_TAGS})\b)", re.IGNORECASE)
+# What frames the two parts of a node: an abridged history has tags of its own beside these, whose
+# texts were escaped when it was made.
+_FRAME_TAGS = re.compile(
+    r"<(?=\s{0,9}/?\s{0,9}(?:supervisor|abridged_history|summary)\b)", re.IGNORECASE
+)
 _ANSWER_TAGS = re.compile(r"\A\s*<summary>\s*|\s*</summary>\s*\Z", re.IGNORECASE)
 
 
@@ -91,8 +103,8 @@ def node_request(template: str, *, abridged: str, summary: str) -> str:
     the frame. Tags that a model put around its whole answer are left out.
     """
     values = {
-        "abridged_history": _HISTORY_TAGS.sub("&lt;", abridged),
-        "summary": _NODE_TAGS.sub("&lt;", _ANSWER_TAGS.sub("", summary)),
+        "abridged_history": _FRAME_TAGS.sub("&lt;", abridged),
+        "summary": escape_node_tags(_ANSWER_TAGS.sub("", summary)),
     }
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 

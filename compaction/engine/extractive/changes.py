@@ -129,7 +129,8 @@ _COPULA = re.compile(
 )
 
 
-def _is_cued(text: str) -> bool:
+def is_correction(text: str) -> bool:
+    """Whether a statement changes or takes back what was said before; a question never does."""
     words = words_in(text)
     if is_question(text):
         return False
@@ -211,7 +212,7 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
         words = frozenset((*words_of(unit.text), *pairs_of(unit.text))) - CUE_WORDS
         statement = _Statement(unit, words, [])
         if unit.speaker in past.people and not unit.note:
-            cued = _is_cued(unit.text)
+            cued = is_correction(unit.text)
             if cued or corrects == unit.position:
                 # The value may stand in the clause behind the cue.
                 corrects = unit.position if cued else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from chatapp.messages.pairing import pair
 from compaction.engine.extractive.forms import is_error
 from compaction.engine.extractive.sentences import (
     encodable,
@@ -16,13 +15,9 @@ from compaction.engine.extractive.sentences import (
 )
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.provenance import Unit, UnitKind
-from compaction.engine.strategies.actions import (
-    ACTION_TOOLS,
-    COMMAND_TOOLS,
-    called_files,
-    command_of,
-)
+from compaction.engine.strategies.actions import called_files, command_of
 from compaction.engine.strategies.prompts import POSITIONS_PER_MESSAGE, message_number
+from compaction.engine.tool_actions import COMMAND, results_of, use_of
 from compaction.engine.types import Item, ToolCall
 
 COMMAND_CHARACTERS = 90
@@ -69,7 +64,7 @@ def leaf_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def outcome_units(items: Sequence[Item]) -> Iterator[Unit]:
     """Yield one line an action: what was called, and what came of it as far as a result tells."""
-    results = _results(items)
+    results = results_of(items)
     asked = ""
     for index, item in enumerate(items):
         if item.is_question and item.position >= POSITIONS_PER_MESSAGE:
@@ -79,29 +74,37 @@ def outcome_units(items: Sequence[Item]) -> Iterator[Unit]:
             yield from _outcome(item, call, result, asked)
 
 
-def _results(items: Sequence[Item]) -> dict[tuple[int, int], Item]:
-    places = (
-        (item.tool_call_id if item.role == "tool" else None, [call.id for call in item.tool_calls])
-        for item in items
-    )
-    return {place: items[index] for index, place in pair(places).items()}
+def failure_of(text: str) -> str:
+    """Return what a result says of a failure: an exit status that is not 0, or its first error."""
+    if status := _status_in(text):
+        return f"exit {status[1]}" if int(status[1]) else ""
+    return _first_error(text)
+
+
+def only_looks(command: str) -> bool:
+    """Whether a command only looks at files: what it prints is no word about itself."""
+    return bool(_LOOKING.match(command))
+
+
+def _status_in(text: str) -> re.Match[str] | None:
+    return _EXIT.search(text, max(0, len(text) - ENDS_READ)) or _EXIT.search(text[:ENDS_READ])
 
 
 def _outcome(item: Item, call: ToolCall, result: Item | None, asked: str) -> Iterator[Unit]:
     """Yield the line of one call; `asked` says in which message the user asked for something."""
-    name = call.name.strip().casefold()
+    use = use_of(call.name)
     text = "" if result is None else encodable(result.text)
     error = _first_error(text)
-    if name in COMMAND_TOOLS:
+    if use is not None and use.does == COMMAND:
         command = command_of(call)
         if not command or _UNFINISHED.search(command):
             command = printable(command)[:COMMAND_CHARACTERS] or call.name
         said = f"run: {shorten(command, COMMAND_CHARACTERS)}"
-        looks = bool(_LOOKING.match(command))
+        looks = only_looks(command)
         error = "" if looks else error
         worth = LOOKING_WORTH if looks else ACTION_WORTH
         parts = _command_parts(text, error)
-    elif name in ACTION_TOOLS:
+    elif use is not None:
         done, files = called_files(call)
         if not files:
             return
@@ -129,7 +132,7 @@ def _outcome(item: Item, call: ToolCall, result: Item | None, asked: str) -> Ite
 
 def _command_parts(text: str, error: str) -> list[str]:
     """Return exit status, first error and last line of a command's output."""
-    status = _EXIT.search(text, max(0, len(text) - ENDS_READ)) or _EXIT.search(text[:ENDS_READ])
+    status = _status_in(text)
     parts = [f"exit {status[1]}"] if status else []
     return [*parts, error, _last_line(text)]
 

@@ -23,7 +23,7 @@ from compaction.engine.extractive.sentences import (
 )
 from compaction.engine.fidelity.entities import Entity, find_entities, small_words
 from compaction.engine.provenance import Unit, UnitKind
-from compaction.engine.strategies.actions import ACTION_TOOLS, COMMAND_TOOLS
+from compaction.engine.tool_actions import COMMAND, use_of
 from compaction.engine.types import Item
 
 CLAUSE_CHARACTERS = 90
@@ -182,9 +182,9 @@ def _between(
 def _units_of_output(item: Item, entities: Sequence[Entity]) -> Iterator[Unit]:
     """Yield the lines of a tool's output, or the fields of one in JSON."""
     worth = ROLE_WORTH["tool"]
-    name = item.tool_name.strip().casefold()
-    if name in ACTION_TOOLS:
-        worth *= COMMAND_WORTH if name in COMMAND_TOOLS else FILE_WORTH
+    use = use_of(item.tool_name)
+    if use is not None:
+        worth *= COMMAND_WORTH if use.does == COMMAND else FILE_WORTH
     label, alike = label_of(item), Counter[str]()
     has_fields = is_json(item.text)
     starts = [entity.start for entity in entities]
