@@ -64,9 +64,13 @@ def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: Session
     text = snapshot.model.counter.count(sent_text_of(outcome))
     # A hook may have named another size than the one that its run measured.
     measured = old.run.tokens_before if old.from_hook and old.run else old.tokens_before
+    new = SentSummary(text=outcome.text, abridged=outcome.abridged)
+    carried = [
+        carried_tokens(snapshot.profile, snapshot.model, [one]) for one in (new, sent_form(old))
+    ]
     return Sizes(
         before=measured or 0,
-        after=old.tokens_after - old.summary_tokens + text,
+        after=old.tokens_after - old.summary_tokens - carried[1] + carried[0] + text,
         summary=text,
     )
 
