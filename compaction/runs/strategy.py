@@ -43,6 +43,7 @@ from compaction.engine.types import (
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import running_row
+from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
 from compaction.summaries.fidelity import named_before, units_before
 from compaction.summaries.storing import STRATEGY_VERSION
 from compaction.summaries.summarizer import (
@@ -76,7 +77,11 @@ def summarise(
     limit = None
     if uses_summarizer:
         inner = summarizer_for(
-            snapshot.session, profile, deadline=work.deadline, cancelled=work.must_stop
+            snapshot.session,
+            profile,
+            deadline=work.deadline,
+            cancelled=work.must_stop,
+            conversation=_conversation(run, snapshot, items),
         )
         limit = _result_chars(snapshot)
     summarizer = admitted(run, inner)
@@ -106,6 +111,20 @@ def summarise(
     job = replace(job, items=job.items[: len(checked.items)])
     found = with_fidelity(checked, job, profile)
     return found if not changed else replace(found, **_in_messages(found, changed))
+
+
+def _conversation(
+    run: CompactionRun, snapshot: BranchSnapshot, items: Sequence[Item]
+) -> ConversationInput | None:
+    """Return the chat's own request, where the profile has summarisers read it.
+
+    It holds what is behind the last summary: a new version of an older one, and the summary of a
+    branch, are made of transcripts.
+    """
+    is_of_chat = run.replaces_id is None and run.trigger != CompactionRun.Trigger.BRANCH
+    if snapshot.profile.summariser_input != CONVERSATION or not is_of_chat:
+        return None
+    return ConversationInput.of(snapshot, items)
 
 
 def with_sources(snapshot: BranchSnapshot, outcome: Outcome, *, texts: ContinuedTexts) -> Outcome:

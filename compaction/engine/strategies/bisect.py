@@ -35,7 +35,7 @@ from compaction.engine.strategies.halving import (
     made_here,
 )
 from compaction.engine.strategies.ledger import joined_prose
-from compaction.engine.strategies.prompts import PROMPT_VERSION, stored_prompt
+from compaction.engine.strategies.prompts import PROMPT_VERSION, own_prompt, stored_prompt
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -144,7 +144,7 @@ class BisectSummary:
             previous=previous,
             instructions=instructions,
             target_tokens=self.prose_tokens or self.profile.target_summary_tokens,
-            prompt=self.prompts.get(self.kind, ""),
+            prompt=self.prompts.get(self.kind, "") or own_prompt(self.profile, self.kind),
             units=units,
             kept=self.kept,
             cites=self.prose_tokens > 0,
