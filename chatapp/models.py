@@ -99,7 +99,8 @@ class Branch(models.Model):
     A replay repeats the messages of the branch it `replaces` from a point on, at the same
     positions, with tool results shortened; the old branch stays as it was.
     `message_count`, `token_total` and `char_total` are sums along the whole path, the parent's part
-    included, so that a trigger reads two numbers however old the session is. Placeholders count in neither.
+    included, so that a trigger reads two numbers however old the session is. Placeholders count in
+    none of them.
     The parent owns the message at `fork_position`, so fork positions grow from ancestor to
     descendant. `depth` and `jump` are the stored lineage: a skip pointer to a farther ancestor,
     with which chatapp.lineage finds any ancestor in O(log depth) steps.
@@ -176,9 +177,9 @@ class Message(models.Model):
 
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
     list, with its texts taken out into `content` (see chatapp.messages.wire), and its long data
-    into files of `parts_bytes` together (see chatapp.messages.apart). `tokens` is counted once;
-    `tokens_through` sums it along the path; so are `chars`, its code points. `client_key` is an
-    Idempotency-Key.
+    into files of `parts_bytes` together (see chatapp.messages.apart). `tokens` and `chars`, its
+    code points, are counted once; `tokens_through` and `chars_through` sum them along the path.
+    `client_key` is an Idempotency-Key.
     """
 
     class Role(models.TextChoices):

@@ -27,6 +27,7 @@ ITEM_COLUMNS = (
     "tool_name",
     "parts",
     "kind",
+    "chars",
 )
 
 
@@ -43,6 +44,7 @@ def summary_item(placeholder: Message, *, tokens: int = 0) -> Item:
         text=placeholder.summary,
         position=placeholder.position,
         tokens=tokens,
+        chars=len(placeholder.summary),
         is_note=True,
     )
 
@@ -69,8 +71,9 @@ def read_items(rows: QuerySet[Message]) -> list[Item]:
                 name,
                 _parsed(parts),
                 kind,
+                chars,
             )
-            for pk, role, text, position, tokens, calls, call_id, name, parts, kind in cursor
+            for pk, role, text, position, tokens, calls, call_id, name, parts, kind, chars in cursor
         ]
 
 
@@ -106,6 +109,7 @@ def _item(
     tool_name: str,
     parts: list[dict[str, Any]] | None,
     kind: str,
+    chars: int,
 ) -> Item:
     attachments = [attachment_of(part) for part in parts or ()]
     # Behind the words, wherever the parts stand: offsets in the words are those in the row.
@@ -116,6 +120,7 @@ def _item(
         text="\n".join(filter(None, [content, *notes])),
         position=position,
         tokens=tokens,
+        chars=chars,
         tool_calls=tuple(map(_call, tool_calls)) if tool_calls else (),
         tool_call_id=tool_call_id,
         tool_name=tool_name,

@@ -62,6 +62,7 @@ def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) ->
     ).update(
         covered_messages=F("covered_messages") + 1,
         covered_tokens=F("covered_tokens") + message.tokens,
+        covered_chars=F("covered_chars") + message.chars,
     )
     if covered:
         set_pinned(message, True)

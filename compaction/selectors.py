@@ -76,7 +76,7 @@ SENT_COLUMNS = (
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"
 # What is read of a message where only its place counts.
-_PLACE = ("branch", "position", "tokens_through")
+_PLACE = ("branch", "position", "tokens_through", "chars_through")
 _NOTE_COLUMNS = ("pk", "branch_id", "position")
 
 
@@ -233,6 +233,16 @@ class Coverage:
     cursor: int = 0
     messages: int = 0
     tokens: int = 0
+    chars: int = 0
+
+    def as_columns(self) -> dict[str, int]:
+        """Return the columns of a state that say so."""
+        return {
+            "cursor": self.cursor,
+            "covered_messages": self.messages,
+            "covered_tokens": self.tokens,
+            "covered_chars": self.chars,
+        }
 
 
 def coverage_of(branch: Branch) -> Coverage:
@@ -249,7 +259,12 @@ def coverage_of(branch: Branch) -> Coverage:
     last = next(iter(rows_before(branch, messages, end=cursor + 1, most=1)), None)
     if last is None:
         return Coverage(cursor=cursor)
-    return Coverage(cursor=cursor, messages=messages_through(last), tokens=last.tokens_through)
+    return Coverage(
+        cursor=cursor,
+        messages=messages_through(last),
+        tokens=last.tokens_through,
+        chars=last.chars_through,
+    )
 
 
 def placeholder_reach(branch: Branch) -> int:

@@ -339,6 +339,16 @@ def to_wire(message: StoredMessage) -> WireMessage:
     return wire
 
 
+def chars_of(message: StoredMessage) -> int:
+    """Return the characters (code points) of a message: its texts, its calls' names and arguments.
+
+    Thoughts, images and files have none.
+    """
+    calls = [call["function"] for call in message.tool_calls or ()]
+    called = sum(len(call["name"]) + len(call["arguments"]) for call in calls)
+    return len(message.content or "") + called
+
+
 def texts_of(content: Any) -> list[str]:
     """Return the texts of a content in order: of a text itself, or of each part that has one."""
     if isinstance(content, str):

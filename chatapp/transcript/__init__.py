@@ -1,9 +1,9 @@
 """The only code that writes messages: create, append, insert between, fork, replay, pin,
 delete.
 
-Every write is one short transaction whose cost does not grow with the session. `tokens` is counted
-once, before the transaction; `tokens_through`, `message_count` and `token_total` are kept by
-increments under the branch's row lock, so two writers never get one position.
+Every write is one short transaction whose cost does not grow with the session. Tokens and
+characters are counted once, before the transaction; their sums along the path are kept by
+increments under the branch's row lock (sums.py), so two writers never get one position.
 """
 
 from chatapp.transcript.branches import (

@@ -20,6 +20,7 @@ from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
 from chatapp.transcript.part_files import bytes_of
+from chatapp.transcript.sums import PathSums, count_chars, set_totals
 from chatapp.transcript.writing import TranscriptError, lock_branches, lock_some_branches
 
 DELETE_ATTEMPTS = 3
@@ -73,7 +74,7 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK, label: 
 def _fork_behind(session: Session, at: Message, *, kind: str, label: str) -> Branch:
     with transaction.atomic():
         lock_some_branches(session.pk, at.branch_id)
-        at.refresh_from_db(fields=["position", "tokens_through"])
+        at.refresh_from_db(fields=["position", "tokens_through", "chars_through"])
         return Branch.objects.create(
             session=session,
             parent=at.branch,
@@ -83,6 +84,7 @@ def _fork_behind(session: Session, at: Message, *, kind: str, label: str) -> Bra
             head_position=at.position,
             message_count=messages_through(at),
             token_total=at.tokens_through,
+            char_total=at.chars_through,
         )
 
 
@@ -215,27 +217,27 @@ def _start(session: Session, old: Branch, first: Message) -> Branch:
         head_position=old.head_position,
         message_count=old.message_count,
         token_total=before.tokens_through if before else 0,
+        char_total=before.chars_through if before else 0,
     )
 
 
 def _repeat(
     rows: QuerySet[Message], new: Branch, contents: Mapping[UUID, Any], counter: ModelTokenCounter
 ) -> dict[UUID, UUID]:
-    """Store the rows again in the new branch and add their tokens to its sum."""
+    """Store the rows again in the new branch and add them to its sums."""
     ids: dict[UUID, UUID] = {}
     batch: list[Message] = []
-    total = new.token_total
+    sums = PathSums.whole(new)
     for row in _copies(rows.iterator(chunk_size=BATCH), new, contents, counter, ids):
         if row.position > (new.fork_position or 0):
-            total += row.tokens
-            row.tokens_through = total
+            sums = sums.plus(row)
         batch.append(row)
         if len(batch) == BATCH:
             Message.objects.bulk_create(batch)
             batch = []
     Message.objects.bulk_create(batch)
-    new.token_total = total
-    new.save(update_fields=["token_total"])
+    set_totals(new, sums)
+    new.save(update_fields=["token_total", "char_total"])
     return ids
 
 
@@ -262,6 +264,7 @@ def _copies(
             row.parts_bytes = bytes_of(row.parts)
             row.metadata.setdefault(CUT_FROM, whole)
             row.tokens = count_message(row.stored_wire(), counter)
+            count_chars(row)
         yield row
 
 

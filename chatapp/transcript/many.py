@@ -15,10 +15,10 @@ from django.db import transaction
 from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import counter_of
+from chatapp.transcript.sums import PathSums, give_places, set_totals
 from chatapp.transcript.writing import (
     INSERT_BATCH,
     NewMessage,
-    give_places,
     row_of,
     store_originals,
 )
@@ -67,11 +67,9 @@ def prepare_sessions(drafts: Sequence[NewSession]) -> PreparedSessions:
         branch = Branch(session=session)
         session.active_branch = branch
         own = [row_of(branch, message, counters[session.model]) for message in draft.messages]
-        give_places(own, after=0, through=0, is_empty=True)
-        counted = [row for row in own if row.is_spoken]
+        set_totals(branch, give_places(own, after=0, through=PathSums(), is_empty=True))
         branch.head_position = len(own) * POSITION_STEP
-        branch.message_count = len(counted)
-        branch.token_total = sum(row.tokens for row in counted)
+        branch.message_count = sum(row.is_spoken for row in own)
         sessions.append(session)
         rows += own
     return PreparedSessions(sessions=sessions, rows=rows)

@@ -11,6 +11,7 @@ from django.db.models import Count, Max, QuerySet, Sum
 from chatapp.llm.tokens import count_message
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of, shared_q
+from chatapp.transcript.sums import PathSums, count_chars
 from chatapp.transcript.writing import lock_branches
 
 BATCH = 500
@@ -18,7 +19,7 @@ _SPOKEN = Message.SPOKEN
 
 
 def repair_sums(branch: Branch) -> None:
-    """Work a branch's counts, token sums and head out again from the tokens of its rows.
+    """Work a branch's counts, sums and head out again from what its rows were counted as.
 
     Forks behind it have sums of their own, which do not depend on those of their parents.
     """
@@ -29,45 +30,58 @@ def repair_sums(branch: Branch) -> None:
         fork = 0 if before is None else branch.fork_position or 0
         rows = Message.objects
         shared = rows.none() if before is None else rows.filter(before)
-        base = _sums(shared)
+        before_fork, base = _sums(shared)
         own = Message.objects.filter(branch=branch)
-        count, tokens = _sums(own)
-        _repair_running(branch, base=base[1], fork=fork)
+        count, sums = _sums(own)
+        _repair_running(branch, base=base, fork=fork)
         for mark in own.filter(position__lte=fork).exclude(kind__in=_SPOKEN):
-            through = _sums(shared.filter(position__lte=mark.position))[1]
-            own.filter(pk=mark.pk).update(tokens_through=through)
+            _, through = _sums(shared.filter(position__lte=mark.position))
+            own.filter(pk=mark.pk).update(
+                tokens_through=through.tokens, chars_through=through.chars
+            )
         head = own.aggregate(head=Max("position"))["head"] or 0
         Branch.objects.filter(pk=branch.pk).update(
-            message_count=base[0] + count,
-            token_total=base[1] + tokens,
+            message_count=before_fork + count,
+            token_total=base.tokens + sums.tokens,
+            char_total=base.chars + sums.chars,
             head_position=max(branch.head_position, head, fork),
         )
 
 
-def _sums(rows: QuerySet[Message]) -> tuple[int, int]:
-    """Return how many messages there are and their tokens; placeholders count in neither."""
-    sums = rows.filter(kind__in=_SPOKEN).aggregate(count=Count("pk"), tokens=Sum("tokens"))
-    return sums["count"], sums["tokens"] or 0
+def _sums(rows: QuerySet[Message]) -> tuple[int, PathSums]:
+    """Return how many messages there are, and what they have; placeholders count in neither."""
+    sums = rows.filter(kind__in=_SPOKEN).aggregate(
+        count=Count("pk"), tokens=Sum("tokens"), chars=Sum("chars")
+    )
+    return sums["count"], PathSums(tokens=sums["tokens"] or 0, chars=sums["chars"] or 0)
 
 
-def _repair_running(branch: Branch, *, base: int, fork: int) -> None:
-    """Write `tokens_through` of the rows behind the fork, where it is not what it should be.
+# Both sums in one statement: of a hundred thousand rows none travels through Python.
+_REPAIR_RUNNING = """
+UPDATE messages
+SET tokens_through = %s + counted.tokens, chars_through = %s + counted.chars
+FROM (
+    SELECT id,
+        SUM(CASE WHEN kind <> 'placeholder' THEN tokens ELSE 0 END) OVER along AS tokens,
+        SUM(CASE WHEN kind <> 'placeholder' THEN chars ELSE 0 END) OVER along AS chars
+    FROM messages WHERE branch_id = %s AND position > %s WINDOW along AS (ORDER BY position)
+) AS counted
+WHERE messages.id = counted.id AND (
+    messages.tokens_through <> %s + counted.tokens OR messages.chars_through <> %s + counted.chars
+)
+"""
 
-    One statement: of a hundred thousand rows none travels through Python.
-    """
+
+def _repair_running(branch: Branch, *, base: PathSums, fork: int) -> None:
+    """Write the sums of the rows behind the fork, where they are not what they should be."""
+    key = Branch._meta.pk.get_db_prep_value(branch.pk, connection)
+    sums = [base.tokens, base.chars]
     with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE messages SET tokens_through = %s + counted.through FROM ("
-            "SELECT id, SUM(CASE WHEN kind <> 'placeholder' THEN tokens ELSE 0 END) "
-            "OVER (ORDER BY position) AS through "
-            "FROM messages WHERE branch_id = %s AND position > %s) AS counted "
-            "WHERE messages.id = counted.id AND messages.tokens_through <> %s + counted.through",
-            [base, Branch._meta.pk.get_db_prep_value(branch.pk, connection), fork, base],
-        )
+        cursor.execute(_REPAIR_RUNNING, [*sums, key, fork, *sums])
 
 
 def recount_tokens(branch: Branch) -> int:
-    """Count the tokens of the branch's own messages again; return how many rows were changed.
+    """Count tokens and characters of the branch's own messages again; return how many were off.
 
     Their sums are wrong until `repair_sums` has worked on the branch and on its forks.
     """
@@ -78,11 +92,12 @@ def recount_tokens(branch: Branch) -> int:
         last = batch[-1].position
         wrong = []
         for row in batch:
-            tokens = count_message(row.stored_wire(), counter)
-            if tokens != row.tokens:
-                row.tokens = tokens
+            stored = row.tokens, row.chars
+            row.tokens = count_message(row.stored_wire(), counter)
+            count_chars(row)
+            if (row.tokens, row.chars) != stored:
                 wrong.append(row)
-        Message.objects.bulk_update(wrong, ["tokens"])
+        Message.objects.bulk_update(wrong, ["tokens", "chars"])
         changed += len(wrong)
         batch = list(rows.filter(position__gt=last)[:BATCH])
     return changed

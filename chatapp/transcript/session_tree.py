@@ -17,20 +17,20 @@ from chatapp.messages.pairing import answers
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of
 from chatapp.transcript.part_files import look_again
+from chatapp.transcript.sums import PathSums, give_places, set_totals
 from chatapp.transcript.writing import (
     INSERT_BATCH,
     NewMessage,
     SessionDeletedError,
-    give_places,
     lock_branches,
     row_of,
     store_originals,
 )
 
-_SUMS = ("head_position", "message_count", "token_total")
+_SUMS = ("head_position", "message_count", "token_total", "char_total")
 _COLUMNS = (
     "id", "session_id", "branch_id", "position", "role", "kind", "tool_calls", "tool_call_id",
-    "tokens_through", "metadata",
+    "tokens_through", "chars_through", "metadata",
 )  # fmt: skip
 """Of rows that are stored already: what their places and groups are found by."""
 
@@ -110,13 +110,13 @@ class SessionTree:
         place = self._place_behind(parent)
         branch = place.branch
         rows = [row_of(branch, draft, self._counter) for draft in drafts]
-        after, through = branch.head_position, branch.token_total
-        give_places(rows, after=after, through=through, is_empty=not branch.message_count)
+        after, through = branch.head_position, PathSums.whole(branch)
+        is_empty = not branch.message_count
+        set_totals(branch, give_places(rows, after=after, through=through, is_empty=is_empty))
         for row in rows:
             place.take(row)
         branch.head_position = rows[-1].position
         branch.message_count = place.counts[-1]
-        branch.token_total = rows[-1].tokens_through
         place.is_changed = True
         self._added += rows
         return rows
@@ -166,7 +166,7 @@ class SessionTree:
             branch.parent = parent.branch
             branch.fork_position = branch.head_position = at.position
             branch.message_count = one.shared
-            branch.token_total = at.tokens_through
+            set_totals(branch, PathSums.through(at))
             branch.depth, branch.jump_id = self._lineage_below(parent.branch)
         self._branches[branch.pk] = one
         return one

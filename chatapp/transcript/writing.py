@@ -19,8 +19,16 @@ from chatapp.context.backend import context_backend
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
-from chatapp.selectors import copies_of, counter_of, group_of, path_q
+from chatapp.selectors import copies_of, counter_of, group_of
 from chatapp.transcript.part_files import files_only_if_stored, keep_apart, look_again
+from chatapp.transcript.sums import (
+    PathSums,
+    add_at_end,
+    add_behind,
+    count_chars,
+    give_places,
+    sums_at,
+)
 
 
 class TranscriptError(Exception):
@@ -135,7 +143,7 @@ def append(
 
 
 def row_of(branch: Branch, draft: NewMessage, counter: ModelTokenCounter) -> Message:
-    """Return the unsaved row of a draft: cleaned, with its tokens, still without a place.
+    """Return the unsaved row of a draft: cleaned, counted, still without a place.
 
     Files of its parts are written here, before any transaction that stores it.
     """
@@ -164,6 +172,7 @@ def row_of(branch: Branch, draft: NewMessage, counter: ModelTokenCounter) -> Mes
     # What is stored is counted, not what came in: the two differ where text was replaced.
     if row.is_spoken:
         row.tokens = count_message(row.stored_wire(), counter)
+    count_chars(row)
     return row
 
 
@@ -236,60 +245,19 @@ def _mark_session(branch: Branch) -> None:
 
 def _place_at_end(branch: Branch, rows: list[Message]) -> None:
     counted = [row for row in rows if row.is_spoken]
-    _add_to_sums(
-        branch,
-        places=len(rows),
-        messages=len(counted),
-        tokens=sum(row.tokens for row in counted),
-    )
+    sums = PathSums.of(rows)
+    if not add_at_end(branch, places=len(rows), messages=len(counted), sums=sums):
+        raise SessionDeletedError
     give_places(
         rows,
         after=branch.head_position - len(rows) * POSITION_STEP,
-        through=branch.token_total - sum(row.tokens for row in counted),
+        through=PathSums.whole(branch).less(sums),
         is_empty=branch.message_count == len(counted),
     )
     look_again(rows)
     Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
     store_originals(rows)
     _mark_session(branch)
-
-
-def give_places(rows: Sequence[Message], *, after: int, through: int, is_empty: bool) -> None:
-    """Give rows their places behind a position, and the sum of tokens up to each.
-
-    `through` is the sum up to that position; `is_empty` says that no message stands before.
-    """
-    for row in rows:
-        after += POSITION_STEP
-        through += row.tokens
-        row.position, row.tokens_through = after, through
-        # System messages that open a conversation are its rules: always sent, never summarised.
-        is_empty = is_empty and row.role == Message.Role.SYSTEM
-        row.pinned = row.pinned or (is_empty and row.is_spoken)
-
-
-def _add_to_sums(branch: Branch, *, places: int, messages: int, tokens: int) -> None:
-    """Move the branch's head and add to its sums; the object then holds what is stored.
-
-    The UPDATE takes the row lock (or SQLite's write lock): a second writer queues up behind it.
-    RETURNING, which the ORM has for no UPDATE, spares every append and every turn a second look.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE branches SET head_position = head_position + %s, "
-            "message_count = message_count + %s, token_total = token_total + %s "
-            "WHERE id = %s RETURNING head_position, message_count, token_total",
-            [
-                places * POSITION_STEP,
-                messages,
-                tokens,
-                Branch._meta.pk.get_db_prep_value(branch.pk, connection),
-            ],
-        )
-        found = cursor.fetchone()
-    if found is None:
-        raise SessionDeletedError
-    branch.head_position, branch.message_count, branch.token_total = found
 
 
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
@@ -316,7 +284,9 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
             raise TranscriptError(
                 "Other branches share this place: put the message into the branch it belongs to."
             )
-        through = _tokens_through(branch, after)
+        through = sums_at(branch, after)
+        if through is None:
+            raise TranscriptError(f"No message of the branch stands at position {after}.")
         before = _next_position(branch, after)
         if before - after < 2:
             moved = renumber(branch.session)
@@ -324,7 +294,7 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
             after = moved.get(after, 0)
             before = _next_position(branch, after)
         row.position = (after + before) // 2
-        row.tokens_through = through + row.tokens
+        through.plus(row)
         look_again([row])
         row.save(force_insert=True)
         store_originals([row])
@@ -333,7 +303,8 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
             head_position=row.position
         )
         if row.is_spoken:
-            _add_behind(branch, row)
+            changed = add_behind(branch, row)
+            message_inserted.send(sender=Message, message=row, branches=changed)
     return row
 
 
@@ -348,33 +319,6 @@ def _next_position(branch: Branch, after: int) -> int:
     )
     position: int | None = branches.aggregate(first=Min("next_position"))["first"]
     return position if position is not None else branch.head_position + POSITION_STEP
-
-
-def _tokens_through(branch: Branch, position: int) -> int:
-    if position == 0:
-        return 0
-    there = path_q(branch, after=position - 1, through=position)
-    row = Message.objects.filter(there).only("tokens_through").first()
-    if row is None:
-        raise TranscriptError(f"No message of the branch stands at position {position}.")
-    return row.tokens_through
-
-
-def _add_behind(branch: Branch, row: Message) -> None:
-    """Add the row's tokens to all sums behind it: in its branch and in those forked behind it."""
-    touched, changed = [branch], []
-    while touched:
-        current = touched.pop()
-        changed.append(current)
-        Branch.objects.filter(pk=current.pk).update(
-            message_count=F("message_count") + 1,
-            token_total=F("token_total") + row.tokens,
-        )
-        Message.objects.filter(branch=current, position__gt=row.position).update(
-            tokens_through=F("tokens_through") + row.tokens
-        )
-        touched += Branch.objects.filter(parent=current, fork_position__gte=row.position)
-    message_inserted.send(sender=Message, message=row, branches=changed)
 
 
 def renumber(session: Session) -> dict[int, int]:

@@ -43,9 +43,7 @@ def state_of(branch: Branch) -> CompactionState:
         parent = CompactionState.objects.filter(pk=branch.parent_id).first()
     return CompactionState(
         branch=Branch.objects.get(pk=branch.pk),
-        cursor=reach.cursor,
-        covered_messages=reach.messages,
-        covered_tokens=reach.tokens,
+        **reach.as_columns(),
         profile=parent.profile if parent else "",
     )
 
@@ -71,6 +69,7 @@ def ensure_state(branch: Branch) -> CompactionState:
             cursor=state.cursor,
             covered_messages=state.covered_messages,
             covered_tokens=state.covered_tokens,
+            covered_chars=state.covered_chars,
         )
     return state
 
@@ -84,8 +83,8 @@ def _put_in_range(state: CompactionState) -> CompactionState:
     reach = coverage_of(state.branch)
     if reach.cursor > state.branch.head_position:
         reach = Coverage()
-    state.cursor = reach.cursor
-    state.covered_messages, state.covered_tokens = reach.messages, reach.tokens
+    for column, value in reach.as_columns().items():
+        setattr(state, column, value)
     return state
 
 

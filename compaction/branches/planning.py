@@ -19,6 +19,7 @@ from compaction.branches.carriers import frame_tokens
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import Tail, oldest_items, tail_of
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
+from compaction.engine.policy.exchanges import size_of
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import MODES, decide
@@ -51,6 +52,7 @@ class PlannedCut:
 
     messages: int
     tokens: int
+    chars: int
     through: int
     keep: tuple[Item, ...]
     summarise: tuple[Item, ...] | None = None
@@ -138,6 +140,7 @@ def _planned(tail: Tail, plan: Plan) -> PlannedCut:
         return PlannedCut(
             messages=len(plan.summarise),
             tokens=sum(item.tokens for item in plan.summarise),
+            chars=size_of(plan.summarise),
             through=plan.summarise[-1].position if plan.summarise else 0,
             keep=plan.keep,
             summarise=plan.summarise,
@@ -146,6 +149,7 @@ def _planned(tail: Tail, plan: Plan) -> PlannedCut:
     return PlannedCut(
         messages=tail.earlier + len(plan.summarise),
         tokens=tail.tokens_before(plan.keep),
+        chars=tail.chars_before(plan.keep),
         through=last,
         keep=plan.keep,
     )
@@ -214,20 +218,20 @@ def gain_of(snapshot: BranchSnapshot) -> Gain:
     if found is None:
         cut = cut_of(snapshot)
         behind = pinned_messages(snapshot.branch).filter(position__gt=snapshot.state.cursor)
-        pinned = list(behind.values_list("role", "position", "tokens"))
-        rules = [tokens for role, _, tokens in pinned if role == Message.Role.SYSTEM]
+        pinned = list(behind.only("role", "position", "tokens", "chars"))
+        rules = [row for row in pinned if row.role == Message.Role.SYSTEM]
         again = [
-            tokens
-            for role, position, tokens in pinned
-            if role != Message.Role.SYSTEM and position <= cut.through
+            row for row in pinned if row.role != Message.Role.SYSTEM and row.position <= cut.through
         ]
-        tokens = max(0, cut.tokens - sum(again))
+        tokens = max(0, cut.tokens - sum(row.tokens for row in again))
         found = snapshot.derived["gain"] = Gain(
             messages=cut.messages - len(again),
             tokens=tokens,
             request_tokens=math.floor(snapshot.model.scale * tokens),
+            chars=max(0, cut.chars - sum(row.chars for row in again)),
             fixed_messages=len(rules),
-            fixed_tokens=sum(rules),
+            fixed_tokens=sum(row.tokens for row in rules),
+            fixed_chars=sum(row.chars for row in rules),
             frame_tokens=frame_of_first(snapshot),
         )
     return found

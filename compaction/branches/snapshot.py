@@ -21,6 +21,7 @@ from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.carriers import carried_tokens, sent_form, summaries_to_send
+from compaction.branches.history_size import history_chars
 from compaction.branches.leases import state_of
 from compaction.branches.reported_size import ReportedSize, reported_size
 from compaction.conf import compaction_settings
@@ -307,6 +308,7 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
         pinned_system=pinned_system,
         tokens=tokens,
         request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * tokens),
+        chars=history_chars(state, profile, lambda: snapshot.summary_texts),
         usable=window - snapshot.reserve if window > 0 else None,
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),

@@ -1,6 +1,7 @@
 """The messages behind a branch's cursor, read from the newest on, as far as they are needed.
 
-What stands before those that were read is known by stored sums: how many messages, how many tokens.
+What stands before those that were read is known by stored sums: how many messages, how many
+tokens and characters.
 So a decision, a cut and a request that sends the newest messages cost the same however long a
 branch has not been summarised.
 """
@@ -62,16 +63,21 @@ class Tail:
         """Return the tokens of all items but the kept ones, which are the newest."""
         return max(0, self._sums[1] - sum(item.tokens for item in kept))
 
+    def chars_before(self, kept: Sequence[Item]) -> int:
+        """Return the characters of all items but the kept ones."""
+        return max(0, self._sums[2] - sum(item.chars for item in kept))
+
     @cached_property
-    def _sums(self) -> tuple[int, int]:
-        """How many items there are, and their tokens: sums without pinned system messages."""
+    def _sums(self) -> tuple[int, int, int]:
+        """How many items there are, their tokens and characters; no pinned system messages."""
         state, branch = self.snapshot.state, self.snapshot.branch
         pinned = pinned_messages(branch).filter(position__gt=state.cursor)
         system = pinned.filter(role=Message.Role.SYSTEM).order_by()
-        found = system.aggregate(count=Count("pk"), tokens=Sum("tokens"))
+        found = system.aggregate(count=Count("pk"), tokens=Sum("tokens"), chars=Sum("chars"))
         return (
             branch.message_count - state.covered_messages - found["count"],
             branch.token_total - state.covered_tokens - (found["tokens"] or 0),
+            branch.char_total - state.covered_chars - (found["chars"] or 0),
         )
 
 

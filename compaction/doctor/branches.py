@@ -87,16 +87,18 @@ def _hidden(branch: Branch, state: CompactionState) -> Finding | None:
 
 def _covered_sums(branch: Branch, state: CompactionState) -> Finding | None:
     sums = path_messages(branch, through=state.cursor).aggregate(
-        count=Count("pk"), tokens=Sum("tokens")
+        count=Count("pk"), tokens=Sum("tokens"), chars=Sum("chars")
     )
-    count, tokens = sums["count"], sums["tokens"] or 0
-    if (count, tokens) == (state.covered_messages, state.covered_tokens):
+    count, tokens, chars = sums["count"], sums["tokens"] or 0, sums["chars"] or 0
+    stored = (state.covered_messages, state.covered_tokens, state.covered_chars)
+    if (count, tokens, chars) == stored:
         return None
     return Finding(
         code="covered_sums_off",
         text=f"The state says that {plural(state.covered_messages, 'message')} with "
-        f"{plural(state.covered_tokens, 'token')} stand before the cursor; there are {count:,} "
-        f"with {tokens:,}. Triggers fire too early or too late.",
+        f"{plural(state.covered_tokens, 'token')} and "
+        f"{plural(state.covered_chars, 'character')} stand before the cursor; there are {count:,} "
+        f"with {tokens:,} and {chars:,}. Triggers fire too early or too late.",
         remedy="They are counted again.",
         repair=partial(put_covered_sums_right, branch),
         session=branch.session_id,

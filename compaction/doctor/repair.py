@@ -63,9 +63,12 @@ def put_covered_sums_right(branch: Branch) -> None:
 
 def _write_state(branch: Branch, *, cursor: int) -> None:
     covered = path_messages(branch, through=cursor)
-    sums = covered.aggregate(count=Count("id"), total=Sum("tokens"))
+    sums = covered.aggregate(count=Count("id"), tokens=Sum("tokens"), chars=Sum("chars"))
     CompactionState.objects.filter(pk=branch.pk).update(
-        cursor=cursor, covered_messages=sums["count"], covered_tokens=sums["total"] or 0
+        cursor=cursor,
+        covered_messages=sums["count"],
+        covered_tokens=sums["tokens"] or 0,
+        covered_chars=sums["chars"] or 0,
     )
 
 

@@ -12,7 +12,6 @@ from django.db.models import (
     Case,
     Count,
     F,
-    IntegerField,
     Max,
     OuterRef,
     Q,
@@ -27,6 +26,7 @@ from django.db.models.functions import Coalesce
 from chatapp.formatting import plural
 from chatapp.llm.tokens import count_message
 from chatapp.messages.pairing import answers
+from chatapp.messages.wire import chars_of
 from chatapp.models import Message, Session
 from chatapp.part_store import why_not_there
 from chatapp.selectors import GROUP_REACH, counter_of, path_messages
@@ -207,7 +207,7 @@ def check_part_files(session_id: UUID, *, are_read: bool = False) -> Iterator[Fi
 
 SUMS_BATCH = 500
 _SPOKEN = Message.SPOKEN
-_TOKENS = Case(When(kind__in=_SPOKEN, then=F("tokens")), default=0, output_field=IntegerField())
+_SUMS = {"count": Count("pk"), "tokens": Sum("tokens"), "chars": Sum("chars")}
 
 
 def check_sums(line: BranchPath) -> Iterator[Finding]:
@@ -227,17 +227,23 @@ def check_sums(line: BranchPath) -> Iterator[Finding]:
 def _wrong_sums(line: BranchPath) -> str:
     """Return what is off in words; nothing where all sums are right."""
     branch, own = line.branch, Message.objects.filter(branch=line.branch)
-    shared = _shared(line).aggregate(count=Count("pk"), tokens=Sum("tokens"))
-    sums = own.filter(kind__in=_SPOKEN).aggregate(count=Count("pk"), tokens=Sum("tokens"))
-    base = shared["tokens"] or 0
-    count, total = shared["count"] + sums["count"], base + (sums["tokens"] or 0)
+    shared = _shared(line).aggregate(**_SUMS)
+    sums = own.filter(kind__in=_SPOKEN).aggregate(**_SUMS)
+    count, total, chars = ((shared[name] or 0) + (sums[name] or 0) for name in _SUMS)
     if (count, total) != (branch.message_count, branch.token_total):
         return (
             f"The branch says {plural(branch.message_count, 'message')} with "
             f"{plural(branch.token_total, 'token')}; there are {count:,} with {total:,}."
         )
-    if _wrong_running(line, base).exists() or _wrong_marks(line).exists():
-        return "A running token sum along the branch is off."
+    if chars != branch.char_total:
+        return (
+            f"The branch says {plural(branch.char_total, 'character')}; its messages have "
+            f"{chars:,}."
+        )
+    for noun, summed in (("token", "tokens"), ("character", "chars")):
+        base = shared[summed] or 0
+        if _wrong_running(line, summed, base).exists() or _wrong_marks(line, summed).exists():
+            return f"A running {noun} sum along the branch is off."
     head = own.aggregate(head=Max("position"))["head"] or 0
     if max(head, line.fork) > branch.head_position:
         return "The branch's head is before its last message; the next one's place is taken."
@@ -252,38 +258,41 @@ def _shared(line: BranchPath) -> QuerySet[Message]:
     return Message.objects.filter(shared, kind__in=_SPOKEN)
 
 
-def _wrong_running(line: BranchPath, base: int) -> QuerySet[Message]:
+def _wrong_running(line: BranchPath, summed: str, base: int) -> QuerySet[Message]:
     """Return the rows behind the fork whose sum is not that of everything up to them."""
-    running = Window(Sum(_TOKENS), order_by=["position"])
+    counts = When(kind__in=_SPOKEN, then=F(summed))
+    counted = Case(counts, default=0, output_field=BigIntegerField())
+    running = Window(Sum(counted), order_by=["position"])
     rows = Message.objects.filter(branch=line.branch, position__gt=line.fork)
-    return rows.annotate(running=running).exclude(tokens_through=F("running") + base)
+    return rows.annotate(running=running).exclude(**{f"{summed}_through": F("running") + base})
 
 
-def _wrong_marks(line: BranchPath) -> QuerySet[Message]:
+def _wrong_marks(line: BranchPath, summed: str) -> QuerySet[Message]:
     """Return the placeholders before the fork whose sum is not that of the message before them."""
     marks = Message.objects.filter(branch=line.branch, position__lte=line.fork)
     before = _shared(line).filter(position__lte=OuterRef("position")).order_by("-position")
-    through = Subquery(before.values("tokens_through")[:1], output_field=BigIntegerField())
+    through = Subquery(before.values(f"{summed}_through")[:1], output_field=BigIntegerField())
     marks = marks.exclude(kind__in=_SPOKEN).annotate(through=Coalesce(through, 0))
-    return marks.exclude(tokens_through=F("through"))
+    return marks.exclude(**{f"{summed}_through": F("through")})
 
 
 def check_tokens(line: BranchPath) -> Iterator[Finding]:
-    """Yield how many of a branch's own messages have other tokens than are counted now.
+    """Yield how many of a branch's own messages have other sizes than are counted now.
 
     This reads every text. A difference is no damage where the session's model was changed, or the
     encoding's file came later; it is told because budgets are kept in the tokens of now.
     """
     off, stored, found, first = 0, 0, 0, None
     for row, tokens in _counted_again(line):
-        if tokens != row.tokens:
+        if tokens != row.tokens or chars_of(row) != row.chars:
             first = first or row.pk
             off, stored, found = off + 1, stored + row.tokens, found + tokens
     if off:
         yield Finding(
             code="tokens_off",
             text=f"{plural(off, 'message')} of the branch with {stored:,} tokens stored and "
-            f"{found:,} counted now: counted in another way before, or changed since.",
+            f"{found:,} counted now, or with other characters: counted in another way before, or "
+            "changed since.",
             remedy="They are counted again, and all sums with them.",
             session=line.branch.session_id,
             branch=line.branch.pk,

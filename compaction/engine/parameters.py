@@ -74,7 +74,8 @@ class Profile(HistoryParameters):
     )
     cooldown_seconds: int = parameter(
         60,
-        "Shortest time between two compactions by count or tokens; overflow and window ignore it.",
+        "Shortest time between two compactions by count, tokens or characters; overflow and window "
+        "ignore it.",
         unit="seconds",
         group="when",
         minimum=0,
@@ -84,7 +85,8 @@ class Profile(HistoryParameters):
     cut: str = parameter(
         "last_n",
         "What stays verbatim: the last N messages, the most recent tokens at least (checkpoint) or "
-        "at most (recent_tokens), or the tail of the sliding window.",
+        "at most (recent_tokens), the tail of the sliding window, or the newest exchanges by their "
+        "characters (tail_chars).",
         group="cut",
         registry="CUTS",
     )

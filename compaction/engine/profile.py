@@ -240,7 +240,7 @@ def _across(profile: Profile) -> dict[str, str]:
             "summarise."
         )
         return {_tail_name(profile): sentence}
-    return _sending_problems(profile) or _across_window(profile)
+    return _sending_problems(profile) or _across_window(profile) or _across_history(profile)
 
 
 def _sending_problems(profile: Profile) -> dict[str, str]:
@@ -251,6 +251,39 @@ def _sending_problems(profile: Profile) -> dict[str, str]:
     if profile.min_client_version.strip() and not version_of(profile.min_client_version):
         sentence = "Must be numbers with dots between, as 3.10 is; or empty, which asks for none."
         return {"min_client_version": sentence}
+    return {}
+
+
+# An abridged history of fewer characters would be hardly more than its tags.
+LEAST_ABRIDGED_CHARS = 200
+
+
+def _across_history(profile: Profile) -> dict[str, str]:
+    """Return which sizes and times of an abridged history do not fit each other."""
+    tail = profile.history_tail_size_chars_to_exclude
+    for name in (
+        "trigger_on_history_size_chars",
+        "trigger_on_history_size_chars_when_cache_expiring",
+    ):
+        limit = getattr(profile, name)
+        if profile.cut == "tail_chars" and 0 < limit <= tail:
+            return {
+                "history_tail_size_chars_to_exclude": f"Must be below {name} ({limit:,}), or the "
+                "rule fires when nothing is left to summarise: lower it, or raise the other above "
+                f"{tail:,}."
+            }
+    ttl, buffer = profile.cache_ttl_ms, profile.buffer_time_before_cache_expiration_ms
+    if 0 < ttl <= buffer:
+        return {
+            "buffer_time_before_cache_expiration_ms": f"Must be below cache_ttl_ms ({ttl:,}), or "
+            "the cache would always be about to expire: lower it, or raise the other above "
+            f"{buffer:,}."
+        }
+    if 0 < profile.abridged_total_chars_limit < LEAST_ABRIDGED_CHARS:
+        return {
+            "abridged_total_chars_limit": f"Must be {LEAST_ABRIDGED_CHARS} or more, or no entry "
+            f"has room in it: raise it to {LEAST_ABRIDGED_CHARS}, or set it to 0 for none."
+        }
     return {}
 
 

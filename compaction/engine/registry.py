@@ -156,6 +156,7 @@ CUTS: Registry[Cut] = Registry(
         "recent_tokens": "compaction.engine.policy.cuts.cut_recent_tokens",
         "checkpoint": "compaction.engine.policy.cuts.cut_checkpoint",
         "tail_size": "compaction.engine.policy.cuts.cut_tail_size",
+        "tail_chars": "compaction.engine.policy.cuts.cut_tail_chars",
     },
     fault_of=_cut_fault,
 )
@@ -167,6 +168,7 @@ TRIGGERS: Registry[Trigger] = Registry(
         "window": "compaction.engine.policy.triggers.WindowNearlyFull",
         "message_limit": "compaction.engine.policy.triggers.MessageLimit",
         "token_limit": "compaction.engine.policy.triggers.TokenLimit",
+        "history_size": "compaction.engine.policy.triggers.HistorySize",
         "message_window": "compaction.engine.policy.triggers.MessageWindow",
         "maximum_age": "compaction.engine.policy.triggers.MaximumAge",
         "ahead": "compaction.engine.policy.triggers.AheadOfNeed",

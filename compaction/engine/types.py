@@ -29,7 +29,8 @@ class ToolCall:
 class Item:
     """One stored message as the engine sees it; `id` comes back in links, untouched.
 
-    `tokens` is what a request pays for it. Of these, `unread_tokens` are for images, files and
+    `tokens` is what a request pays for it, `chars` are the code points of its text and its calls as
+    they are stored. Of the tokens, `unread_tokens` are for images, files and
     recordings, which a summariser is told of in a line of `text`. `thinking` are a model's thoughts
     as far as a summariser may read them; no request of the conversation holds them. `is_note`: it
     was put between the messages, and asks nothing.
@@ -40,6 +41,7 @@ class Item:
     text: str = ""
     position: int = 0
     tokens: int = 0
+    chars: int = 0
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     tool_name: str = ""
@@ -91,17 +93,19 @@ class Plan:
 class Gain:
     """What a compaction would summarise now, and what of the rest never can be.
 
-    `messages` and `tokens` are what would no longer be sent verbatim: pinned messages are not among
-    them. `request_tokens` are those tokens as the model counts them. `fixed_messages` and
-    `fixed_tokens` came since the last summary, too, but are never summarised. `frame_tokens` are
-    those of the frame that a first summary brings with it.
+    `messages`, `tokens` and `chars` are what would no longer be sent verbatim: pinned messages are
+    not among them. `request_tokens` are those tokens as the model counts them. `fixed_messages`,
+    `fixed_tokens` and `fixed_chars` came since the last summary, too, but are never summarised.
+    `frame_tokens` are those of the frame that a first summary brings with it.
     """
 
     messages: int
     tokens: int
     request_tokens: int
+    chars: int = 0
     fixed_messages: int = 0
     fixed_tokens: int = 0
+    fixed_chars: int = 0
     frame_tokens: int = 0
 
 
@@ -111,7 +115,8 @@ class Facts:
 
     `usable` is window - max(reserve, answer's maximum): room for the answer is taken off; None when
     the window is not known. `seconds_since` is None before the first summary. `waiting_seconds` is
-    how long the first message that left the tail has waited; None where too few did. `window` is
+    how long the first message that left the tail has waited; None where too few did. `chars` are
+    those since the last summary and of the summaries as they are sent. `window` is
     the whole window, 0 when it is not known. `pinned_system` are the messages that open the
     conversation: always sent, never summarised, no part of the window. `gain` returns what a
     compaction would summarise; it looks for the cut, so it is called where a limit is reached.
@@ -126,6 +131,7 @@ class Facts:
     waiting_seconds: float | None = None
     window: int = 0
     pinned_system: int = 0
+    chars: int = 0
     gain: Callable[[], Gain] | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -19,10 +19,10 @@ from compaction.engine.profile import PRESETS, ProfileError, build, from_environ
 class CompactionState(models.Model):
     """One row a branch. `cursor` is the position up to which it is summarised.
 
-    `covered_messages`, `covered_tokens` and `covered_chars` are the sums along the path up to the cursor, so that
-    "since the last summary" is a subtraction. `last_consolidated_at` is when the branch was
-    compacted last, or a summary of it restored. The lease is taken and renewed by conditional
-    UPDATEs (branches/leases.py) and expires, so a killed worker blocks nobody.
+    `covered_messages`, `covered_tokens` and `covered_chars` are the sums along the path up to the
+    cursor, so that "since the last summary" is a subtraction. `last_consolidated_at` is when the
+    branch was compacted last, or a summary of it restored. The lease is taken and renewed by
+    conditional UPDATEs (branches/leases.py) and expires, so a killed worker blocks nobody.
     """
 
     branch = models.OneToOneField(

@@ -154,7 +154,7 @@ def _last_if_it_fits(
     read = SessionSummaryMessage.objects.filter(summary=draft).values_list("message", flat=True)
     if not passed or set(passed) != set(read):
         return None
-    return Message.objects.only("position", "tokens_through").get(pk=passed[-1])
+    return Message.objects.only("position", "tokens_through", "chars_through").get(pk=passed[-1])
 
 
 def _drafts(snapshot: BranchSnapshot) -> QuerySet[SessionSummary]:

@@ -78,7 +78,9 @@ def follow_replay(replayed: Replay) -> None:
     old_state = ensure_state(old)
     copies = _copy_summaries(replayed, through=old_state.cursor)
     _point_placeholders(replayed, copies)
-    messages = Message.objects.filter(kind__in=Message.SPOKEN).only("tokens_through")
+    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(
+        "tokens_through", "chars_through"
+    )
     last = next(iter(rows_before(new, messages, end=old_state.cursor + 1, most=1)), None)
     CompactionState.objects.create(
         branch=new,
@@ -86,6 +88,7 @@ def follow_replay(replayed: Replay) -> None:
         cursor=old_state.cursor,
         covered_messages=old_state.covered_messages,
         covered_tokens=last.tokens_through if last else 0,
+        covered_chars=last.chars_through if last else 0,
         last_consolidated_at=old_state.last_consolidated_at,
         failures=old_state.failures,
         backoff_until=old_state.backoff_until,

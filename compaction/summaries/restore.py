@@ -108,9 +108,7 @@ def _move_back(branch: Branch) -> None:
     """Put a cursor back to where the branch's active summaries still reach."""
     reach = coverage_of(branch)
     CompactionState.objects.filter(pk=branch.pk, cursor__gt=reach.cursor).update(
-        cursor=reach.cursor,
-        covered_messages=reach.messages,
-        covered_tokens=reach.tokens,
+        **reach.as_columns(),
         # What was reported of requests with the summary says nothing of the next one.
         last_consolidated_at=database_now(),
         # Who restored it wants to read it first: an idle session is left alone for a while.

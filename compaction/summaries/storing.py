@@ -61,7 +61,7 @@ def hold_positions(run: CompactionRun, outcome: Outcome) -> Ends:
     lock_branches(run.session_id)
     ends = outcome.items[0].id, outcome.items[-1].id
     first, last = (Message._meta.pk.to_python(end) for end in ends)
-    found = Message.objects.only("position", "tokens_through", "created_at")
+    found = Message.objects.only("position", "tokens_through", "chars_through", "created_at")
     rows = found.in_bulk([first, last])
     if not {first, last} <= rows.keys() or rows[last].position != outcome.items[-1].position:
         raise LostRaceError(
@@ -334,6 +334,7 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "cursor": last.position,
         "covered_messages": F("covered_messages") + messages + rules,
         "covered_tokens": last.tokens_through,
+        "covered_chars": last.chars_through,
         "last_consolidated_at": database_now(),
         "failures": 0,
         "backoff_until": None,

@@ -398,8 +398,6 @@ def _move_cursor(branch: Branch, newest: SessionSummary) -> None:
     """Have the branch begin behind its summaries, as after a run."""
     state, reach = ensure_state(branch), coverage_of(branch)
     CompactionState.objects.filter(pk=state.pk).update(
-        cursor=reach.cursor,
-        covered_messages=reach.messages,
-        covered_tokens=reach.tokens,
+        **reach.as_columns(),
         last_consolidated_at=min(newest.created_at, timezone.now()),
     )

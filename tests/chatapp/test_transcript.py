@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
 from chatapp import selectors, transcript
-from chatapp.messages.wire import InvalidMessageError
+from chatapp.messages.wire import InvalidMessageError, text_of
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import group_of, path_q
 from chatapp.transcript import positions_changed
@@ -37,6 +37,19 @@ def texts(branch: Branch) -> list[str | None]:
     return [row.content for row in path(branch)]
 
 
+def check_chars(branch: Branch, rows: list[Message]) -> None:
+    """The characters of a path are those of its texts and calls, and nothing else."""
+    total = 0
+    for row in rows:
+        wire = row.stored_wire() if row.is_spoken else {}
+        calls = [one["function"] for one in wire.get("tool_calls", ())]
+        texts = [text_of(wire.get("content")), *(one["name"] + one["arguments"] for one in calls)]
+        assert row.chars == sum(map(len, texts))
+        total += row.chars
+        assert row.chars_through == total
+    assert branch.char_total == total
+
+
 def check_all_sums(session: Session) -> None:
     """Every branch's stored numbers equal those counted from scratch; positions are unique."""
     for branch in Branch.objects.filter(session=session):
@@ -44,6 +57,7 @@ def check_all_sums(session: Session) -> None:
         rows = path(branch)
         assert (branch.message_count, branch.token_total) == (count, total)
         assert {row.pk: row.tokens_through for row in rows} == through
+        check_chars(branch, rows)
         positions = [row.position for row in rows]
         assert len(set(positions)) == len(positions)
         assert all(position > 0 for position in positions)

@@ -126,7 +126,7 @@ def test_sums_of_a_root_and_of_what_is_forked_off_it(session):
 def test_the_running_sum_of_a_placeholder_before_the_fork(session, fork):
     change(CompactionState.objects.get(pk=session.branch.pk), cursor=0)
     SessionSummary.objects.update(status="restored")
-    CompactionState.objects.update(cursor=0, covered_messages=0, covered_tokens=0)
+    CompactionState.objects.update(cursor=0, covered_messages=0, covered_tokens=0, covered_chars=0)
     transcript.activate(session, fork)
     compact(session, keep_last_n=20)
     mark = Message.objects.get(branch=fork, kind="placeholder")
@@ -137,6 +137,41 @@ def test_the_running_sum_of_a_placeholder_before_the_fork(session, fork):
     assert fixed(session) == ["sums_off"]
     mark.refresh_from_db()
     assert mark.tokens_through == right
+
+
+def test_sums_of_characters_of_a_fork_its_rows_and_its_mark(session, fork):
+    right = {row.pk: row.chars_through for row in path_messages(fork)}
+    total = fork.char_total
+    change(fork, char_total=F("char_total") - 3)
+    assert found(session) == ["sums_off"]
+    assert fixed(session) == ["sums_off"]
+    change(Message.objects.filter(branch=fork).order_by("position")[1], chars_through=1)
+    assert found(session) == ["sums_off"]
+    assert fixed(session) == ["sums_off"]
+    fork.refresh_from_db()
+    assert (fork.char_total, dict(path_messages(fork).values_list("pk", "chars_through"))) == (
+        total, right,
+    )  # fmt: skip
+
+
+def test_characters_before_a_cursor(session):
+    right = CompactionState.objects.get(pk=session.branch.pk).covered_chars
+    assert right > 0
+    CompactionState.objects.update(covered_chars=F("covered_chars") + 1)
+    assert found(session) == ["covered_sums_off"]
+    assert fixed(session) == ["covered_sums_off"]
+    assert CompactionState.objects.get(pk=session.branch.pk).covered_chars == right
+
+
+def test_characters_that_no_text_has(session):
+    row = message(session, 30)
+    change(row, chars=row.chars + 7)
+    for branch in Branch.objects.all():
+        transcript.repair_sums(branch)
+    assert found(session) == []
+    assert [one.code for one in examine(session.pk, recount=True)] == ["tokens_off"]
+    fixed(session, recount=True)
+    assert Message.objects.get(pk=row.pk).chars == row.chars
 
 
 def test_a_row_that_is_gone_is_noticed_by_the_count(session):
@@ -262,6 +297,7 @@ def test_a_cursor_before_the_newest_summary_uses_it_again(session):
         cursor=first,
         covered_messages=covered.count(),
         covered_tokens=covered.last().tokens_through,
+        covered_chars=covered.last().chars_through,
     )
     assert found(session) == ["cursor_behind"]
     assert fixed(session) == ["cursor_behind"]

@@ -428,6 +428,7 @@ def test_the_cursor_and_the_sums_up_to_it_follow(compacted):
     assert (new.cursor, new.covered_messages) == (old.cursor, old.covered_messages)
     row = path_messages(new.branch, through=new.cursor).order_by("-position").first()
     assert new.covered_tokens == row.tokens_through < old.covered_tokens
+    assert new.covered_chars == row.chars_through < old.covered_chars
     assert new.lease_owner is None
     check_all_sums(compacted)
 

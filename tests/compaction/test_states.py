@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from operator import attrgetter
 
 import pytest
 from django.utils import timezone
@@ -46,6 +47,7 @@ def test_a_fork_s_state_starts_where_the_summaries_reach_with_the_parents_profil
     assert (found.cursor, found.profile) == (covered[-1].position, "other")
     assert found.covered_messages == 10
     assert found.covered_tokens == sum(row.tokens for row in covered)
+    assert found.covered_chars == sum(row.chars for row in covered)
 
 
 def test_ensuring_a_state_stores_it_under_the_sessions_lock(session, monkeypatch):
@@ -64,16 +66,19 @@ def test_ensuring_a_state_stores_it_under_the_sessions_lock(session, monkeypatch
 def test_a_cursor_that_cannot_be_is_put_right_by_who_stores(session, put_right, cursor):
     compact(session)
     before = state(session)
-    CompactionState.objects.update(cursor=cursor, covered_messages=999, covered_tokens=999)
+    CompactionState.objects.update(
+        cursor=cursor, covered_messages=999, covered_tokens=999, covered_chars=999
+    )
     found = state_of(session.branch)
-    right = (before.cursor, before.covered_messages, before.covered_tokens)
-    assert (found.cursor, found.covered_messages, found.covered_tokens) == right
+    columns = attrgetter("cursor", "covered_messages", "covered_tokens", "covered_chars")
+    right = columns(before)
+    assert columns(found) == right
     # Reading stores nothing and tells nobody.
     assert state(session).covered_messages == 999
     assert put_right() == []
     ensure_state(session.branch)
     now = state(session)
-    assert (now.cursor, now.covered_messages, now.covered_tokens) == right
+    assert columns(now) == right
     (told,) = put_right()
     assert (told.stored, told.cursor) == (cursor, before.cursor)
     ensure_state(session.branch)

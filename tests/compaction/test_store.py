@@ -294,6 +294,7 @@ def test_covered_messages_and_tokens_are_the_sums_up_to_the_cursor(session):
     rows = Message.objects.filter(kind="message", position__lte=now.cursor)
     assert now.covered_messages == rows.count()
     assert now.covered_tokens == sum(row.tokens for row in rows)
+    assert now.covered_chars == sum(row.chars for row in rows)
 
 
 def test_renumbering_moves_cursor_and_coverage(session):

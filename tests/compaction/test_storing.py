@@ -120,6 +120,7 @@ def test_a_summary_clears_the_failures_before_it_and_has_the_branch_looked_at(se
     assert (now.failures, now.backoff_until) == (0, None)
     assert (now.cursor, now.covered_messages) == (last.position, 10)
     assert now.covered_tokens == last.tokens_through
+    assert now.covered_chars == last.chars_through
     assert now.next_check_at < later
 
 

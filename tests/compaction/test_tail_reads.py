@@ -42,22 +42,26 @@ WORDS = "words that are no short reply to anything"
 
 def stored(owner, rows: list[dict[str, Any]]) -> Session:
     """Return a session of these messages, stored as they are, with its sums."""
-    session, through, made = SessionFactory(owner=owner), 0, []
+    session, through, chars, made = SessionFactory(owner=owner), 0, 0, []
     for number, row in enumerate(rows, 1):
-        through += row.get("tokens", 10)
-        values = {"content": WORDS, "tokens": 10} | row
+        values = {"content": WORDS, "tokens": 10, "chars": len(WORDS)} | row
+        through, chars = through + values["tokens"], chars + values["chars"]
         made.append(
             Message(
                 session=session,
                 branch=session.branch,
                 position=number * POSITION_STEP,
                 tokens_through=through,
+                chars_through=chars,
                 **values,
             )
         )
     Message.objects.bulk_create(made, batch_size=2000)
     Branch.objects.filter(pk=session.branch.pk).update(
-        head_position=len(rows) * POSITION_STEP, message_count=len(rows), token_total=through
+        head_position=len(rows) * POSITION_STEP,
+        message_count=len(rows),
+        token_total=through,
+        char_total=chars,
     )
     session.branch.refresh_from_db()
     return session
@@ -72,7 +76,10 @@ def backlog(owner, count: int) -> Session:
     for done in range(made, count, made):
         _repeat(session, made, behind=done)
     Branch.objects.filter(pk=session.branch.pk).update(
-        head_position=count * POSITION_STEP, message_count=count, token_total=count * TOKENS
+        head_position=count * POSITION_STEP,
+        message_count=count,
+        token_total=count * TOKENS,
+        char_total=count * len(WORDS),
     )
     session.branch.refresh_from_db()
     return session
@@ -85,6 +92,7 @@ def _repeat(session: Session, count: int, *, behind: int) -> None:
         "id": new_id,
         "position": f"position + {behind * POSITION_STEP}",
         "tokens_through": f"tokens_through + {behind * TOKENS}",
+        "chars_through": f"chars_through + {behind * len(WORDS)}",
     }
     columns = [field.column for field in Message._meta.concrete_fields]
     values = [places.get(column, column) for column in columns]
@@ -156,6 +164,10 @@ RULES: dict[str, dict[str, Any]] = {
     },
     "ahead of need": {
         "message_limit": 0, "max_context_tokens": 0, "prepare_ratio": 0.01, "minimum_batch": 1,
+    },
+    "a number of characters": {
+        "message_limit": 0, "max_context_tokens": 0, "cut": "tail_chars",
+        "trigger_on_history_size_chars": 2_000, "history_tail_size_chars_to_exclude": 1_000,
     },
 }  # fmt: skip
 
@@ -262,6 +274,7 @@ def as_row(item: Item) -> dict[str, Any]:
         "role": item.role,
         "content": item.text,
         "tokens": item.tokens,
+        "chars": item.chars,
         "tool_calls": calls or None,
         "tool_call_id": item.tool_call_id,
     }
@@ -283,6 +296,7 @@ def forked(session: Session, place: int) -> None:
         head_position=parent.head_position,
         message_count=parent.message_count,
         token_total=parent.token_total,
+        char_total=parent.char_total,
     )
     fork.refresh_from_db()
     transcript.activate(session, fork)
@@ -319,12 +333,14 @@ def test_any_pages_give_the_plan_of_all_messages(
     if fork is not None and fork < len(rows):
         forked(session, fork)
     values = {"cut": cut, "keep_last_n": kept, "tail_keep_size": kept}
+    values |= {"history_tail_size_chars_to_exclude": 20 * kept}
     profile(**values, keep_recent_tokens=max(100, 20 * kept), context_size=0)
     state = ensure_state(session.branch)
     before = rows[:covered]
     state.cursor = len(before) * POSITION_STEP
     state.covered_messages = len(before)
     state.covered_tokens = sum(row["tokens"] for row in before)
+    state.covered_chars = sum(row.get("chars", len(WORDS)) for row in before)
     state.save()
 
     def found(pages: tuple[int, ...]) -> tuple[PlannedCut, list[Any], list[Any]]:

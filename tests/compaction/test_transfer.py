@@ -130,7 +130,7 @@ def lines(session: Session) -> list[tuple[Any, ...]]:
 
 
 def same_state(one: Session, other: Session) -> bool:
-    columns = ("covered_messages", "covered_tokens")
+    columns = ("covered_messages", "covered_tokens", "covered_chars")
     rows = CompactionState.objects
     return (
         rows.values_list(*columns).get(pk=one.branch.pk)

@@ -16,7 +16,8 @@ def conversations(draw: st.DrawFn, *, max_size: int = 40) -> list[Item]:
     for number in range(1, draw(st.integers(0, max_size)) + 1):
         role = draw(st.sampled_from(["user", "assistant", "tool", "tool", "calls"]))
         tokens = draw(st.integers(0, 60))
-        common = {"id": number, "position": number, "tokens": tokens}
+        # No more is drawn than it takes: the sizes of a conversation are as uneven as its tokens.
+        common = {"id": number, "position": number, "tokens": tokens, "chars": 31 * tokens % 61}
         if role == "calls":
             ids = draw(st.lists(_IDS, min_size=1, max_size=3))
             calls = tuple(ToolCall(id=one, name="run") for one in ids)

@@ -31,6 +31,7 @@ def profiles(draw: st.DrawFn):
         keep_last_n=draw(st.integers(0, 12)),
         tail_keep_size=draw(st.integers(0, 12)),
         keep_recent_tokens=draw(st.integers(0, 400)),
+        history_tail_size_chars_to_exclude=draw(st.integers(0, 400)),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import update_wrapper
 
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.exchanges import exchange_starts, size_of
 from compaction.engine.policy.groups import LegalCuts, MoreItemsNeeded, open_call
 from compaction.engine.policy.window import keep_tail
 from compaction.engine.protocols import Cut, PlanFacts
@@ -95,6 +96,18 @@ def cut_tail_size(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> 
     return _keep_seen(items, plan, facts, unseen=not facts.whole)
 
 
+@TailCut
+def cut_tail_chars(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
+    """Keep the newest exchanges of fewer characters than the profile's number; at least one.
+
+    The open question is kept beside them and does not count: it is no exchange before its answer.
+    """
+    before, question = _before_question(items, facts)
+    limit = profile.history_tail_size_chars_to_exclude
+    plan = keep_exchanges(before, limit, earlier=facts.earlier)
+    return _with_question(before, plan, question, facts)
+
+
 def keep_last(items: Sequence[Item], count: int, *, earlier: int = 0) -> Plan:
     """Keep the last `count` items, and more where the cut would part a group.
 
@@ -149,9 +162,33 @@ def keep_no_fewer_tokens(
     return _cut_at(items, later or (len(items) if is_followed else start), earlier=earlier)
 
 
-def _items_for(missing: int, tokens: int, count: int) -> int:
-    """Return about how many more items have the missing tokens, if they are as long as these."""
-    return MARGIN + math.ceil(max(0, missing) * count / max(1, tokens))
+def keep_exchanges(items: Sequence[Item], chars: int, *, earlier: int = 0) -> Plan:
+    """Keep the newest exchanges that have fewer than `chars` characters, at least the newest one.
+
+    The first exchange with which there would be as many is summarised, and with it everything
+    before it: what is kept has no gaps. A single exchange is kept, however long it is.
+
+    `earlier` is how many items stand before these. Raises MoreItemsNeeded.
+    """
+    start, kept = len(items), 0
+    try:
+        for begin in exchange_starts(items, earlier=earlier > 0):
+            size = size_of(items[begin:start])
+            if start < len(items) and kept + size >= chars:
+                break
+            start, kept = begin, kept + size
+    except MoreItemsNeeded:
+        # Where all that was read is too little, it tells about how much more it takes.
+        if start < len(items) and kept + size_of(items[:start]) < chars:
+            missing, count = chars - kept, len(items) - start
+            raise MoreItemsNeeded(more=_items_for(missing, kept, count)) from None
+        raise
+    return _cut_at(items, start, earlier=earlier)
+
+
+def _items_for(missing: int, size: int, count: int) -> int:
+    """Return about how many more items have what is missing, if they are as long as these."""
+    return MARGIN + math.ceil(max(0, missing) * count / max(1, size))
 
 
 def legal_plan(items: Sequence[Item], plan: Plan, facts: PlanFacts) -> Plan:

@@ -26,6 +26,7 @@ class Reason(StrEnum):
 
     MESSAGE_LIMIT = "message_limit", "Message limit reached", f"Messages {SINCE_SUMMARY}"
     TOKEN_LIMIT = "token_limit", "Token limit reached", f"Tokens {SINCE_SUMMARY}"
+    HISTORY_SIZE = "history_size", "History too long", "Characters of the history as sent"
     WINDOW = "window", "Window nearly full", "Tokens of the next request"
     AHEAD = "ahead", "Ahead of need", "Tokens of the next request, to summarise ahead"
     MESSAGE_WINDOW = "message_window", "Window of messages full", "Messages beyond the tail"

@@ -254,6 +254,33 @@ class TokenLimit(_GainRule):
         return (limit, facts.tokens) if limit > 0 else None
 
 
+class HistorySize(_GainRule):
+    """The history, with the summary that it begins with, has so many characters."""
+
+    reason = Reason.HISTORY_SIZE
+    mode = "inline"
+    unit = "characters"
+
+    def is_due(self, profile: Profile, facts: Facts) -> bool:
+        """Whether the limit is reached, inclusive, the cooldown over, and the gain large enough."""
+        if not self.is_reached(profile, facts.chars) or _is_soon(profile, facts):
+            return False
+        return self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether so many characters reach the limit."""
+        return 0 < profile.trigger_on_history_size_chars <= counted
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the characters of the history, and those that would be summarised."""
+        return facts.chars - gain.fixed_chars, gain.chars
+
+    def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
+        """Return the limit and how many characters the history has."""
+        limit = profile.trigger_on_history_size_chars
+        return (limit, facts.chars) if limit > 0 else None
+
+
 class MessageWindow:
     """A window of messages has left the tail."""
 

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('compaction', '0013_keep_abridged_histories'),
+        ('compaction', '0014_fill_covered_characters'),
     ]
 
     operations = [
