@@ -20,6 +20,7 @@ from compaction.convert import with_thoughts
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.head import HistoryHead, read_head
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
@@ -87,8 +88,9 @@ def summarise(
     summarizer = admitted(run, inner)
     if uses_summarizer:
         running_row(run).update(result_chars=limit)
+    head = read_head(items, profile)
     job, changed = _job(
-        snapshot, items, limit=limit, instructions=run.instructions, texts=continued
+        snapshot, head.items, limit=limit, instructions=run.instructions, texts=continued
     )
     writer = StepWriter(
         work,
@@ -103,14 +105,27 @@ def summarise(
         if isinstance(summarizer, ModelSequence):
             summarizer.leave()
             work.tried.add(summarizer)
-    checked = _checked(strategy, own, outcome, items, whole=run.replaces_id is not None)
+    checked = _checked(strategy, own, outcome, head.items, whole=run.replaces_id is not None)
     if isinstance(summarizer, ModelSequence) and summarizer.answered:
         checked = replace(checked, model=checked.model or summarizer.answered[-1].name)
     if work.bound is not None:
-        work.bound.messages_left = len(items) - len(checked.items)
+        work.bound.messages_left = len(head.items) - len(checked.items)
     job = replace(job, items=job.items[: len(checked.items)])
     found = with_fidelity(checked, job, profile)
-    return found if not changed else replace(found, **_in_messages(found, changed))
+    found = found if not changed else replace(found, **_in_messages(found, changed))
+    return _with_dropped(found, head, items)
+
+
+def _with_dropped(outcome: Outcome, head: HistoryHead, items: Sequence[Item]) -> Outcome:
+    """Return an outcome that stands for what was dropped unread, too, and says that it was cut.
+
+    The messages would be sent verbatim for ever otherwise.
+    """
+    whole = tuple(items[: head.dropped + len(outcome.items)])
+    if head.items == whole[head.dropped :] and not head.dropped:
+        return outcome
+    metadata = dict(outcome.metadata) | {"dropped_messages": head.dropped}
+    return replace(outcome, items=whole, truncated=True, metadata=metadata)
 
 
 def _conversation(
