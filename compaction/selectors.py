@@ -31,7 +31,7 @@ from compaction.models import (
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.models.summaries import HOLDS_EARLIER_VERSION
+from compaction.models.summaries import HOLDS_EARLIER_VERSION, NEWEST_VERSION
 
 # Since when a ready run waits for a worker: what waited for a model, since that wait was over.
 QUEUED_SINCE = Coalesce("waits_until", "created_at")
@@ -85,8 +85,18 @@ def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
     A summary made on an ancestor counts as long as it covers nothing behind the fork.
     """
-    rows = active_summaries_of(branch).filter(kind=SessionSummary.Kind.COMPACTION)
+    rows = active_summaries_of(branch).filter(
+        kind=SessionSummary.Kind.COMPACTION, format_version__lte=NEWEST_VERSION
+    )
     return rows.order_by("-covers_through", "-created_at")
+
+
+def passed_over_behind(branch: Branch, cursor: int) -> bool:
+    """Whether summaries of a later program cover what stands behind a cursor of the branch."""
+    rows = active_summaries_of(branch).filter(
+        kind=SessionSummary.Kind.COMPACTION, format_version__gt=NEWEST_VERSION
+    )
+    return rows.filter(covers_through__gt=cursor).exists()
 
 
 def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:

@@ -43,6 +43,7 @@ from compaction.admin.summary_panels import default_comparison, ratio_panel, ver
 from compaction.admin.summary_quality import QUALITY_FORMS, quality_panel, score_words
 from compaction.admin.summary_sources import sources_panel
 from compaction.models import CompactionRun, CompactionStep, SessionSummary, SessionSummaryMessage
+from compaction.models.summaries import NEWEST_VERSION
 from compaction.runs.resummarize import resummarize
 from compaction.summaries.restore import restore_summary
 
@@ -316,6 +317,13 @@ def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | 
         found.append(_of_digest(summary, may_redo=may_redo))
     if summary.status == Status.DRAFT:
         found.append(_DRAFT)
+    if summary.is_passed_over:
+        found.append(
+            f"Passed over: a later version of this program wrote it (format "
+            f"{summary.format_version:,}; this one knows those up to {NEWEST_VERSION}). It is not "
+            "sent. Its messages are, until they are summarised again, which comes before the next "
+            "request."
+        )
     return found
 
 

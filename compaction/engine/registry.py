@@ -165,6 +165,7 @@ TRIGGERS: Registry[Trigger] = Registry(
     "trigger",
     {
         "hard_limit": "compaction.engine.policy.triggers.HardLimit",
+        "version": "compaction.engine.policy.triggers.VersionPassedOver",
         "window": "compaction.engine.policy.triggers.WindowNearlyFull",
         "message_limit": "compaction.engine.policy.triggers.MessageLimit",
         "token_limit": "compaction.engine.policy.triggers.TokenLimit",

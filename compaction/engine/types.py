@@ -116,7 +116,8 @@ class Facts:
     `usable` is window - max(reserve, answer's maximum): room for the answer is taken off; None when
     the window is not known. `seconds_since` is None before the first summary. `waiting_seconds` is
     how long the first message that left the tail has waited; None where too few did. `chars` are
-    those since the last summary and of the summaries as they are sent. `window` is
+    those since the last summary and of the summaries as they are sent. `passes_over`: a summary
+    behind the last one was written by a later program and is not read. `window` is
     the whole window, 0 when it is not known. `pinned_system` are the messages that open the
     conversation: always sent, never summarised, no part of the window. `gain` returns what a
     compaction would summarise; it looks for the cut, so it is called where a limit is reached.
@@ -132,6 +133,7 @@ class Facts:
     window: int = 0
     pinned_system: int = 0
     chars: int = 0
+    passes_over: bool = False
     gain: Callable[[], Gain] | None = field(default=None, compare=False, repr=False)
 
     @property

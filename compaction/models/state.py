@@ -58,6 +58,9 @@ class CompactionState(models.Model):
 
     # Where the cursor stood in the database when the row was read.
     stored_cursor: int = 0
+    # Whether a summary of a later program covers what stands behind the cursor, as far as that was
+    # asked for (branches/leases.state_of).
+    passes_over: bool = False
 
     class Meta:
         db_table = "compaction_states"

@@ -24,12 +24,11 @@ from compaction.engine.abridged import (
     entry_from_json,
     kept_entries,
 )
-from compaction.engine.fidelity.redaction import redact_items
+from compaction.engine.fidelity.redaction import redact_items, redact_json
 from compaction.engine.parameters import Profile
 from compaction.engine.types import Item, Outcome
 from compaction.models import SessionSummary
 from compaction.summaries.storing import Sizes
-from compaction.summaries.transferred import without_secrets
 
 MOST_WALKED_BACK = 2_000
 """Messages that are read once where the summary before has no entries."""
@@ -105,7 +104,7 @@ def _entries(
     if hides:
         # They may have been stored while the parameter was off, and a hook's items are as they
         # stand in the conversation.
-        earlier = read_entries(without_secrets([one.as_json() for one in earlier]))
+        earlier = read_entries(redact_json([one.as_json() for one in earlier]))
         items = tuple(redact_items(items)[0])
     return entries_of(
         items,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from compaction.engine.abridged import Entry, entry_from_json
+from compaction.engine.fidelity.redaction import redact_json
 from compaction.models import SessionSummary
 from compaction.summaries.transferred import (
     MOST_ENTRIES,
@@ -19,7 +20,6 @@ from compaction.summaries.transferred import (
     TransferredSummary,
     UnsoundError,
     is_index,
-    without_secrets,
 )
 
 MOST_ENTRIES_CHARS = 4_000_000
@@ -46,7 +46,7 @@ def with_history(
     if "abridged" not in value and "abridged_entries" not in value:
         return found
     told = {key: value.get(key) for key in ("abridged", "abridged_entries")}
-    fields = Fields(without_secrets(told) if messages.hides_secrets else told, "the summary")
+    fields = Fields(redact_json(told) if messages.hides_secrets else told, "the summary")
     entries = [_read(one, messages) for one in fields.items("abridged_entries", most=MOST_ENTRIES)]
     if sum(map(_size, entries)) > MOST_ENTRIES_CHARS:
         raise UnsoundError("the entries of its abridged history are longer than any that are kept")
