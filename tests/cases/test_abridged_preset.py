@@ -130,7 +130,7 @@ def test_switching_profiles_loses_nothing_and_calls_nobody(play, owner):
 # --- real conversations --------------------------------------------------------------------------
 
 FOLDERS = ("claude_code", "swe_agent", "pi")
-LEAST_CHARS = 12_000
+LEAST_CHARS = 5_000
 
 
 @pytest.mark.slow

@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from chatapp.models import Session
 from compaction.branches.snapshot import snapshot_of
@@ -16,6 +19,7 @@ from compaction.runs import abridging
 from compaction.runs.resummarize import resummarize
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, say, sent, texts
+from tests.compaction.test_summary_page import page_of
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 
 pytestmark = pytest.mark.django_db
@@ -204,6 +208,51 @@ def test_a_restored_summary_takes_its_history_with_it(session):
     compact(session)
     restore_summary(newest())
     assert not any(text.startswith("<supervisor>") for text in texts(sent(session), "user"))
+
+
+def test_the_summarys_page_lists_the_entries_and_escapes_them(admin_client, session):
+    attack = "<script>alert(1)</script> "
+    store(session, [*worked(attack, f"/src/{attack}.py", "pytest c"), *talk(2)])
+    compact(session)
+    page = admin_client.get(page_of(newest())).text
+    assert "Entries of the abridged history" in page
+    assert "please do alpha" in page
+    assert "Abridged history" in page
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_many_entries_make_no_more_queries(admin_client, session):
+    compact(session)
+    row = newest()
+    counts = []
+    for entries in (row.abridged_entries[:1], row.abridged_entries * 60):
+        SessionSummary.objects.filter(pk=row.pk).update(abridged_entries=entries)
+        with CaptureQueriesContext(connection) as queries:
+            assert admin_client.get(page_of(row)).status_code == 200
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("metadata", [{"bot_type": 1}, {"bot_type": "CODE_REVIEW_BOT"}])
+def test_a_session_that_is_left_out_is_compacted_by_hand_alone(
+    owner, api, admin_client, model_server, queued, metadata
+):
+    rules = {"message_limit": 4, "keep_last_n": 2, "excluded_bot_types": "1, CODE_REVIEW_BOT"}
+    profile(**rules)
+    session = SessionFactory(owner=owner, wires=talk(6), metadata=metadata)
+    say(session, "and now?")
+    assert not SessionSummary.objects.exists()
+    answer = api.get(f"/api/v1/sessions/{session.pk}/compaction/").json()
+    assert "excluded_bot_types" in answer["gate"]
+    assert answer["due"] is None
+    page = admin_client.get(reverse("admin:chatapp_session_change", args=[session.pk])).text
+    assert "No rule compacts this session" in page
+    assert compact(session).status == "succeeded"
+    other = SessionFactory(owner=owner, wires=talk(6), metadata={"bot_type": 3})
+    say(other, "and now?")
+    assert SessionSummary.objects.filter(session=other).exists()
+    assert api.get(f"/api/v1/sessions/{other.pk}/compaction/").json()["gate"] == ""
 
 
 def test_a_turn_is_answered_with_a_node(session, model_server):
