@@ -27,13 +27,16 @@ from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import NEWEST_VERSION
 from compaction.selectors import Coverage, coverage_of, passed_over_behind
 
-_OF_LATER_PROGRAM = Exists(
-    SessionSummary.objects.filter(
-        session=OuterRef("branch__session"),
-        status=SessionSummary.Status.ACTIVE,
-        format_version__gt=NEWEST_VERSION,
+
+def _of_later_program(session: str) -> Exists:
+    """Return whether a later program wrote a summary of the session that a column names."""
+    return Exists(
+        SessionSummary.objects.filter(
+            session=OuterRef(session),
+            status=SessionSummary.Status.ACTIVE,
+            format_version__gt=NEWEST_VERSION,
+        )
     )
-)
 
 
 def state_of(branch: Branch) -> CompactionState:
@@ -44,8 +47,8 @@ def state_of(branch: Branch) -> CompactionState:
     hide everything: it counts as standing where the summaries reach. So does one that rests on
     summaries of a later program (after a rollback), which nobody here can read.
     """
-    states = CompactionState.objects.select_related("branch").annotate(is_ahead=_OF_LATER_PROGRAM)
-    found = states.filter(pk=branch.pk).first()
+    states = CompactionState.objects.select_related("branch").filter(pk=branch.pk)
+    found = states.annotate(is_ahead=_of_later_program("branch__session")).first()
     if found is not None:
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
@@ -53,11 +56,11 @@ def state_of(branch: Branch) -> CompactionState:
     parent = None
     if branch.parent_id is not None:
         parent = CompactionState.objects.filter(pk=branch.parent_id).first()
-    return CompactionState(
-        branch=Branch.objects.get(pk=branch.pk),
-        **reach.as_columns(),
-        profile=parent.profile if parent else "",
+    row = Branch.objects.annotate(is_ahead=_of_later_program("session")).get(pk=branch.pk)
+    state = CompactionState(
+        branch=row, **reach.as_columns(), profile=parent.profile if parent else ""
     )
+    return _without_later(state) if row.is_ahead else state
 
 
 def ensure_state(branch: Branch) -> CompactionState:

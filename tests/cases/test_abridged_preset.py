@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from chatapp.context.backend import context_backend
-from chatapp.formats.records import UnknownFormatError
-from chatapp.models import Session
 from chatapp.selectors import path_messages
-from chatapp.transfer import import_file
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionProfile, SessionSummary
 from compaction.profiles import save_profile
@@ -23,9 +19,7 @@ from tests.cases.support import (
     check,
     compact,
     earlier_summary,
-    fresh,
     linked,
-    load,
     next_request,
     originals,
     stored,
@@ -125,39 +119,3 @@ def test_switching_profiles_loses_nothing_and_calls_nobody(play, owner):
     assert newest.previous is not None
     assert "MK-0001" in newest.abridged + json.dumps(newest.abridged_entries)
     assert text in server.summarising()[-1].text
-
-
-# --- real conversations --------------------------------------------------------------------------
-
-FOLDERS = ("claude_code", "swe_agent", "pi")
-LEAST_CHARS = 5_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_strict_server_takes_what_is_sent_of_real_conversations(shared, play, owner, folder):
-    strict = load(shared / "cases", "B20").lib.strict
-    text = "Requests: go on. Last state: in the middle of it."
-    play([{"when": {}, "reply": {"text": text}}], SINGLE_LEADING_SYSTEM=True)
-    abridged(quality_gate=False)
-    for path in sorted((shared / "data" / folder).iterdir()):
-        # What no format reads has tests of its own.
-        with suppress(UnknownFormatError):
-            import_file(owner=owner, content=path.read_bytes(), name=path.name)
-    sessions = [
-        one
-        for one in Session.objects.filter(owner=owner).select_related("active_branch")
-        if one.branch.char_total > LEAST_CHARS
-    ]
-    assert sessions
-    for session in sessions:
-        run = compact(session)
-        assert run.status == "succeeded", (session.title, run.error)
-        add(session, [{"role": "user", "content": "and now?"}])
-        messages = list(context_backend.preview(fresh(session)).messages)
-        assert strict(json.loads(json.dumps(messages))) == []
-        (node,) = nodes(messages)
-        row = SessionSummary.objects.filter(session=session).latest("created_at")
-        assert row.summary_text[:40] in node
-        assert row.abridged_entries
-        assert len(row.abridged) <= 10_000
