@@ -19,6 +19,10 @@ halving         compaction/engine/strategies/halving.py
                 tests/engine: test_bisect_strategy test_bisect test_bisect_properties
 acceptance      compaction/engine/strategies/acceptance.py
                 tests/engine: test_validation test_plausibility test_outcomes test_hostile_texts
+abridged        compaction/engine/abridged.py
+                tests/engine: test_abridged test_importance
+tool_actions    compaction/engine/tool_actions.py
+                tests/engine: test_tool_actions test_actions
 leases          compaction/branches/leases.py
                 tests/compaction: test_states test_leases
 planning        compaction/branches/planning.py

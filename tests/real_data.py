@@ -204,21 +204,9 @@ def _line(one: Conversation) -> Iterator[Message]:
 
 
 def _swe_agent() -> Iterator[RealConversation]:
-    """SWE-agent's history; the smaller agent's list of messages has one of the imported formats."""
     for path in sorted((DATA / "swe_agent").iterdir()):
-        document = _json(path)
-        if isinstance(document, list):
-            said = document
-        else:
-            said = [_swe_message(row) for row in document["history"]]
-        yield _made(f"swe_agent/{path.name.partition('.')[0]}", "en", "agent", said)
-
-
-def _swe_message(row: Message) -> Message:
-    ids = row.get("tool_call_ids") or [""]
-    if row["role"] == "tool":
-        return {"role": "tool", "content": row["content"], "tool_call_id": ids[0]}
-    return {"role": row["role"], "content": row["content"], "tool_calls": row.get("tool_calls")}
+        (one,) = parse(path.read_bytes(), name=path.name).conversations
+        yield _made(f"swe_agent/{path.name.partition('.')[0]}", "en", "agent", _line(one))
 
 
 def _codex() -> Iterator[RealConversation]:

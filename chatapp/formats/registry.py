@@ -40,6 +40,7 @@ BUILT_IN = {
     "chatgpt": "chatapp.formats.chatgpt.FORMAT",
     "librechat": "chatapp.formats.librechat.FORMAT",
     "chatbot_ui": "chatapp.formats.chatbot_ui.FORMAT",
+    "swe_agent": "chatapp.formats.swe_agent.FORMAT",
     "open_webui": "chatapp.formats.open_webui.FORMAT",
     "oasst": "chatapp.formats.oasst.FORMAT",
     "anthropic": "chatapp.formats.anthropic.FORMAT",

@@ -165,7 +165,8 @@ class _EntryDraft:
         elif item.role == "assistant" and not item.tool_calls and item.text.strip():
             self._response = item.text.strip()
         self._files.take(acts)
-        self._commands += [_command(act.target) for act in acts if act.done == COMMAND]
+        commands = [_command(act.target) for act in acts if act.done == COMMAND]
+        self._commands += filter(None, commands)
 
     def entry(
         self,

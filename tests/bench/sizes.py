@@ -34,6 +34,8 @@ class Sizes:
     hostile_messages: int = 200
     hostile_bytes: int = 15_000_000
     hostile_lines: int = 3_000_000
+    abridged: tuple[int, ...] = (1_000, 10_000)
+    abridged_conversations: int = 1_000
 
 
 TINY = Sizes(
@@ -62,4 +64,6 @@ TINY = Sizes(
     hostile_messages=3,
     hostile_bytes=10_000,
     hostile_lines=3_000,
+    abridged=(20,),
+    abridged_conversations=3,
 )

@@ -32,12 +32,15 @@ def plans_from_tail(part: Strategy | Cut) -> bool:
     return bool(getattr(part, "plans_from_tail", False))
 
 
-def files_of(items: Sequence[Item], before: Files = NO_FILES) -> dict[str, Any]:
+def files_of(
+    items: Sequence[Item], before: Files = NO_FILES, tool_actions: str = ""
+) -> dict[str, Any]:
     """Return the fields of an Outcome that say which files tool calls touched.
 
-    Those of the items are added to what the summaries before them name.
+    Those of the items are added to what the summaries before them name. `tool_actions` are the
+    profile's lines about tools that nobody else knows.
     """
-    files = files_after(before, items)
+    files = files_after(before, items, tool_actions)
     return {
         "files_read": files.read,
         "files_modified": files.modified,

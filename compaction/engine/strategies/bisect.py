@@ -439,5 +439,5 @@ class BisectStrategy:
             # A checkpoint is one that was brought up to date, and it names its files.
             holds_earlier=is_checkpoint or outcome.holds_earlier,
             sends_files=is_checkpoint,
-            **files_of(job.items, job.files),
+            **files_of(job.items, job.files, profile.tool_actions),
         )

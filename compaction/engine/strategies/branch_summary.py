@@ -191,7 +191,7 @@ class BranchSummary:
             algorithm=f"{KIND}_v1",
             prompt="" if chooses_sentences(summarizer) else prompts[KIND],
             prompt_version=self.version,
-            **files_of(job.items),
+            **files_of(job.items, tool_actions=profile.tool_actions),
         )
 
     def _replaces(self, instructions: str) -> bool:

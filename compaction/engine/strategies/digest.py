@@ -59,6 +59,7 @@ def make_digest(
     max_tokens: int,
     sent_again: frozenset[int] = frozenset(),
     files: Files = NO_FILES,
+    tool_actions: str = "",
     on_step: Callable[[Step], None],
 ) -> Outcome:
     """Return the messages, shortened and marked as a fallback digest, as an Outcome of no model
@@ -67,7 +68,7 @@ def make_digest(
     `earlier` is the text whose place it takes, if there is one: the fallback digest before it. The
     new one is smaller than both together. `sent_again` are the positions of messages that are sent
     verbatim all the same (pinned ones): nothing is freed by them, and they need no room. `files`
-    are those that the summaries before it name.
+    are those that the summaries before it name; `tool_actions` are the profile's.
     """
     started = time.monotonic()
     alone = [item for item in items if item.position not in sent_again]
@@ -97,7 +98,7 @@ def make_digest(
         algorithm=ALGORITHM,
         writer=KIND,
         metadata={"leaf_count": 1, "split_depth": 0},
-        **files_of(items, files),
+        **files_of(items, files, tool_actions),
     )
 
 
@@ -131,6 +132,7 @@ class DigestStrategy:
             max_tokens=profile.digest_tokens,
             sent_again=job.sent_again,
             files=job.files,
+            tool_actions=profile.tool_actions,
             on_step=on_step,
         )
 

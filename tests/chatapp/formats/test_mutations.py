@@ -20,6 +20,7 @@ from .test_oasst import node as oasst_node
 from .test_oasst import tree as oasst_tree
 from .test_open_webui import CALL, RESULT, SAID, THOUGHT, chat, message
 from .test_registry import is_sound
+from .test_swe_agent import RUN
 
 THOUGHTS = {"content_type": "thoughts", "thoughts": [{"content": "H"}]}
 OUTPUT = {"content_type": "execution_output", "text": "1"}
@@ -53,6 +54,7 @@ EXPORTS: dict[str, Any] = {
         )
     ),
     "chatbot_ui": {"version": 4, "history": [talk(), talk(id=2)], "folders": []},
+    "swe_agent": RUN,
     "open_webui": {
         "id": "row",
         "chat": chat(

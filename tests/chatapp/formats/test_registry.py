@@ -46,6 +46,9 @@ def test_the_content_decides_and_not_the_name(content: object, expected: str) ->
         ("librechat/chatbotui_v4_export.json", "chatbot_ui"),
         ("openwebui/openwebui_single_chat.json", "open_webui"),
         ("oasst/en_trees_dev.jsonl", "oasst"),
+        ("swe_agent/sweagent_marshmallow_1867_function_calling.traj.json", "swe_agent"),
+        ("swe_agent/swesmith_pydantic_8316.traj.json", "swe_agent"),
+        ("swe_agent/mini_local.traj.json", "openai_chat"),
     ],
 )
 def test_real_files_are_recognised(parsed: ParseFile, path: str, expected: str) -> None:
