@@ -12,7 +12,9 @@ Modules of the engine run without Django.
 
 Module          Its file, and the files of its tests, the quickest first
 cuts            compaction/engine/policy/cuts.py
-                tests/engine: test_cuts test_plugin_contracts test_tail_cuts
+                tests/engine: test_cuts test_tail_chars test_plugin_contracts test_tail_cuts
+exchanges       compaction/engine/policy/exchanges.py
+                tests/engine: test_tail_chars
 bisect          compaction/engine/strategies/bisect.py
                 tests/engine: test_bisect test_bisect_strategy test_bisect_bound test_bisect_gate
 halving         compaction/engine/strategies/halving.py

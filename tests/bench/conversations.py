@@ -84,6 +84,7 @@ def summarise_all_but(session: Session, left: int) -> None:
             "cursor": last.position,
             "covered_messages": count,
             "covered_tokens": last.tokens_through,
+            "covered_chars": last.chars_through,
         },
     )
 
@@ -109,7 +110,8 @@ def summarise_next(session: Session, count: int) -> None:
     """Store a summary of the next messages with its links, without asking a model."""
     state = CompactionState.objects.get(pk=session.active_branch_id)
     behind = path_messages(session.branch, after=state.cursor)
-    rows = list(behind.only("position", "tokens", "tokens_through", "created_at")[:count])
+    sums = ("tokens", "tokens_through", "chars_through")
+    rows = list(behind.only("position", *sums, "created_at")[:count])
     made = SessionSummary.objects.create(
         session=session,
         branch=session.branch,
@@ -125,12 +127,16 @@ def summarise_next(session: Session, count: int) -> None:
     )
     links = [SessionSummaryMessage(summary=made, message=row) for row in rows]
     SessionSummaryMessage.objects.bulk_create(links)
-    state.cursor, state.covered_tokens = rows[-1].position, rows[-1].tokens_through
+    state.cursor = rows[-1].position
+    state.covered_tokens, state.covered_chars = rows[-1].tokens_through, rows[-1].chars_through
     state.covered_messages += count
     state.last_consolidated_at = made.created_at
     state.save(
-        update_fields=["cursor", "covered_tokens", "covered_messages", "last_consolidated_at"]
-    )
+        update_fields=[
+            "cursor", "covered_tokens", "covered_chars", "covered_messages",
+            "last_consolidated_at",
+        ]
+    )  # fmt: skip
 
 
 def fresh(session: Session) -> Session:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatapp.llm.tokens import ModelTokenCounter
+from chatapp.messages.wire import chars_of
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from compaction.engine.strategies.bisect import ALGORITHM
 from compaction.engine.strategies.prompts import PROMPT_VERSION
@@ -83,6 +84,7 @@ class _Path:
     clock: datetime
     gap: timedelta
     through: int = 0
+    chars: int = 0
     own: list[Message] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     covered: list[SessionSummary] = field(default_factory=list)
@@ -120,6 +122,9 @@ class _Path:
             created_at=self.clock,
             **columns,
         )
+        row.chars = chars_of(row)
+        self.chars += row.chars
+        row.chars_through = self.branch.char_total = self.chars
         self.own.append(self.maker.add(row))
 
     def compact(self, count: int) -> None:
@@ -245,6 +250,7 @@ class _Path:
             summary=summary.summary_text,
             metadata=summary.metadata | mark,
             tokens_through=last.tokens_through,
+            chars_through=last.chars_through,
             created_at=summary.created_at,
         )
         self.maker.add(row)
@@ -262,12 +268,13 @@ class _Path:
             head_position=at.position,
             message_count=end,
             token_total=at.tokens_through,
+            char_total=at.chars_through,
             created_at=self.clock,
         )
         self.maker.add(branch)
         path = _Path(
             maker=self.maker, session=self.session, branch=branch, clock=self.clock,
-            gap=self.gap, through=at.tokens_through,
+            gap=self.gap, through=at.tokens_through, chars=at.chars_through,
             covered=[row for row in self.covered if row.covers_through <= at.position],
         )  # fmt: skip
         path.talk(chance.randrange(2, 14))
@@ -286,6 +293,7 @@ class _Path:
             # Root messages stand in whole steps from the first on.
             state.covered_messages = last.position // POSITION_STEP
             state.covered_tokens = last.tokens_through
+            state.covered_chars = last.chars_through
             state.last_consolidated_at = newest.created_at
         self.maker.add(state)
 

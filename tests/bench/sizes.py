@@ -18,6 +18,7 @@ class Sizes:
     compaction_repeats: int = 3
     counted_characters: int = 2_000_000
     imported: int = 10_000
+    migrated: int = 400_000
     imported_tree_bytes: int = 50_000_000
     requests: int = 400
     writers: tuple[int, ...] = (1, 4, 8)
@@ -48,6 +49,7 @@ TINY = Sizes(
     compaction_repeats=1,
     counted_characters=2_000,
     imported=20,
+    migrated=160,
     imported_tree_bytes=100_000,
     requests=6,
     writers=(1,),

@@ -67,15 +67,16 @@ def test_a_filled_database_has_right_sums(capsys):
     from compaction.models import CompactionState, SessionSummary
     from compaction.selectors import coverage_of
     from tests.bench.fill import fill
+    from tests.chatapp.test_transcript import check_chars, path
 
     large = fill(messages=600, summaries=24, sessions=8)
 
     for branch in Branch.objects.select_related("session", "parent"):
         assert rebuild_sums(branch)[:2] == (branch.message_count, branch.token_total)
+        check_chars(branch, path(branch))
     for state in CompactionState.objects.select_related("branch"):
         reach = coverage_of(state.branch)
-        known = (state.cursor, state.covered_messages, state.covered_tokens)
-        assert known == (reach.cursor, reach.messages, reach.tokens)
+        assert reach.as_columns() == {name: getattr(state, name) for name in reach.as_columns()}
     assert SessionSummary.objects.count() == 24
     assert all(row.links.count() == row.message_count for row in SessionSummary.objects.all())
     assert context_backend.prepare(large).messages

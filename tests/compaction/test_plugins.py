@@ -469,7 +469,7 @@ def test_the_profiles_page_offers_the_names(made, admin_client):
     ("parameter", "known"),
     [
         ("strategy", "bisect, iterative, digest, minutes, telegram"),
-        ("cut", "last_n, recent_tokens, checkpoint, tail_size, whole_turns"),
+        ("cut", "last_n, recent_tokens, checkpoint, tail_size, tail_chars, whole_turns"),
         ("rendering", "system, merged_system, user_tags, node, briefing"),
     ],
 )

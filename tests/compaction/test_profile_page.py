@@ -149,7 +149,7 @@ def test_a_value_is_stored_and_shown_again(admin_client, mine, name, text, value
         ("temperature", "nan", "Must be a number."),
         ("temperature", "2.5", "Must be from 0.0 to 2.0."),
         ("enabled", "perhaps", "Must be true or false."),
-        ("cut", "half", "Must be one of last_n, recent_tokens, checkpoint, tail_size."),
+        ("cut", "half", "Must be one of last_n, recent_tokens, checkpoint, tail_size, tail_chars."),
         ("summary_model", "gpt-9", "No model is called 'gpt-9' here. CHATAPP['MODELS'] has: "),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compaction.engine.policy.cuts import cut_tail_chars, keep_exchanges, legal_plan
-from compaction.engine.policy.exchanges import exchanges, size_of
+from compaction.engine.policy.exchanges import exchange_starts, exchanges, size_of
 from compaction.engine.policy.groups import MoreItemsNeeded, legal_cuts
 from compaction.engine.policy.triggers import decide, distances
 from compaction.engine.profile import Profile, ProfileError, build
@@ -203,6 +203,26 @@ def test_a_plain_conversation_is_cut_by_little_more_than_what_is_kept():
 )
 def test_an_exchange_goes_from_one_answer_to_the_next(shape, lengths):
     assert [len(one.items) for one in exchanges(shaped(shape))] == lengths
+
+
+@pytest.mark.parametrize(
+    ("shape", "starts"),
+    [
+        # The first answer's exchange may have begun before it.
+        ("ua", []),
+        ("aua", [1]),
+        ("uaua", [2]),
+        # A call that was not read may hold everything together up to its result.
+        ("uatua", [3]),
+        ("uaota", [4]),
+    ],
+)
+def test_where_an_exchange_begins_is_told_as_far_as_it_is_certain(shape, starts):
+    found = []
+    with pytest.raises(MoreItemsNeeded):
+        for start in exchange_starts(shaped(shape), earlier=True):
+            found.append(start)
+    assert found == starts
 
 
 @given(conversations(max_size=30))

@@ -52,19 +52,18 @@ def exchange_starts(items: Sequence[Item], *, earlier: bool = False) -> Iterator
     place of the 0: the exchange at the beginning may have begun before it.
     """
     cuts = LegalCuts.of(items, earlier=earlier)
-    surely_legal = max(1, cuts.lowest)
     is_answered, end = False, len(items)
     for before, cut in reversed(list(pairwise([0, *cuts.places]))):
         is_answered = is_answered or _has_answer(items[cut:end])
         end = cut
         if not is_answered:
             continue
-        if earlier and cut < surely_legal:
+        if earlier and cut < cuts.lowest:
             raise MoreItemsNeeded
         # The group that ends here holds an answer: the exchange is complete, another one begins.
         if _has_answer(items[before:cut]):
             yield cut
-        elif earlier and before < surely_legal:
+        elif earlier and before < cuts.lowest:
             raise MoreItemsNeeded
     if earlier:
         raise MoreItemsNeeded
