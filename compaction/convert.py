@@ -16,7 +16,7 @@ from chatapp.models import Message
 from compaction.engine.types import Item, ToolCall
 
 IDS_AT_ONCE = 500
-_COLUMNS = (
+ITEM_COLUMNS = (
     "pk",
     "role",
     "content",
@@ -33,7 +33,7 @@ _COLUMNS = (
 
 def to_item(message: Message) -> Item:
     """Return a row as the engine sees it."""
-    return _item(*(getattr(message, column) for column in _COLUMNS))
+    return _item(*(getattr(message, column) for column in ITEM_COLUMNS))
 
 
 def summary_item(placeholder: Message, *, tokens: int = 0) -> Item:
@@ -56,7 +56,7 @@ def read_items(rows: QuerySet[Message]) -> list[Item]:
     instance, no UUID object for an id that only comes back in links, no look at JSON that is NULL.
     With thousands of rows that is most of the time and of the memory.
     """
-    select, parameters = rows.values_list(*_COLUMNS).query.sql_with_params()
+    select, parameters = rows.values_list(*ITEM_COLUMNS).query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(select, parameters)
         return [

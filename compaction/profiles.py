@@ -23,6 +23,7 @@ _DESCRIPTIONS = {
     "bisect": "Count and token limits, keep last N, halve and merge.",
     "sliding_window": "A tail of messages stays, what leaves it is summarised in the background.",
     "checkpoint": "Recent tokens stay; one summary, fit to go on from, is kept up to date.",
+    "abridged": "Recent exchanges stay; one node holds a summary and an abridged history.",
     "balanced": "Recent tokens stay; summarised in the background before the window is full.",
 }
 

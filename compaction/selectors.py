@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -31,7 +31,7 @@ from compaction.models import (
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.models.summaries import HOLDS_EARLIER_VERSION
+from compaction.models.summaries import HOLDS_EARLIER_VERSION, NEWEST_VERSION
 
 # Since when a ready run waits for a worker: what waited for a model, since that wait was over.
 QUEUED_SINCE = Coalesce("waits_until", "created_at")
@@ -72,6 +72,7 @@ SENT_COLUMNS = (
     "files_deleted",
     "from_hook",
     "next_uncached_tokens",
+    "abridged",
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"
@@ -85,8 +86,18 @@ def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
     A summary made on an ancestor counts as long as it covers nothing behind the fork.
     """
-    rows = active_summaries_of(branch).filter(kind=SessionSummary.Kind.COMPACTION)
+    rows = active_summaries_of(branch).filter(
+        kind=SessionSummary.Kind.COMPACTION, format_version__lte=NEWEST_VERSION
+    )
     return rows.order_by("-covers_through", "-created_at")
+
+
+def passed_over_behind(branch: Branch, cursor: int) -> bool:
+    """Whether summaries of a later program cover what stands behind a cursor of the branch."""
+    rows = active_summaries_of(branch).filter(
+        kind=SessionSummary.Kind.COMPACTION, format_version__gt=NEWEST_VERSION
+    )
+    return rows.filter(covers_through__gt=cursor).exists()
 
 
 def active_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
@@ -175,15 +186,22 @@ def from_last_that_continues(rows: Sequence[SessionSummary]) -> list[SessionSumm
     return [*written[start:], *(row for row in rows if row.is_digest)]
 
 
+def newest_that_holds_all(sent: Callable[[int], list[SessionSummary]]) -> list[SessionSummary]:
+    """Return the newest summary of those that `sent` finds, and what it may not have taken in."""
+    found = sent(1)
+    if any(row.from_hook for row in found):
+        found = from_last_that_continues(sent(MOST_OF_HOOKS))
+    return found
+
+
 def continued_by(summary: SessionSummary) -> list[SessionSummary]:
     """Return what another summary continues: the one before it, in its newest active version.
 
     The last one is a fallback digest that it takes in, if there is one.
     """
-    sent = partial(sent_summaries, summary.branch, through=summary.covers_from - 1, besides=summary)
-    found = sent(1)
-    if any(row.from_hook for row in found):
-        found = from_last_that_continues(sent(MOST_OF_HOOKS))
+    found = newest_that_holds_all(
+        partial(sent_summaries, summary.branch, through=summary.covers_from - 1, besides=summary)
+    )
     found.sort(key=lambda row: row.is_digest)
     return found or [row for row in (summary.previous,) if row is not None]
 

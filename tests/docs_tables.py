@@ -48,8 +48,14 @@ def cell(text: str) -> str:
 
 
 def code(value: Any) -> str:
-    """Return a value as the environment takes it, as code; nothing for nothing."""
+    """Return a value as the environment takes it, as code; nothing for nothing.
+
+    A table's cell is one line: of a text of several, the first one and their number.
+    """
     text = str(value).lower() if isinstance(value, bool) else str(value)
+    first, *more = text.splitlines() or [""]
+    if more:
+        return f"`{first}` … ({len(more) + 1} lines)"
     return f"`{text}`" if text else ""
 
 

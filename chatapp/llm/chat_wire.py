@@ -36,6 +36,8 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
     arguments: dict[str, Any] = {"model": config.name, "messages": messages}
     if request.tools:
         arguments["tools"] = list(request.tools)
+    if request.tools and request.forbids_tools:
+        arguments["tool_choice"] = "none"
     if request.max_output:
         # OpenAI's newer models refuse the old name, compatible servers know only that one.
         name = "max_tokens" if config.base_url else "max_completion_tokens"

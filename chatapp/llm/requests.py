@@ -25,7 +25,7 @@ class ModelRequest:
 
     `adaptations` are codes of what is changed for this model and conversation
     (messages.outgoing, llm.adaptations). `effort` is how much a model is asked to reason; empty
-    leaves it to the model.
+    leaves it to the model. With `forbids_tools` the tools are told and none may be called.
     """
 
     messages: Sequence[WireMessage]
@@ -44,6 +44,7 @@ class ModelRequest:
     plain_text: bool = False
     adaptations: frozenset[str] = frozenset()
     effort: str = ""
+    forbids_tools: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

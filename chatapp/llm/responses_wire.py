@@ -49,6 +49,8 @@ def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
         arguments["include"] = ["reasoning.encrypted_content"]
     if request.tools:
         arguments["tools"] = tools_of(request.tools)
+    if request.tools and request.forbids_tools:
+        arguments["tool_choice"] = "none"
     if request.max_output:
         arguments["max_output_tokens"] = max(MIN_OUTPUT_TOKENS, request.max_output)
     if request.temperature is not None:

@@ -29,7 +29,19 @@ from compaction.admin.profile_values import (
     label_of,
     own_parameters,
 )
-from compaction.engine.profile import NAMES, names_in, parameter_choices, parameter_types
+from compaction.engine.history_json import (
+    LONGEST_JSON,
+    HistoryJsonError,
+    check_history_values,
+    read_history_json,
+)
+from compaction.engine.profile import (
+    NAMES,
+    PRESETS,
+    names_in,
+    parameter_choices,
+    parameter_types,
+)
 from compaction.errors import StaleProfileError
 from compaction.models import CompactionProfile
 from compaction.profiles import refuse_stale
@@ -47,6 +59,9 @@ _WHOLE = re.compile(r"[+-]?(\d{1,3}(,\d{3}){1,6}|\d{1,20})", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})", re.ASCII)
 
 HEAD = ("name", "base", "description")
+PASTED = "history_json"
+"""The field for the JSON of other systems; what it holds counts over the fields."""
+LEAST_ROWS, MOST_ROWS = 3, 20
 
 
 class UnitInput(forms.TextInput):
@@ -67,6 +82,16 @@ class UnitInput(forms.TextInput):
             super().render(*args, **options),
             self.unit,
         )
+
+
+class TextBox(forms.Textarea):
+    """A box for several lines, as high as what stands in it."""
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        """Have it show its lines, or those that count while it is empty."""
+        shown = str(value or self.attrs.get("placeholder", ""))
+        rows = min(MOST_ROWS, max(LEAST_ROWS, len(shown.splitlines()) + 1))
+        return super().get_context(name, value, (attrs or {}) | {"rows": rows})
 
 
 class ModelsInput(forms.TextInput):
@@ -137,7 +162,8 @@ def read(name: str, text: str) -> Any:
     if kind is bool:
         return _SWITCH.get(text, text)
     if kind is str:
-        return text
+        # Browsers end lines with two characters; a summariser is to read one.
+        return text.replace("\r\n", "\n")
     if kind == NAMES:
         return _models_in(text)
     if NoneType in get_args(kind) and text.lower() == NONE:
@@ -169,6 +195,8 @@ def _field(name: str, item: Field[Any]) -> forms.CharField:
         widget = forms.Select()
     elif kind == NAMES:
         widget = ModelsInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    elif limits.get("multiline"):
+        widget = TextBox(attrs={"rows": LEAST_ROWS, "spellcheck": "false"})
     elif kind is str:
         widget = forms.TextInput()
     else:
@@ -180,10 +208,23 @@ def _field(name: str, item: Field[Any]) -> forms.CharField:
         allowed = f"{allowed_values(name)}, or {NONE}. "
     return forms.CharField(
         required=False,
-        max_length=1000 if kind == NAMES else 200,
+        max_length=1000 if kind == NAMES else limits.get("longest", 200),
         label=label_of(name),
         widget=widget,
         help_text=format_html("{} {}<code>{}</code>", limits["help"], allowed, name),
+    )
+
+
+def pasted_field() -> forms.CharField:
+    """Return the field that takes the JSON of other systems."""
+    return forms.CharField(
+        required=False,
+        max_length=LONGEST_JSON,
+        label="Parameters as JSON",
+        widget=TextBox(attrs={"rows": LEAST_ROWS, "spellcheck": "false"}),
+        help_text="Paste the JSON of another system here (trigger_on_history_size_chars …, "
+        "abridged_history_params): its values count over the fields above, key by key, and null "
+        "empties a field.",
     )
 
 
@@ -224,12 +265,25 @@ class _ParameterForm(_ModelForm):
     def clean(self) -> dict[str, Any]:
         """Put the parameters together for the model's clean(); refuse to overwrite a newer one."""
         cleaned = super().clean() or self.cleaned_data
-        self.instance.parameters = {
-            name: read(name, cleaned[name]) for name in PARAMETERS if cleaned.get(name)
-        }
+        filled = {name: read(name, cleaned[name]) for name in PARAMETERS if cleaned.get(name)}
+        self.instance.parameters = self._with_pasted(filled, cleaned.get(PASTED) or "")
         if self.instance.pk:
             self._refuse_stale()
         return cleaned
+
+    def _with_pasted(self, filled: dict[str, Any], text: str) -> dict[str, Any]:
+        """Return the parameters with the JSON's over them; all its faults stand at its field."""
+        if not text.strip():
+            return filled
+        try:
+            found = read_history_json(text).over(filled)
+            base = self.cleaned_data.get("base") or self.instance.base
+            if base in PRESETS:
+                check_history_values(PRESETS[base], found)
+        except HistoryJsonError as error:
+            self.add_error(PASTED, error.sentences)
+            return filled
+        return found
 
     def _refuse_stale(self) -> None:
         name, opened = self.instance.name, self.instance.version
@@ -272,5 +326,7 @@ class _ParameterForm(_ModelForm):
 
 
 _METACLASS: Any = type(_ParameterForm)
-ProfileForm: Any = _METACLASS("ProfileForm", (_ParameterForm,), dict(parameter_fields()))
+ProfileForm: Any = _METACLASS(
+    "ProfileForm", (_ParameterForm,), parameter_fields() | {PASTED: pasted_field()}
+)
 """The whole form: the fields are those of the engine's Profile, whatever they are."""

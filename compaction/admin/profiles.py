@@ -33,7 +33,7 @@ from compaction.admin.profile_actions import (
     stored_warnings,
     value_table,
 )
-from compaction.admin.profile_form import HEAD, ProfileForm
+from compaction.admin.profile_form import HEAD, PASTED, ProfileForm
 from compaction.admin.profile_values import comparison, state_words, version_table
 from compaction.engine.profile import parameter_groups
 from compaction.errors import CompactionError, StaleProfileError
@@ -128,10 +128,11 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
             names = ["name", "version", "preset", "description", *state]
             note = "" if obj.is_current else OLD_SENTENCE
             return [(None, {"fields": names, "description": note})]
-        groups = [
+        groups: list[Any] = [
             (title, {"fields": list(names), "classes": ["profile-group"]})
             for title, names in parameter_groups().items()
         ]
+        groups.append(("From another system", {"fields": [PASTED], "classes": ["profile-group"]}))
         if obj is None:
             return [(None, {"fields": list(HEAD)}), *groups]
         names = ["name", "version", "base", "description"]

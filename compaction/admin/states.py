@@ -229,6 +229,8 @@ def profile_words(snapshot: BranchSnapshot) -> SafeString:
 def _due_words(snapshot: BranchSnapshot, due: str | None) -> SafeString | str:
     if due:
         return html.badge(reason_label(due), "busy")
+    if snapshot.gate:
+        return snapshot.gate
     if not snapshot.profile.enabled:
         return "Never: the profile is switched off."
     return "No trigger is due."

@@ -39,10 +39,12 @@ from compaction.admin.lists import (
     source_table,
 )
 from compaction.admin.summary_compare import compare_page, pair_of
+from compaction.admin.summary_entries import entry_tables
 from compaction.admin.summary_panels import default_comparison, ratio_panel, version_tables
 from compaction.admin.summary_quality import QUALITY_FORMS, quality_panel, score_words
 from compaction.admin.summary_sources import sources_panel
 from compaction.models import CompactionRun, CompactionStep, SessionSummary, SessionSummaryMessage
+from compaction.models.summaries import NEWEST_VERSION
 from compaction.runs.resummarize import resummarize
 from compaction.summaries.restore import restore_summary
 
@@ -305,8 +307,8 @@ class SessionSummaryAdmin(WideList):
         return [ratio_panel(obj), quality_panel(request, obj), sources_panel(request, obj)]
 
     def tables_for(self, request: HttpRequest, obj: SessionSummary) -> list[Table]:
-        """Return earlier and later versions, the line of continuation, and the sources."""
-        return [*version_tables(obj), source_table(obj)]
+        """Return the abridged history's entries, other versions, the line, and the sources."""
+        return [*entry_tables(obj), *version_tables(obj), source_table(obj)]
 
 
 def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | str]:
@@ -316,6 +318,13 @@ def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | 
         found.append(_of_digest(summary, may_redo=may_redo))
     if summary.status == Status.DRAFT:
         found.append(_DRAFT)
+    if summary.is_passed_over:
+        found.append(
+            f"Passed over: a later version of this program wrote it (format "
+            f"{summary.format_version:,}; this one knows those up to {NEWEST_VERSION}). It is not "
+            "sent. Its messages are, until they are summarised again, which comes before the next "
+            "request."
+        )
     return found
 
 

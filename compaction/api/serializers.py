@@ -301,6 +301,11 @@ class StateSerializer(serializers.Serializer[Any]):
     waiting = serializers.IntegerField()
     draft = serializers.UUIDField(allow_null=True)
     due = serializers.CharField(allow_null=True)
+    gate = serializers.CharField(
+        allow_blank=True,
+        help_text="Why no rule compacts the session (excluded_bot_types, min_client_version), as a "
+        "sentence; empty where rules count.",
+    )
     triggers = TriggerSerializer(many=True)
     switch = SwitchSerializer(allow_null=True)
     branch_summary = serializers.ChoiceField(

@@ -15,6 +15,7 @@ from uuid import UUID
 from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Message
+from compaction.branches.carriers import carried_tokens, sent_form
 from compaction.branches.pins import PINS_OVER_SHARE, excess_now
 from compaction.branches.planning import unless_prevented
 from compaction.branches.snapshot import BranchSnapshot
@@ -23,7 +24,7 @@ from compaction.convert import to_item
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import groups
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.protocols import Rendering
+from compaction.engine.protocols import Rendering, SentSummary
 from compaction.engine.registry import RENDERINGS
 from compaction.engine.rendering import FALLBACK_RENDERING, rendered
 from compaction.engine.tool_results import (
@@ -128,13 +129,13 @@ def context_of(
 
 def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     system, kept = kept_of(snapshot, groups=cut.groups)
-    texts, tokens = snapshot.summary_texts, snapshot.sent_summary_tokens
+    summaries, tokens = snapshot.sent_forms, snapshot.sent_summary_tokens
     if cut.groups is not None and snapshot.summaries:
         # The newest has taken in those before it.
-        texts = [row.sent_text for row in snapshot.newest]
-        share = sum(row.summary_tokens for row in snapshot.newest)
-        tokens = tokens * share // max(1, snapshot.summary_tokens)
-    rendering, carriers = _rendered(snapshot, texts)
+        summaries = list(map(sent_form, snapshot.newest))
+        tokens = sum(row.summary_tokens for row in snapshot.newest)
+        tokens += carried_tokens(snapshot.profile, snapshot.model, summaries)
+    rendering, carriers = _rendered(snapshot, summaries)
     part = HistoryPart(
         system=system,
         summaries=carriers,
@@ -150,7 +151,9 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     return replace(context, mark=PART_OF_IT if cut.groups is not None else snapshot.request_mark)
 
 
-def _rendered(snapshot: BranchSnapshot, texts: list[str]) -> tuple[Rendering, list[WireMessage]]:
+def _rendered(
+    snapshot: BranchSnapshot, summaries: list[SentSummary]
+) -> tuple[Rendering, list[WireMessage]]:
     """Return the messages that carry the summaries, and the rendering that made them.
 
     Where a plug-in's fails, it is the built-in one, and what was wrong is a problem of the branch.
@@ -158,12 +161,13 @@ def _rendered(snapshot: BranchSnapshot, texts: list[str]) -> tuple[Rendering, li
     name = snapshot.profile.rendering
     rendering = RENDERINGS.get(name)
     try:
-        return rendering, cast(list[WireMessage], rendered(rendering, texts))
+        carriers = rendered(rendering, summaries, snapshot.profile)
+        return rendering, cast(list[WireMessage], carriers)
     except ValueError as error:
         snapshot.failed["rendering_failed"] = (
             f"The rendering {name!r} {error}. The summaries were sent as system messages instead."
         )
-    carriers = FALLBACK_RENDERING.messages(texts)
+    carriers = FALLBACK_RENDERING.messages([one.text for one in summaries])
     return FALLBACK_RENDERING, cast(list[WireMessage], carriers)
 
 

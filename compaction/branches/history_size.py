@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compaction.engine.parameters import Profile
-from compaction.engine.protocols import Rendering
+from compaction.engine.protocols import Rendering, SentSummary
 from compaction.engine.registry import RENDERINGS
-from compaction.engine.rendering import FALLBACK_RENDERING
+from compaction.engine.rendering import FALLBACK_RENDERING, rendered
 from compaction.models import CompactionState
 
 
@@ -32,11 +32,11 @@ def chars_since_summary(state: CompactionState) -> int:
 
 
 def history_chars(
-    state: CompactionState, profile: Profile, summaries: Callable[[], Sequence[str]]
+    state: CompactionState, profile: Profile, summaries: Callable[[], Sequence[SentSummary]]
 ) -> int:
     """Return the characters of the whole history as it is sent.
 
-    `summaries` returns the texts of those that are sent. It is asked where a rule by characters is
+    `summaries` returns those that are sent. It is asked where a rule by characters is
     in force alone: other profiles read nothing for it, and count what came since.
     """
     chars = chars_since_summary(state)
@@ -45,16 +45,17 @@ def history_chars(
     return chars
 
 
-def chars_as_sent(profile: Profile, summaries: Sequence[str]) -> int:
+def chars_as_sent(profile: Profile, summaries: Sequence[SentSummary]) -> int:
     """Return the characters of summaries in the messages that carry them; 0 where there is none."""
     if not summaries:
         return 0
     try:
-        return _chars_in(RENDERINGS.get(profile.rendering), summaries)
+        return _chars_in(RENDERINGS.get(profile.rendering), summaries, profile)
     # What a rendering fails at is told where a request is put together.
     except Exception:
-        return _chars_in(FALLBACK_RENDERING, summaries)
+        return _chars_in(FALLBACK_RENDERING, summaries, profile)
 
 
-def _chars_in(rendering: Rendering, summaries: Sequence[str]) -> int:
-    return sum(len(str(message["content"])) for message in rendering.messages(summaries))
+def _chars_in(rendering: Rendering, summaries: Sequence[SentSummary], profile: Profile) -> int:
+    messages = rendered(rendering, summaries, profile)
+    return sum(len(str(message["content"])) for message in messages)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 from django.dispatch import Signal
@@ -23,8 +23,20 @@ from chatapp.transcript import lock_some_branches
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
-from compaction.models import CompactionState
-from compaction.selectors import Coverage, coverage_of
+from compaction.models import CompactionState, SessionSummary
+from compaction.models.summaries import NEWEST_VERSION
+from compaction.selectors import Coverage, coverage_of, passed_over_behind
+
+
+def _of_later_program(session: str) -> Exists:
+    """Return whether a later program wrote a summary of the session that a column names."""
+    return Exists(
+        SessionSummary.objects.filter(
+            session=OuterRef(session),
+            status=SessionSummary.Status.ACTIVE,
+            format_version__gt=NEWEST_VERSION,
+        )
+    )
 
 
 def state_of(branch: Branch) -> CompactionState:
@@ -32,20 +44,23 @@ def state_of(branch: Branch) -> CompactionState:
 
     A new branch starts where the summaries of its path reach, and with its parent's profile. This
     only reads; `ensure_state` stores. A cursor behind the last message (a restored backup) would
-    hide everything: it counts as standing where the summaries reach.
+    hide everything: it counts as standing where the summaries reach. So does one that rests on
+    summaries of a later program (after a rollback), which nobody here can read.
     """
-    state = CompactionState.objects.select_related("branch").filter(pk=branch.pk).first()
-    if state is not None:
-        return state if _is_in_range(state) else _put_in_range(state)
+    states = CompactionState.objects.select_related("branch").filter(pk=branch.pk)
+    found = states.annotate(is_ahead=_of_later_program("branch__session")).first()
+    if found is not None:
+        state = found if _is_in_range(found) else _put_in_range(found)
+        return _without_later(state) if found.is_ahead else state
     reach = coverage_of(branch)
     parent = None
     if branch.parent_id is not None:
         parent = CompactionState.objects.filter(pk=branch.parent_id).first()
-    return CompactionState(
-        branch=Branch.objects.get(pk=branch.pk),
-        **reach.as_columns(),
-        profile=parent.profile if parent else "",
+    row = Branch.objects.annotate(is_ahead=_of_later_program("session")).get(pk=branch.pk)
+    state = CompactionState(
+        branch=row, **reach.as_columns(), profile=parent.profile if parent else ""
     )
+    return _without_later(state) if row.is_ahead else state
 
 
 def ensure_state(branch: Branch) -> CompactionState:
@@ -71,6 +86,16 @@ def ensure_state(branch: Branch) -> CompactionState:
             covered_tokens=state.covered_tokens,
             covered_chars=state.covered_chars,
         )
+    return state
+
+
+def _without_later(state: CompactionState) -> CompactionState:
+    """Return the state with the cursor where summaries reach that this program can read."""
+    reach = coverage_of(state.branch)
+    if reach.cursor < state.cursor:
+        for column, value in reach.as_columns().items():
+            setattr(state, column, value)
+    state.passes_over = passed_over_behind(state.branch, state.cursor)
     return state
 
 

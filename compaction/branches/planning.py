@@ -15,7 +15,8 @@ from django.db import Error
 
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages
-from compaction.branches.snapshot import BranchSnapshot, frame_tokens
+from compaction.branches.carriers import frame_tokens
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import Tail, oldest_items, tail_of
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.exchanges import size_of

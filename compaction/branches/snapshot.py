@@ -21,23 +21,23 @@ from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.cache_clock import age_ms
+from compaction.branches.carriers import carried_tokens, sent_form, summaries_to_send
 from compaction.branches.history_size import history_chars
 from compaction.branches.leases import state_of
 from compaction.branches.reported_size import ReportedSize, reported_size
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.gates import gate_of
 from compaction.engine.policy.small_windows import within_window
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
-from compaction.engine.protocols import Rendering
-from compaction.engine.registry import REGISTRIES, RENDERINGS, TRIGGERS
-from compaction.engine.rendering import FALLBACK_RENDERING
+from compaction.engine.protocols import SentSummary
+from compaction.engine.registry import REGISTRIES, TRIGGERS
 from compaction.engine.types import Facts
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.profiles import UsableProfile, profile_of, usable_profile
 from compaction.selectors import (
     bare_placeholders,
     from_last_that_continues,
-    sent_summaries,
 )
 
 
@@ -74,10 +74,19 @@ class BranchSnapshot:
         """The branch, with sums read together with the state."""
         return self.state.branch
 
-    @property
+    @cached_property
     def profile(self) -> Profile:
-        """All parameters in force."""
-        return self._usable_profile.parameters
+        """All parameters in force; switched off for a session that the profile leaves out."""
+        parameters = self._usable_profile.parameters
+        return replace(parameters, enabled=False) if self.gate else parameters
+
+    @cached_property
+    def gate(self) -> str:
+        """Why the profile leaves the session out, as a sentence; empty where it does not."""
+        parameters = self._usable_profile.parameters
+        if not (parameters.excluded_bot_types or parameters.min_client_version):
+            return ""
+        return gate_of(parameters, self.session.metadata)
 
     @cached_property
     def summary_profile(self) -> Profile:
@@ -112,7 +121,7 @@ class BranchSnapshot:
     @cached_property
     def summaries(self) -> list[SessionSummary]:
         """The summaries that are sent, oldest first."""
-        return sent_summaries(self.branch, self.profile.summary_limit, through=self.state.cursor)
+        return summaries_to_send(self.branch, self.profile, through=self.state.cursor)
 
     @cached_property
     def old_placeholders(self) -> list[Message]:
@@ -120,10 +129,16 @@ class BranchSnapshot:
         return [] if self.summaries else bare_placeholders(self.branch, self.profile.summary_limit)
 
     @cached_property
+    def sent_forms(self) -> list[SentSummary]:
+        """Either as they are sent, oldest first."""
+        if not self.summaries:
+            return [SentSummary(text=row.summary) for row in self.old_placeholders]
+        return list(map(sent_form, self.summaries))
+
+    @property
     def summary_texts(self) -> list[str]:
-        """The texts of either as they are sent, oldest first."""
-        rows = self.summaries or self.old_placeholders
-        return [row.sent_text if isinstance(row, SessionSummary) else row.summary for row in rows]
+        """Their texts alone."""
+        return [one.text for one in self.sent_forms]
 
     @property
     def digest(self) -> SessionSummary | None:
@@ -165,9 +180,8 @@ class BranchSnapshot:
 
     @property
     def sent_summary_tokens(self) -> int:
-        """Tokens of the summaries with the frame that each one is sent in."""
-        count = len(self.summaries or self.old_placeholders)
-        return self.summary_tokens + count * frame_tokens(self.profile, self.model)
+        """Tokens of the summaries with the frames that they are sent in, and what else is there."""
+        return self.summary_tokens + carried_tokens(self.profile, self.model, self.sent_forms)
 
     @cached_property
     def rows(self) -> list[Message]:
@@ -305,7 +319,8 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
         pinned_system=pinned_system,
         tokens=tokens,
         request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * tokens),
-        chars=history_chars(state, profile, lambda: snapshot.summary_texts),
+        chars=history_chars(state, profile, lambda: snapshot.sent_forms),
+        passes_over=state.passes_over,
         usable=window - snapshot.reserve if window > 0 else None,
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),
@@ -359,20 +374,6 @@ def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
     return 0 < limit <= 2 * model.scale * known
 
 
-def frame_tokens(profile: Profile, model: ModelConfig) -> int:
-    """Return the tokens of what a summary is wrapped in when it is sent."""
-    try:
-        return _tokens_of(RENDERINGS.get(profile.rendering), model)
-    # What a rendering fails at is told where a request is put together.
-    except Exception:
-        return _tokens_of(FALLBACK_RENDERING, model)
-
-
-def _tokens_of(rendering: Rendering, model: ModelConfig) -> int:
-    frame = rendering.messages([""])
-    return sum(text_tokens(model, str(message["content"])) for message in frame)
-
-
 def prompt_tokens(snapshot: BranchSnapshot) -> int:
     """Return the tokens of prompt and tools, which are counted once for each distinct text."""
     session, model = snapshot.session, snapshot.model
@@ -418,7 +419,7 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
     if state.cursor == known.state.cursor:
         if "pinned" in known.__dict__:
             fresh.derived[_PINS_THEN] = pinned_tokens(known)
-        kept |= {"summaries", "old_placeholders", "summary_texts", "summary_tokens"}
+        kept |= {"summaries", "old_placeholders", "sent_forms", "summary_tokens"}
     # What a cached property has worked out stands in the instance's dict under its name.
     fresh.__dict__.update({name: known.__dict__[name] for name in kept & known.__dict__.keys()})
     return fresh

@@ -95,6 +95,7 @@ class HistoryParameters(CheckpointParameters):
         "holds nothing of a conversation.",
         group="summariser",
         longest=LONGEST_TEXT,
+        multiline=True,
     )
     summariser_input: str = parameter(
         "transcript",
@@ -143,12 +144,14 @@ class HistoryParameters(CheckpointParameters):
         "command, and the argument that says to what.",
         group="abridged",
         longest=LONGEST_TEXT,
+        multiline=True,
     )
     summary_node_request_message_template: str = parameter(
         NODE_REQUEST,
         "The message of a summary node; it holds {abridged_history} and {summary} once each.",
         group="sending",
         longest=LONGEST_TEXT,
+        multiline=True,
     )
     summary_node_response_message: str = parameter(
         NODE_RESPONSE,

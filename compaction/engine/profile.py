@@ -7,7 +7,9 @@ from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
 from compaction.engine.parameters import GROUPS, Profile
+from compaction.engine.policy.gates import version_of
 from compaction.engine.registry import REGISTRIES
+from compaction.engine.rendering import template_problem
 from compaction.engine.tool_actions import problem_with as problem_with_tool_actions
 
 
@@ -64,6 +66,25 @@ PRESETS: dict[str, Profile] = {
         max_overflow_compaction_attempts=1,
         halve_history=False,
         rendering="user_tags",
+    ),
+    # By characters: the newest exchanges stay, one node holds the summary and an abridged history.
+    "abridged": Profile(
+        message_limit=0,
+        max_context_tokens=0,
+        cooldown_seconds=0,
+        prepare_ratio=0.0,
+        trigger_on_history_size_chars=50_000,
+        trigger_on_history_size_chars_when_cache_expiring=30_000,
+        cache_ttl_ms=300_000,
+        buffer_time_before_cache_expiration_ms=30_000,
+        cut="tail_chars",
+        history_tail_size_chars_to_exclude=5_000,
+        head_chars_limit=800_000,
+        abridged_total_chars_limit=10_000,
+        overflow_keeps="cut",
+        max_overflow_compaction_attempts=1,
+        excluded_bot_types="1, CODE_REVIEW_BOT, 2, CODE_REVIEW_EVAL_BOT",
+        rendering="node",
     ),
     # The best of all: by tokens, in the background before anybody waits, the tail by tokens.
     "balanced": Profile(
@@ -219,7 +240,18 @@ def _across(profile: Profile) -> dict[str, str]:
             "summarise."
         )
         return {_tail_name(profile): sentence}
-    return _across_window(profile) or _across_history(profile)
+    return _sending_problems(profile) or _across_window(profile) or _across_history(profile)
+
+
+def _sending_problems(profile: Profile) -> dict[str, str]:
+    """Return what is wrong with the words of a summary node, and with the sessions left out."""
+    name = "summary_node_request_message_template"
+    if problem := template_problem(profile.summary_node_request_message_template):
+        return {name: problem}
+    if profile.min_client_version.strip() and not version_of(profile.min_client_version):
+        sentence = "Must be numbers with dots between, as 3.10 is; or empty, which asks for none."
+        return {"min_client_version": sentence}
+    return {}
 
 
 # An abridged history of fewer characters would be hardly more than its tags.

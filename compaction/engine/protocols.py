@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from compaction.engine.parameters import Profile
 from compaction.engine.types import (
@@ -129,8 +129,20 @@ class Trigger(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentSummary:
+    """A summary as requests hold it: its text, and the abridged history that is kept with it."""
+
+    text: str
+    abridged: str = ""
+
+
 class Rendering(Protocol):
-    """Says how summaries are sent."""
+    """Says how summaries are sent.
+
+    One that also has a method `node` (NodeRendering) is given the newest summary alone, together
+    with its abridged history and the profile; `messages` then serves what has neither.
+    """
 
     @property
     def merges_system(self) -> bool:
@@ -142,5 +154,18 @@ class Rendering(Protocol):
 
         Each has a role (system, user, assistant) and a text as its content; a user's comes before
         an assistant's. Equal summaries give equal messages, so that a server's prompt cache holds.
+        """
+        ...
+
+
+@runtime_checkable
+class NodeRendering(Rendering, Protocol):
+    """A rendering that makes one node of the newest summary and its abridged history."""
+
+    def node(self, summaries: Sequence[SentSummary], profile: Profile) -> list[dict[str, Any]]:
+        """Return the messages of the node, held against what those of `messages` are.
+
+        There is one summary, or several where the newest may not have taken in those before it (a
+        hook's, a fallback digest), oldest first.
         """
         ...

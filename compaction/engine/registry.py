@@ -165,6 +165,7 @@ TRIGGERS: Registry[Trigger] = Registry(
     "trigger",
     {
         "hard_limit": "compaction.engine.policy.triggers.HardLimit",
+        "version": "compaction.engine.policy.triggers.VersionPassedOver",
         "window": "compaction.engine.policy.triggers.WindowNearlyFull",
         "message_limit": "compaction.engine.policy.triggers.MessageLimit",
         "token_limit": "compaction.engine.policy.triggers.TokenLimit",
@@ -182,6 +183,7 @@ RENDERINGS: Registry[Rendering] = Registry(
         "system": "compaction.engine.rendering.SYSTEM",
         "merged_system": "compaction.engine.rendering.MERGED_SYSTEM",
         "user_tags": "compaction.engine.rendering.USER_TAGS",
+        "node": "compaction.engine.rendering.NODE",
     },
     fault_of=_rendering_fault,
 )

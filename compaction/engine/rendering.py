@@ -2,7 +2,7 @@
 
 In which message it stands is the profile's and the server's matter: a system message of its own,
 one merged with the prompt, or a user's. The text is the same in all three, so that a change of the
-place is no change of what is said.
+place is no change of what is said. A node is two messages, of the profile's own words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compaction.engine.protocols import Rendering
+from compaction.engine.history_parameters import NODE_REQUEST, NODE_RESPONSE
+from compaction.engine.parameters import Profile
+from compaction.engine.protocols import NodeRendering, Rendering, SentSummary
 from compaction.engine.strategies.prompts import escape_tags
 
 _INTRODUCTION = (
@@ -85,23 +87,107 @@ class FramedSummaries:
         return [{"role": self.role, "content": as_sent_text(text)} for text in summaries]
 
 
+_PLACEHOLDER = re.compile(r"\{(abridged_history|summary)\}")
+# What frames the two parts of a node: an abridged history has tags of its own beside these, whose
+# texts were escaped when it was made.
+_FRAME_TAGS = re.compile(
+    r"<(?=\s{0,9}/?\s{0,9}(?:supervisor|abridged_history|summary)\b)", re.IGNORECASE
+)
+_ANSWER_TAGS = re.compile(r"\A\s*<summary>\s*|\s*</summary>\s*\Z", re.IGNORECASE)
+
+
+def node_request(template: str, *, abridged: str, summary: str) -> str:
+    """Return the template with both values in their places, filled in one pass.
+
+    A summary that holds a placeholder itself keeps it as text, and neither value can close a tag of
+    the frame. Tags that a model put around its whole answer are left out.
+    """
+    values = {
+        "abridged_history": _FRAME_TAGS.sub("&lt;", abridged),
+        "summary": escape_node_tags(_ANSWER_TAGS.sub("", summary)),
+    }
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def template_problem(template: str) -> str:
+    """Return what is wrong with the template of a node, as a sentence; empty where nothing is."""
+    for place in ("{abridged_history}", "{summary}"):
+        count = template.count(place)
+        if count == 0:
+            return f"Must hold {place}: nothing would stand for it. Put it where it belongs."
+        if count > 1:
+            return f"Must hold {place} once, and holds it {count} times: take the others out."
+    return ""
+
+
+class SummaryNode:
+    """One node: a request that holds summary and abridged history, and the word that it was read.
+
+    The acknowledgement repeats no tool calls, as other systems do: groups are never parted, so
+    there are none to carry over.
+    """
+
+    merges_system = False
+
+    def messages(self, summaries: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the node of texts alone, in the built-in words."""
+        return _node([SentSummary(text=text) for text in summaries], NODE_REQUEST, NODE_RESPONSE)
+
+    def node(self, summaries: Sequence[SentSummary], profile: Profile) -> list[dict[str, Any]]:
+        """Return the node in the profile's words."""
+        return _node(
+            summaries,
+            profile.summary_node_request_message_template,
+            profile.summary_node_response_message,
+        )
+
+
+def _node(summaries: Sequence[SentSummary], template: str, response: str) -> list[dict[str, Any]]:
+    summary = "\n\n".join(_ANSWER_TAGS.sub("", one.text) for one in summaries)
+    content = node_request(template, abridged=history_in_node(summaries), summary=summary)
+    return [
+        {"role": "user", "content": content},
+        {"role": "assistant", "content": response if response.strip() else NODE_RESPONSE},
+    ]
+
+
+def history_in_node(summaries: Sequence[SentSummary]) -> str:
+    """Return the abridged history of a node: the newest, which was made of those before it, too."""
+    return next((one.abridged for one in reversed(summaries) if one.abridged), "")
+
+
 SYSTEM = FramedSummaries(role="system")
 MERGED_SYSTEM = FramedSummaries(role="system", merges_system=True)
 USER_TAGS = FramedSummaries(role="user")
+NODE = SummaryNode()
 # What a request is sent with where a plug-in's rendering fails: no memory is lost for it.
 FALLBACK_RENDERING = SYSTEM
 _ROLES = ("system", "user", "assistant")
 
 
-def rendered(rendering: Rendering, summaries: Sequence[str]) -> list[dict[str, Any]]:
+def makes_node(rendering: Rendering) -> bool:
+    """Whether a rendering is given the newest summary alone, with its abridged history."""
+    return isinstance(rendering, NodeRendering)
+
+
+def rendered(
+    rendering: Rendering,
+    summaries: Sequence[str] | Sequence[SentSummary],
+    profile: Profile | None = None,
+) -> list[dict[str, Any]]:
     """Return the messages that carry the summaries, held against what servers accept.
 
-    Raises ValueError with the words that follow "The rendering …".
+    A node is made in the words of `profile`. Raises ValueError with the words that follow "The
+    rendering …".
     """
     if not summaries:
         return []
+    sent = [SentSummary(text=one) if isinstance(one, str) else one for one in summaries]
     try:
-        messages = list(rendering.messages(summaries))
+        if isinstance(rendering, NodeRendering):
+            messages = list(rendering.node(sent, profile or Profile()))
+        else:
+            messages = list(rendering.messages([one.text for one in sent]))
     except Exception as error:
         raise ValueError(f"failed ({type(error).__name__}: {error})") from error
     if fault := _fault_of(messages):

@@ -116,7 +116,8 @@ class Facts:
     `usable` is window - max(reserve, answer's maximum): room for the answer is taken off; None when
     the window is not known. `seconds_since` is None before the first summary. `waiting_seconds` is
     how long the first message that left the tail has waited; None where too few did. `chars` are
-    those since the last summary and of the summaries as they are sent. `window` is the whole
+    those since the last summary and of the summaries as they are sent. `passes_over`: a summary
+    behind the last one was written by a later program and is not read. `window` is the whole
     window, 0 when it is not known. `pinned_system` are the messages that open the conversation:
     always sent, never summarised, no part of the window. `cache_age_ms` is how long ago the request
     was sent whose prompt the server keeps; None where none is known, or another one is under way.
@@ -134,6 +135,7 @@ class Facts:
     pinned_system: int = 0
     chars: int = 0
     cache_age_ms: int | None = None
+    passes_over: bool = False
     gain: Callable[[], Gain] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -312,7 +314,8 @@ class Outcome:
     `rejections` why answers before it were refused. With `holds_earlier` the text holds what the
     summaries before it held, so that they need not be sent beside it, and its files are sent behind
     it: they are those of all that it holds. `model` is the one that wrote it, where a summariser
-    has several. `from_hook`: a hook wrote it, and `details` are what it keeps with it.
+    has several. `from_hook`: a hook wrote it, and `details` are what it keeps with it. `abridged`
+    is the abridged history up to its last item, `abridged_entries` what that was made of.
     """
 
     text: str
@@ -345,6 +348,8 @@ class Outcome:
     holds_earlier: bool = False
     from_hook: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
+    abridged: str = ""
+    abridged_entries: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def compression_ratio(self) -> float:

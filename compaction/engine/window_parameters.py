@@ -22,7 +22,8 @@ def parameter(
 ) -> Any:
     """Return a dataclass field that says all about a parameter of a profile.
 
-    `limits` are minimum and maximum, choices, or the registry whose names are the choices.
+    `limits` are minimum and maximum, choices, the registry whose names are the choices, or the
+    `longest` that a text may be; with `multiline` it may have several lines.
     `variable` names the environment variable that overrides the parameter in `preset`, in every
     preset where that is empty.
     """

@@ -60,6 +60,9 @@ class CompactionState(models.Model):
     # Where the cursor stood in the database when the row was read, and what the clock said.
     stored_cursor: int = 0
     stored_cache_expires_at: datetime | None = None
+    # Whether a summary of a later program covers what stands behind the cursor, as far as that was
+    # asked for (branches/leases.state_of).
+    passes_over: bool = False
 
     class Meta:
         db_table = "compaction_states"

@@ -18,6 +18,9 @@ HOLDS_EARLIER_VERSION = 2
 # One of those whose files are sent behind its text, which `summary_tokens` counts in.
 SENDS_FILES_VERSION = 3
 FORMAT_VERSIONS = (FORMAT_VERSION, HOLDS_EARLIER_VERSION, SENDS_FILES_VERSION)
+NEWEST_VERSION = max(FORMAT_VERSIONS)
+"""A row of a newer one was written by a later program and is passed over: nobody here can say what
+it means, so what it covers counts as not summarised."""
 
 
 class SessionSummary(models.Model):
@@ -147,6 +150,12 @@ class SessionSummary(models.Model):
                 condition=models.Q(status="active", is_digest=True),
                 name="summary_digest",
             ),
+            # Whenever a branch's state is read: whether a later program wrote any of its session's.
+            models.Index(
+                fields=["session"],
+                condition=models.Q(status="active", format_version__gt=NEWEST_VERSION),
+                name="summary_of_later_program",
+            ),
             # GET sessions/{id}/summaries/, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="summary_of_session"),
             # The admin's list and its filters.
@@ -156,6 +165,11 @@ class SessionSummary(models.Model):
 
     def __str__(self) -> str:
         return f"Summary {str(self.id)[:8]} ({self.status})"
+
+    @property
+    def is_passed_over(self) -> bool:
+        """Whether a later program wrote it, in a form that this one does not know."""
+        return self.format_version > NEWEST_VERSION
 
     @property
     def sent_text(self) -> str:

@@ -34,6 +34,7 @@ from compaction.events import event
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs import lifecycle
+from compaction.runs.abridging import with_abridged
 from compaction.runs.branch_run import switch_with_summary
 from compaction.runs.hooked import HookCancelled, ask_before_compaction
 from compaction.runs.lifecycle import apply_backoff, note_failure
@@ -199,7 +200,9 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     else:
         strategy = FALLBACK_STRATEGY if is_last_way else snapshot.profile.strategy
         outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
-    sizes = sizes_of(snapshot, outcome)
+    outcome, sizes = with_abridged(
+        snapshot, outcome, snapshot.summaries, partial(sizes_of, snapshot)
+    )
     must_shrink(snapshot, run, outcome, sizes)
     store = store_draft if _keeps_draft(run, snapshot) else store_summary
     store(
@@ -328,7 +331,9 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
     else:
         strategy = snapshot.profile.strategy
         outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
-    sizes = sizes_of_version(snapshot, outcome, old=old)
+    outcome, sizes = with_abridged(
+        snapshot, outcome, before, partial(sizes_of_version, snapshot, old=old)
+    )
     must_shrink(snapshot, work.run, outcome, sizes)
     store_new_version(
         snapshot=snapshot,

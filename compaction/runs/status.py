@@ -85,6 +85,7 @@ def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
         "waiting": snapshot.waiting,
         "draft": draft_id_of(snapshot) if snapshot.profile.publish_when_needed else None,
         "due": _due(snapshot),
+        "gate": snapshot.gate,
         "triggers": rules,
     }
 

@@ -20,6 +20,7 @@ from compaction.convert import with_thoughts
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.head import HistoryHead, read_head
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
@@ -43,6 +44,7 @@ from compaction.engine.types import (
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import running_row
+from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
 from compaction.summaries.fidelity import named_before, units_before
 from compaction.summaries.storing import STRATEGY_VERSION
 from compaction.summaries.summarizer import (
@@ -76,14 +78,19 @@ def summarise(
     limit = None
     if uses_summarizer:
         inner = summarizer_for(
-            snapshot.session, profile, deadline=work.deadline, cancelled=work.must_stop
+            snapshot.session,
+            profile,
+            deadline=work.deadline,
+            cancelled=work.must_stop,
+            conversation=_conversation(run, snapshot, items),
         )
         limit = _result_chars(snapshot)
     summarizer = admitted(run, inner)
     if uses_summarizer:
         running_row(run).update(result_chars=limit)
+    head = read_head(items, profile)
     job, changed = _job(
-        snapshot, items, limit=limit, instructions=run.instructions, texts=continued
+        snapshot, head.items, limit=limit, instructions=run.instructions, texts=continued
     )
     writer = StepWriter(
         work,
@@ -98,14 +105,41 @@ def summarise(
         if isinstance(summarizer, ModelSequence):
             summarizer.leave()
             work.tried.add(summarizer)
-    checked = _checked(strategy, own, outcome, items, whole=run.replaces_id is not None)
+    checked = _checked(strategy, own, outcome, head.items, whole=run.replaces_id is not None)
     if isinstance(summarizer, ModelSequence) and summarizer.answered:
         checked = replace(checked, model=checked.model or summarizer.answered[-1].name)
     if work.bound is not None:
-        work.bound.messages_left = len(items) - len(checked.items)
+        work.bound.messages_left = len(head.items) - len(checked.items)
     job = replace(job, items=job.items[: len(checked.items)])
     found = with_fidelity(checked, job, profile)
-    return found if not changed else replace(found, **_in_messages(found, changed))
+    found = found if not changed else replace(found, **_in_messages(found, changed))
+    return _with_dropped(found, head, items)
+
+
+def _with_dropped(outcome: Outcome, head: HistoryHead, items: Sequence[Item]) -> Outcome:
+    """Return an outcome that stands for what was dropped unread, too, and says that it was cut.
+
+    The messages would be sent verbatim for ever otherwise.
+    """
+    whole = tuple(items[: head.dropped + len(outcome.items)])
+    if head.items == whole[head.dropped :] and not head.dropped:
+        return outcome
+    metadata = dict(outcome.metadata) | {"dropped_messages": head.dropped}
+    return replace(outcome, items=whole, truncated=True, metadata=metadata)
+
+
+def _conversation(
+    run: CompactionRun, snapshot: BranchSnapshot, items: Sequence[Item]
+) -> ConversationInput | None:
+    """Return the chat's own request, where the profile has summarisers read it.
+
+    It holds what is behind the last summary: a new version of an older one, and the summary of a
+    branch, are made of transcripts.
+    """
+    is_of_chat = run.replaces_id is None and run.trigger != CompactionRun.Trigger.BRANCH
+    if snapshot.profile.summariser_input != CONVERSATION or not is_of_chat:
+        return None
+    return ConversationInput.of(snapshot, items)
 
 
 def with_sources(snapshot: BranchSnapshot, outcome: Outcome, *, texts: ContinuedTexts) -> Outcome:

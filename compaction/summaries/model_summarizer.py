@@ -24,14 +24,20 @@ from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.tokens import count_message
 from chatapp.llm.usage import billed
 from chatapp.messages.wire import Cleaner, WireMessage
+from compaction.engine.fidelity.redaction import redact
 from compaction.engine.strategies.acceptance import capped
-from compaction.engine.strategies.prompts import messages_for
+from compaction.engine.strategies.prompts import (
+    conversation_instruction,
+    instruction_of,
+    messages_for,
+)
 from compaction.engine.types import (
     SummarizerError,
     SummarizerOverflow,
     SummaryAnswer,
     SummaryRequest,
 )
+from compaction.summaries.conversation_input import ConversationInput
 
 WHOLE_ROOM = "room:whole"
 """What is remembered of a model whose thoughts take room that a text alone would not need."""
@@ -119,7 +125,9 @@ class ModelSummarizer:
         cancelled: Callable[[], bool] = lambda: False,
         api: str = "chat",
         on_change: OnChange = ignore_change,
+        conversation: ConversationInput | None = None,
     ) -> None:
+        self._conversation = conversation
         self._model = model
         self._temperature = temperature
         self._deadline = deadline
@@ -169,10 +177,14 @@ class ModelSummarizer:
 
     def _prepared(self, request: SummaryRequest) -> PreparedCall:
         """Return what a call sends. Raises SummarizerOverflow where there is no room for it."""
-        messages: list[WireMessage] = [
-            {"role": message["role"], "content": message["content"]}
-            for message in messages_for(request)
-        ]
+        conversation = self._conversation_for(request)
+        if conversation is not None:
+            messages = conversation.with_instruction(request)
+        else:
+            messages = [
+                {"role": message["role"], "content": message["content"]}
+                for message in messages_for(request)
+            ]
         left = self._left_beside(messages, request)
         most = min(left, self._whole_room() or self._room_for(request))
         takes_most = request.whole_room or WHOLE_ROOM in self._model.adaptations
@@ -186,8 +198,10 @@ class ModelSummarizer:
             effort=effort,
             deadline=self._until(),
             cancelled=self._asked_to_stop,
-            api=self._api,
+            **({"api": self._api} if conversation is None else conversation.fields),
         )
+        if conversation is not None:
+            sent = adapted(sent, self._model)
         has_most = room >= most and effort == self._model.reasoning_effort
         return PreparedCall(model=self._model, sent=sent, has_whole_room=has_most)
 
@@ -195,6 +209,10 @@ class ModelSummarizer:
         usage = reply.usage or {}
         said = capped(SummaryAnswer(text=reply.text or ""), request.longest_tokens)
         text = storable(said.text)
+        conversation = self._conversation_for(request)
+        if conversation is not None and conversation.hides_secrets:
+            # A transcript has none; the conversation may.
+            text = redact(text).text
         count = self._model.counter.count
         if request.whole_room and text.strip():
             learn_adaptations(self._model, [WHOLE_ROOM])
@@ -213,6 +231,16 @@ class ModelSummarizer:
             cost=self._model.cost(reply.usage),
             cached_tokens=billed(reply.usage)["cached_tokens"],
         )
+
+    def instruction_for(self, request: SummaryRequest) -> str:
+        """Return the instruction that a call sends."""
+        is_whole = self._conversation_for(request) is not None
+        return conversation_instruction(request) if is_whole else instruction_of(request)
+
+    def _conversation_for(self, request: SummaryRequest) -> ConversationInput | None:
+        """Return the conversation where a call sends it itself."""
+        found = self._conversation
+        return found if found is not None and found.serves(request) else None
 
     def _adapt(self, change: Adaptation, error: ModelError) -> None:
         """Have the run's later calls begin with a change that the server wants; tell of it."""
@@ -264,6 +292,8 @@ class ModelSummarizer:
         if window <= 0:
             return math.inf
         tokens = sum(count_message(message, self._model.counter) for message in messages)
+        if conversation := self._conversation_for(request):
+            tokens += conversation.tokens_of_tools
         left = window - math.ceil(tokens * self._model.scale)
         if left < min(self._room_for(request), request.target_tokens // 2):
             raise SummarizerOverflow(

@@ -14,6 +14,7 @@ from uuid import UUID
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.errors import ModelError
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.strategies.prompts import instruction_of
 from compaction.engine.types import (
     Summarizer,
     SummarizerError,
@@ -156,6 +157,13 @@ class ModelSequence:
             return False
         self._pass_over(choice, RunCode.BAD_ANSWER)
         return True
+
+    def instruction_for(self, request: SummaryRequest) -> str:
+        """Return the instruction that a call sends to the model that is asked."""
+        asked = next(iter(self.answered[-1:] or self._choices[:1]), None)
+        if asked is None or not isinstance(asked.summarizer, ModelSummarizer):
+            return instruction_of(request)
+        return asked.summarizer.instruction_for(request)
 
     @property
     def models_left(self) -> int:

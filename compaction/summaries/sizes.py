@@ -12,8 +12,10 @@ from django.db.models import Q
 
 from chatapp.models import Branch, Message
 from chatapp.selectors import pinned_messages, rows_from
-from compaction.branches.snapshot import BranchSnapshot, frame_tokens
+from compaction.branches.carriers import carried_tokens, frame_tokens, sends_node, sent_form
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.reasons import RunCode
+from compaction.engine.protocols import SentSummary
 from compaction.engine.strategies.acceptance import does_not_shrink
 from compaction.engine.types import Outcome, SummaryFailed
 from compaction.models import CompactionRun, SessionSummary
@@ -36,7 +38,9 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     again = pinned.exclude(role=Message.Role.SYSTEM).values_list("tokens", flat=True)
     staying = _staying(snapshot, outcome)
     summaries = sum(row.summary_tokens for row in staying) + text
-    frames = (len(staying) + 1) * frame_tokens(snapshot.profile, snapshot.model)
+    new = SentSummary(text=outcome.text, abridged=outcome.abridged)
+    carried = [*map(sent_form, staying), new]
+    frames = carried_tokens(snapshot.profile, snapshot.model, carried)
     after = (
         now
         - snapshot.sent_summary_tokens
@@ -60,9 +64,13 @@ def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: Session
     text = snapshot.model.counter.count(sent_text_of(outcome))
     # A hook may have named another size than the one that its run measured.
     measured = old.run.tokens_before if old.from_hook and old.run else old.tokens_before
+    new = SentSummary(text=outcome.text, abridged=outcome.abridged)
+    carried = [
+        carried_tokens(snapshot.profile, snapshot.model, [one]) for one in (new, sent_form(old))
+    ]
     return Sizes(
         before=measured or 0,
-        after=old.tokens_after - old.summary_tokens + text,
+        after=old.tokens_after - old.summary_tokens - carried[1] + carried[0] + text,
         summary=text,
     )
 
@@ -101,12 +109,20 @@ def _staying(snapshot: BranchSnapshot, outcome: Outcome) -> list[SessionSummary]
     if outcome.is_digest:
         return staying
     # The new one takes the oldest one's place, and the fallback digest's, if it has taken that in.
-    others = 0 if outcome.holds_earlier else snapshot.profile.summary_limit - 1
+    others = 0 if outcome.holds_earlier else _most_others(snapshot, outcome)
     staying = staying[-others:] if others else []
     beside = snapshot.digest
     if beside is not None and beside not in snapshot.continued:
         staying.append(beside)
     return staying
+
+
+def _most_others(snapshot: BranchSnapshot, outcome: Outcome) -> int:
+    """Return how many summaries are sent beside an outcome that may not hold what they say."""
+    if not sends_node(snapshot.profile):
+        return snapshot.profile.summary_limit - 1
+    # A node holds the newest alone, and what a hook's may have left out.
+    return len(snapshot.summaries) if outcome.from_hook else 0
 
 
 def _question_tokens(branch: Branch, cursor: int) -> int:

@@ -28,6 +28,7 @@ from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.models.summaries import (
     FORMAT_VERSION,
+    NEWEST_VERSION,
     SENDS_FILES_VERSION,
 )
 from compaction.summaries.fidelity import store_fidelity
@@ -159,6 +160,8 @@ def store_summary(
             changes=moved_cursor(passed, ends.last, messages=len(outcome.items))
             | _failures_left(snapshot, outcome),
         )
+        if state.passes_over:
+            _supersede_passed_over(run, through=ends.last.position)
         summary = write_summary(
             snapshot,
             run,
@@ -170,6 +173,15 @@ def store_summary(
         )
         end_run(outcome, sizes)
     return summary
+
+
+def _supersede_passed_over(run: CompactionRun, *, through: int) -> None:
+    """Have summaries of a later program give way to one that was made of their messages again."""
+    rows = SessionSummary.objects.filter(
+        branch=run.branch_id, status=Status.ACTIVE, kind=SessionSummary.Kind.COMPACTION
+    )
+    rows = rows.filter(format_version__gt=NEWEST_VERSION, covers_from__lte=through)
+    rows.update(status=Status.SUPERSEDED)
 
 
 def store_new_version(
@@ -274,6 +286,8 @@ def _kept_with(outcome: Outcome) -> dict[str, Any]:
         "files_deleted": list(outcome.files_deleted),
         "from_hook": outcome.from_hook,
         "details": dict(outcome.details),
+        "abridged": outcome.abridged,
+        "abridged_entries": list(outcome.abridged_entries),
     }
 
 

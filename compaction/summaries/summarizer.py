@@ -18,12 +18,12 @@ from chatapp.models import Session
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
-from compaction.engine.strategies.prompts import instruction_of
 from compaction.engine.types import Summarizer, SummaryRequest
 from compaction.errors import MustWaitError
 from compaction.limits.budget import overspent
 from compaction.limits.circuit_breaker import BREAKER_OPEN
 from compaction.models import CompactionRun
+from compaction.summaries.conversation_input import ConversationInput
 from compaction.summaries.model_summarizer import ModelSummarizer, storable
 from compaction.summaries.sequence import Choice, ModelSequence
 
@@ -37,7 +37,7 @@ def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
     """Return the instruction that a call sends to a language model; empty where none is asked."""
     if not isinstance(summarizer, ModelSummarizer | ModelSequence):
         return ""
-    return instruction_of(request)
+    return summarizer.instruction_for(request)
 
 
 def summarising_models(session: Session, profile: Profile) -> list[ModelConfig]:
@@ -82,8 +82,12 @@ def summarizer_for(
     *,
     deadline: float | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    conversation: ConversationInput | None = None,
 ) -> Summarizer:
     """Return the Summarizer a profile asks for.
+
+    With `conversation` the session's own model reads that instead of a transcript; another model
+    has not cached it.
 
     The embedded model cannot write: it chooses sentences, within its window, so that halving can be
     seen without a server.
@@ -105,6 +109,7 @@ def summarizer_for(
                 # Another model than the session's own may be offered on the common wire only.
                 api=session.api if model.alias == session.model else Session.Api.CHAT,
                 on_change=partial(_note_change, session),
+                conversation=conversation if model.alias == session.model else None,
             ),
             alias=model.alias,
             name=model.name,

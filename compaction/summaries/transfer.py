@@ -49,6 +49,7 @@ from compaction.summaries.transferred import (
     UnsoundError,
     read_summary,
 )
+from compaction.summaries.transferred_history import with_history, written_history
 
 ROWS_AT_ONCE = 1000
 # Of one row: id, length of the text, whether it was cut, and the row that it repeats.
@@ -130,7 +131,11 @@ class SummariesPart(ExportPart):
             return None
         places = _Places.of(branch, messages)
         by_end = {summary.covers_through: index for index, summary in enumerate(chain)}
-        return [_written(summary, places, by_end) for summary in chain]
+        indexes = _by_position(branch, places) if any(row.abridged_entries for row in chain) else {}
+        return [
+            _written(summary, places, by_end) | written_history(summary, indexes)
+            for summary in chain
+        ]
 
     def take_back(self, branch: Branch, messages: Sequence[UUID], part: Any) -> Iterable[str]:
         """Store the summaries up to the first that does not fit the messages.
@@ -146,6 +151,7 @@ class SummariesPart(ExportPart):
         for number, value in enumerate(part):
             try:
                 found = read_summary(value, known, after=after, earlier=number)
+                found = with_history(found, value, known)
             except UnsoundError as error:
                 left_out = [_left_out(number, len(part), str(error))]
                 break
@@ -209,6 +215,12 @@ class _Places:
         if index is None:
             return None
         return [index, start, end] if message in self.exact else [index, 0, 0]
+
+
+def _by_position(branch: Branch, places: _Places) -> dict[int, int]:
+    """Return where the branch's messages stand in the file, by their positions."""
+    rows = path_messages(branch).values_list("position", "pk")
+    return {position: places.indexes[pk] for position, pk in rows if pk in places.indexes}
 
 
 def _texts_of(ids: Sequence[UUID]) -> list[_Text]:

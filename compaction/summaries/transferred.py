@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from chatapp.messages.wire import CUT_FROM, REASONING_ITEMS, REPLACED, REPLAY_OF, Cleaner
 from compaction.engine.fidelity.measure import MOST_FACTS, MOST_LOST, LostFact, Quality
-from compaction.engine.fidelity.redaction import redact
+from compaction.engine.fidelity.redaction import redact, redact_json
 from compaction.engine.provenance import Origin, SourcedLine, SourcePiece, Unit, UnitKind
 from compaction.engine.types import Item
 from compaction.models import CompactionRun, SessionSummary, SummaryQuality
@@ -214,19 +214,8 @@ def read_summary(
     if messages.hides_secrets:
         if redact(text).spans:
             raise UnsoundError("its text holds a secret")
-        fields = Fields(without_secrets(value), "the summary")
+        fields = Fields(redact_json(value), "the summary")
     return _SummaryReader(fields, text, messages).read(after=after, earlier=earlier)
-
-
-def without_secrets(value: Any) -> Any:
-    """Return a JSON value with the secrets in its texts hidden."""
-    if isinstance(value, str):
-        return redact(value).text
-    if isinstance(value, list):
-        return [without_secrets(each) for each in value]
-    if isinstance(value, dict):
-        return {key: without_secrets(each) for key, each in value.items()}
-    return value
 
 
 class _SummaryReader:
@@ -260,9 +249,7 @@ class _SummaryReader:
     def _columns(self) -> dict[str, Any]:
         fields = self._fields
         fields.choice("status", [SessionSummary.Status.ACTIVE])
-        version = fields.whole("format_version")
-        if version not in FORMAT_VERSIONS:
-            raise UnsoundError("its format is of another version")
+        version = _format_version(fields)
         return {
             "kind": fields.choice("kind", [SessionSummary.Kind.COMPACTION]),
             "format_version": version,
@@ -435,6 +422,17 @@ def _judged(fields: Fields) -> dict[str, Any]:
         "ignored": list(fields.texts("ignored")),
         "created_at": fields.time("created_at"),
     }
+
+
+def _format_version(fields: Fields) -> int:
+    """Return the format's version; a number that a file keeps as text is that number."""
+    told = fields.take("format_version")
+    if isinstance(told, str) and told.isascii() and told.isdigit() and len(told) < 6:
+        return _format_version(Fields({"format_version": int(told)}, "the summary"))
+    version = fields.whole("format_version")
+    if version not in FORMAT_VERSIONS:
+        raise UnsoundError("its format is of another version")
+    return version
 
 
 def _profile(value: Any) -> tuple[str, int]:

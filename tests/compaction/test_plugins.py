@@ -470,7 +470,7 @@ def test_the_profiles_page_offers_the_names(made, admin_client):
     [
         ("strategy", "bisect, iterative, digest, minutes, telegram"),
         ("cut", "last_n, recent_tokens, checkpoint, tail_size, tail_chars, whole_turns"),
-        ("rendering", "system, merged_system, user_tags, briefing"),
+        ("rendering", "system, merged_system, user_tags, node, briefing"),
     ],
 )
 def test_a_wrong_name_is_refused_with_those_that_are_known(plug_in, db, parameter, known):

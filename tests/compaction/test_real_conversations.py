@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
 
+from chatapp.formats.records import UnknownFormatError
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from chatapp.transfer import import_file
 from compaction.branches.context_builder import kept_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
-from compaction.models import CompactionRun, SessionSummaryMessage
+from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, sent
-from tests.factories import UserFactory
+from tests.factories import UserFactory, store
 from tests.fakes.model_server import ModelServer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -137,3 +139,38 @@ def test_an_imported_session_goes_on_after_its_compaction(shared, caselib, model
     for call in model_server.of("chat"):
         assert caselib.strict(call.messages) == []
     assert model_server.of("chat")[-1].messages[-1]["content"] == "Stop."
+
+
+NODE_FOLDERS = ("claude_code", "swe_agent", "pi")
+LEAST_CHARS = 5_000
+
+
+@pytest.mark.parametrize("folder", NODE_FOLDERS)
+def test_a_strict_server_takes_a_node_and_what_follows_it(
+    shared, caselib, queued, use_models, folder
+):
+    owner = UserFactory()
+    parameters = {"history_tail_size_chars_to_exclude": 1_500, "quality_gate": False}
+    save_profile(name="nodes", base="abridged", parameters=parameters, make_default=True)
+    text = "Requests: go on. Last state: in the middle of it."
+    with ModelServer([{"when": {}, "reply": {"text": text}}]) as server:
+        use_models(server.models(SINGLE_LEADING_SYSTEM=True))
+        for path in sorted((shared / "data" / folder).iterdir()):
+            # What no format reads has tests of its own.
+            with suppress(UnknownFormatError):
+                import_file(owner=owner, content=path.read_bytes(), name=path.name)
+        found = Session.objects.filter(owner=owner).select_related("active_branch")
+        sessions = [one for one in found if one.branch.char_total > LEAST_CHARS]
+        assert sessions
+        for session in sessions:
+            run = compact(session)
+            assert run.status == "succeeded", (session.title, run.error)
+            store(session, [{"role": "user", "content": "and now?"}])
+            messages = json.loads(json.dumps(sent(session)))
+            assert caselib.strict(messages) == []
+            nodes = [one for one in messages if "<supervisor>" in str(one["content"])[:20]]
+            row = SessionSummary.objects.filter(session=session).latest("created_at")
+            assert len(nodes) == 1
+            assert row.summary_text[:40] in nodes[0]["content"]
+            assert row.abridged_entries
+            assert len(row.abridged) <= 10_000

@@ -159,3 +159,14 @@ def _without(text: str, secrets: Iterable[Secret]) -> Redacted:
         length += len(marker)
         done = end
     return Redacted("".join((*pieces, text[done:])), tuple(spans))
+
+
+def redact_json(value: Any) -> Any:
+    """Return a JSON value with the secrets in its texts hidden."""
+    if isinstance(value, str):
+        return redact(value).text
+    if isinstance(value, list):
+        return [redact_json(each) for each in value]
+    if isinstance(value, dict):
+        return {key: redact_json(each) for key, each in value.items()}
+    return value

@@ -27,6 +27,11 @@ class Reason(StrEnum):
     MESSAGE_LIMIT = "message_limit", "Message limit reached", f"Messages {SINCE_SUMMARY}"
     TOKEN_LIMIT = "token_limit", "Token limit reached", f"Tokens {SINCE_SUMMARY}"
     HISTORY_SIZE = "history_size", "History too long", "Characters of the history as sent"
+    VERSION = (
+        "version",
+        "Summary of a later version passed over",
+        "Whether a summary cannot be read by this version of the program",
+    )
     WINDOW = "window", "Window nearly full", "Tokens of the next request"
     AHEAD = "ahead", "Ahead of need", "Tokens of the next request, to summarise ahead"
     MESSAGE_WINDOW = "message_window", "Window of messages full", "Messages beyond the tail"

@@ -282,6 +282,30 @@ class HistorySize(_GainRule):
         return (limit, facts.chars) if limit > 0 else None
 
 
+class VersionPassedOver(_GainRule):
+    """A summary was written by a later program: what it covers is summarised again, at once."""
+
+    reason = Reason.VERSION
+    mode = "inline"
+    unit = "messages"
+
+    def is_due(self, profile: Profile, facts: Facts) -> bool:
+        """Whether there is such a summary, and something that can be summarised."""
+        return facts.passes_over and self.gains_enough(profile, facts)
+
+    def is_reached(self, profile: Profile, counted: int) -> bool:
+        """Whether the limit is reached: any message will do."""
+        return counted > 0
+
+    def counted(self, facts: Facts, gain: Gain) -> tuple[int, int]:
+        """Return the messages that would be summarised, which are enough however few."""
+        return gain.messages, gain.messages
+
+    def distance(self, profile: Profile, facts: Facts) -> tuple[int, int] | None:
+        """Return 1 of 1 where there is one."""
+        return (1, 1) if facts.passes_over else None
+
+
 class MessageWindow:
     """A window of messages has left the tail."""
 

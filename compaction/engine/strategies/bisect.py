@@ -13,7 +13,7 @@ from typing import Any
 
 from compaction.engine.fidelity.gate import NOT_A_SUMMARY
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.groups import split_point
+from compaction.engine.policy.head import must_be_halved
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
@@ -28,6 +28,7 @@ from compaction.engine.strategies.checkpoint_text import (
 from compaction.engine.strategies.finishing import Engine, finished, longest_text, prose_size
 from compaction.engine.strategies.halving import (
     Part,
+    cut_in_halves,
     estimate_calls,
     is_clearly_too_large,
     joined_parts,
@@ -35,7 +36,7 @@ from compaction.engine.strategies.halving import (
     made_here,
 )
 from compaction.engine.strategies.ledger import joined_prose
-from compaction.engine.strategies.prompts import PROMPT_VERSION, stored_prompt
+from compaction.engine.strategies.prompts import PROMPT_VERSION, own_prompt, stored_prompt
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -144,7 +145,7 @@ class BisectSummary:
             previous=previous,
             instructions=instructions,
             target_tokens=self.prose_tokens or self.profile.target_summary_tokens,
-            prompt=self.prompts.get(self.kind, ""),
+            prompt=self.prompts.get(self.kind, "") or own_prompt(self.profile, self.kind),
             units=units,
             kept=self.kept,
             cites=self.prose_tokens > 0,
@@ -243,7 +244,8 @@ class BisectSummary:
         return part
 
     def _part(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
-        if not self.is_hopeless(request):
+        cut = cut_in_halves(request.items, self.profile, depth)
+        if not (self.is_hopeless(request) or must_be_halved(request.items, self.profile, cut)):
             answer, step = self._calls.ask(request, depth=depth, parent=parent)
             if answer is not None:
                 self._last = request
@@ -252,14 +254,6 @@ class BisectSummary:
                 # Half of it would be answered, too.
                 return self._forced(request, depth=depth, parent=step.key)
             parent = step.key
-        profile = self.profile
-        cut = None
-        if (
-            profile.bisect_enabled
-            and depth < profile.bisect_max_depth
-            and len(request.items) > profile.bisect_min_messages
-        ):
-            cut = split_point(request.items, profile.bisect_min_messages)
         if cut is None:
             return self._undivided(request, depth=depth, parent=parent)
         left = self._chunk(

@@ -52,6 +52,14 @@ def estimate_calls(
     return refused + left + estimate_calls(items[cut:], limit, profile, depth=depth + 1) + 1
 
 
+def cut_in_halves(items: Sequence[Item], profile: Profile, depth: int) -> int | None:
+    """Return where an input is halved; None where the profile, or a group, leaves no place."""
+    may_halve = profile.bisect_enabled and depth < profile.bisect_max_depth
+    if not may_halve or len(items) <= profile.bisect_min_messages:
+        return None
+    return split_point(items, profile.bisect_min_messages)
+
+
 @dataclass(slots=True, kw_only=True)
 class Part:
     """The summary of one part of the input, while the tree is being climbed."""
