@@ -34,6 +34,7 @@ ROLES = ("system", "user", "assistant", "tool")
 PART_NAMES = (
     ("system", "System prompt and pinned system messages"),
     ("tools", "Tools"),
+    ("memories", "Memories"),
     ("summaries", "Summaries"),
     ("kept", "Messages up to the last answer"),
     ("pending", "Messages without an answer"),

@@ -344,6 +344,7 @@ class AccountSerializer(serializers.Serializer[Any]):
 
     system = serializers.IntegerField()
     tools = serializers.IntegerField()
+    memories = serializers.IntegerField()
     summaries = serializers.IntegerField()
     kept = serializers.IntegerField()
     pending = serializers.IntegerField()
@@ -352,6 +353,7 @@ class AccountSerializer(serializers.Serializer[Any]):
     counter = serializers.CharField()
     exact = serializers.BooleanField()
     tokens_per_count = serializers.FloatField()
+    memories_left_out = serializers.IntegerField()
     used = serializers.IntegerField()
     free = serializers.IntegerField()
 

@@ -201,6 +201,7 @@ class BranchView:
         return {
             "system": text_tokens(model, self.session.system_prompt) + self.rule_tokens,
             "tools": tools_tokens(model, self.session.tools),
+            "memories": snapshot.memories.tokens,
             "summaries": snapshot.sent_summary_tokens,
             "again": self.again_tokens,
             "kept": self.kept_tokens,

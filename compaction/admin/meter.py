@@ -37,6 +37,7 @@ _TILES = {
 PATTERNS = {
     "system": "columns",
     "tools": "dots",
+    "memories": "grid",
     "summaries": "lines",
     "again": "cross",
     "reserve": "back",
@@ -54,6 +55,7 @@ WIDTH, HEIGHT, TOP, BAR = 1000, 44, 6, 32
 NAMES = {
     "system": "System prompt and pinned system messages",
     "tools": "Tools",
+    "memories": "Memories",
     "summaries": "Summaries",
     "again": "Sent again although covered (pinned, open question)",
     "kept": f"Messages {SINCE_SUMMARY}",
@@ -62,7 +64,7 @@ NAMES = {
     "over": "Beyond the window",
 }
 # Rare parts, of which a line with 0 says nothing.
-ONLY_IF_ANY = ("again", "over")
+ONLY_IF_ANY = ("memories", "again", "over")
 
 
 def _pattern(name: str, paths: tuple[str, ...]) -> SafeString:

@@ -216,7 +216,7 @@ def _across(profile: Profile) -> dict[str, str]:
             "summarise."
         )
         return {_tail_name(profile): sentence}
-    return _across_window(profile)
+    return _across_window(profile) or _across_memories(profile)
 
 
 def _tail_name(profile: Profile) -> str:
@@ -263,6 +263,19 @@ def _across_window(profile: Profile) -> dict[str, str]:
             f"({context}): lower it to {context - tail}, or raise context_size to {tail + window}."
         }
     return {}
+
+
+def _across_memories(profile: Profile) -> dict[str, str]:
+    """Return which of the numbers of memories do not fit each other."""
+    most = profile.memories_max_lines
+    after = profile.compression_target + profile.num_recent_memories_to_keep
+    if most > after:
+        return {}
+    return {
+        "memories_max_lines": f"Must be above {after}, what a rewriting may leave "
+        "(compression_target and num_recent_memories_to_keep together), or every new line would "
+        f"start another one: raise it to {after + 1}, or lower those."
+    }
 
 
 def from_environment(environment: Mapping[str, str], preset: str = "bisect") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from functools import partial
 
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import Adaptation
+from chatapp.llm.asking import OnChange
 from chatapp.llm.errors import ModelError
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
@@ -82,8 +83,11 @@ def summarizer_for(
     *,
     deadline: float | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    on_change: OnChange | None = None,
 ) -> Summarizer:
-    """Return the Summarizer a profile asks for.
+    """Return the Summarizer a profile asks for; `on_change` hears what a server wants otherwise.
+
+    Without it, the session's page tells of it.
 
     The embedded model cannot write: it chooses sentences, within its window, so that halving can be
     seen without a server.
@@ -104,7 +108,7 @@ def summarizer_for(
                 cancelled=cancelled,
                 # Another model than the session's own may be offered on the common wire only.
                 api=session.api if model.alias == session.model else Session.Api.CHAT,
-                on_change=partial(_note_change, session),
+                on_change=on_change or partial(_note_change, session),
             ),
             alias=model.alias,
             name=model.name,
