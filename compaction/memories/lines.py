@@ -179,7 +179,6 @@ def _refuse(text: str, bot: str) -> None:
     """Raise MemoryRefusedError where a line or a bot's name cannot be stored."""
     if fault := fault_of_line(text):
         raise MemoryRefusedError(fault, field="text")
-    if len(bot) > MAX_BOT_CHARS or bot.splitlines() != ([bot] if bot else []):
-        raise MemoryRefusedError(
-            f"A bot's name is one line of at most {MAX_BOT_CHARS} characters.", field="bot"
-        )
+    if len(bot) > MAX_BOT_CHARS:
+        sentence = f"A bot's name has at most {MAX_BOT_CHARS} characters."
+        raise MemoryRefusedError(sentence, field="bot")
