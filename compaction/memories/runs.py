@@ -22,6 +22,7 @@ from compaction.conf import compaction_settings
 from compaction.engine.memories import bot_of
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
+from compaction.errors import CompactionError
 from compaction.events import event
 from compaction.models import CompactionRun, Memory, MemoryRun, MemoryVersion, SessionSummary
 from compaction.profiles import find_profile, parameters_of
@@ -107,6 +108,22 @@ def request_extraction(run: CompactionRun) -> MemoryRun | None:
         session_id=run.session_id,
         summary=summary,
     )
+
+
+def run_again(run: MemoryRun, *, requested_by: Any) -> MemoryRun:
+    """Have the work of a run that ended be done again; raise CompactionError for one under way."""
+    if run.kind == Kind.COMPRESS:
+        if run.status in MemoryRun.UNDER_WAY:
+            raise CompactionError("The run waits or works; there is nothing to be done again.")
+        return request_compression(owner=run.owner, bot=run.bot, requested_by=requested_by)
+    with transaction.atomic():
+        ended = MemoryRun.objects.filter(pk=run.pk).exclude(status__in=MemoryRun.UNDER_WAY)
+        queued = {"status": Status.QUEUED, "queued_at": database_now(), "finished_at": None}
+        if not ended.update(attempts=0, requested_by=requested_by, **queued):
+            raise CompactionError("The run waits or works; there is nothing to be done again.")
+        memory_run_waiting.send(sender=MemoryRun, run_id=run.pk)
+    run.refresh_from_db()
+    return run
 
 
 def _request(
