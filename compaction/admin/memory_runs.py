@@ -222,8 +222,7 @@ class MemoryVersionAdmin(OfOwners):
         "model",
         "state_shown",
     )
-    # Counting the lines takes both lists; they are as long as an owner's memories.
-    list_only = ("owner__username", "before", "after", "undone_at")
+    list_only = ("owner__username", "lines_before", "lines_after", "undone_at")
     list_filter = (BY_UNDONE, CREATED_SINCE, Day, BY_OWNER)
     page_forms: ClassVar[Mapping[str, PageForm]] = {"undo": UNDO}
     sections = (
@@ -246,7 +245,7 @@ class MemoryVersionAdmin(OfOwners):
         return [lines_panel(obj)]
 
     lines_shown = column(
-        "Lines", lambda one: formatting.before_after(len(one.before), len(one.after))
+        "Lines", lambda one: formatting.before_after(one.lines_before, one.lines_after)
     )
     kept_shown = column("Kept as they were", "kept_lines", formatting.number)
     state_shown = column(

@@ -165,6 +165,8 @@ def _store(work: MemoryWork, found: Rewriting, texts: Sequence[str]) -> None:
             run=run,
             before=stored_lines(found.old),
             after=stored_lines(new),
+            lines_before=len(found.old),
+            lines_after=len(new),
             kept_lines=len(found.kept),
             model=work.answered_by[:100],
             created_at=now,

@@ -219,6 +219,8 @@ class MemoryVersion(models.Model):
     )
     before = models.JSONField(default=list)
     after = models.JSONField(default=list)
+    lines_before = models.PositiveIntegerField(default=0)
+    lines_after = models.PositiveIntegerField(default=0)
     kept_lines = models.PositiveIntegerField(default=0)
     model = models.CharField(max_length=100, blank=True, default="")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
