@@ -462,7 +462,8 @@ def _sent(scene: Scene) -> dict[str, Any]:
         "instructions": "", "keep_last_n": "", "summary": str(key), "cascade": "on",
         "profile": "", "facts": [fact], "verdict": "good", "note": "It is.", "opened": "1",
         "name": "mine", "base": "bisect", "owner": str(scene.operator.pk), "scopes": ["read"],
-        "expires_days": "", "post": "yes", "text": "Drinks tea.", "bot": "", "alias": "default", "description": "Another one.",
+        "expires_days": "", "post": "yes", "text": "Drinks tea.", "bot": "",
+        "alias": "default", "description": "Another one.",
     }  # fmt: skip
 
 
