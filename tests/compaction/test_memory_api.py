@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 
 import pytest
 from rest_framework.test import APIClient
 
-from compaction.engine.memories import ProposedLine
+from compaction.api.memory_json import ONE_LINE
+from compaction.engine.memories import ProposedLine, fault_of_line
 from compaction.memories.lines import add_memory, propose_memories
 from compaction.models import Memory, MemoryRun, MemoryVersion
 from tests.compaction.support import NEVER
@@ -206,3 +208,24 @@ def test_storing_a_line_takes_few_queries(api, owner, django_assert_max_num_quer
     remember(owner, told(50))
     with django_assert_max_num_queries(9):
         assert post(api, "", {"text": "Drinks tea."}).status_code == 201
+
+
+def test_the_schema_describes_just_the_lines_that_are_taken():
+    pattern = re.compile(ONE_LINE.removesuffix("$") + r"\Z")
+    pieces = [
+        "a",
+        " ",
+        "\t",
+        "\n",
+        "\r",
+        "\x0b",
+        "\x0c",
+        "\x1c",
+        "\x1f",
+        "\x85",
+        "\u2028",
+        "\u3000",
+    ]
+    drawn = [f"{one}{two}{three}" for one in pieces for two in pieces for three in pieces]
+    for text in ["", *pieces, *drawn]:
+        assert bool(pattern.match(text)) == (fault_of_line(text) == ""), repr(text)
