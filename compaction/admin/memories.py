@@ -31,6 +31,7 @@ from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts, nam
 from chatapp.formatting import when
 from compaction.admin.actions import REFUSALS, for_each
 from compaction.engine.memories import MAX_BOT_CHARS, MAX_LINE_CHARS
+from compaction.errors import CompactionError
 from compaction.memories.lines import accept_memory, change_memory, delete_memory
 from compaction.memories.runs import request_compression
 from compaction.models import Memory, MemoryRun, MemoryVersion
@@ -177,9 +178,13 @@ class MemoryAdmin(WideList):
     def take_away(self, request: HttpRequest, queryset: QuerySet[Memory]) -> None:
         """Delete every selected line; the same one is not proposed again."""
         for row in self.chosen(request, queryset):
-            self.log_deletions(request, [row])
-            delete_memory(row)
-            self.message_user(request, f"{row} is taken away.")
+            try:
+                delete_memory(row)
+            except CompactionError as gone:
+                self.message_user(request, f"{row}: {gone}", level="error")
+            else:
+                self.log_deletions(request, [row])
+                self.message_user(request, f"{row} is taken away.")
 
     @admin.action(description="Rewrite all lines of these owners", permissions=["rewrite"])
     def rewrite(self, request: HttpRequest, queryset: QuerySet[Memory]) -> None:
