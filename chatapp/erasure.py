@@ -68,6 +68,8 @@ def what_erasing_takes(user: Any) -> Erased:
         counts[_plural(model)] = model._default_manager.filter(session__in=sessions).count()
     counts[_plural(ImportJob)] = ImportJob.objects.filter(owner=user).count()
     counts[_plural(ApiKey)] = ApiKey.objects.filter(owner=user).count()
+    for model in _of_owner(user):
+        counts[_plural(model)] = model._default_manager.filter(owner=user).count()
     return Erased(counts={name: count for name, count in counts.items() if count})
 
 
@@ -88,6 +90,8 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
         _delete_session(key, counts, log)
         on_session()
     _delete_in_batches(ApiKey.objects.filter(owner=user), counts, log)
+    for model in _of_owner(user):
+        _delete_in_batches(model._default_manager.filter(owner=user), counts, log)
     log.forget_what_is_gone()
     for attempts in (AccessAttempt, AccessLog, AccessFailureLog):
         found = attempts.objects.filter(username__iexact=user.get_username())
@@ -112,6 +116,15 @@ def _with_session() -> Iterator[type[Model]]:
     yield Message
     yield from (model for model in found if model not in (Message, Branch))
     yield Branch
+
+
+def _of_owner(user: Any) -> Iterator[type[Model]]:
+    """Yield the tables of other apps whose rows go with their owner, and with no session."""
+    own = (Session, ImportJob, ApiKey)
+    for relation in user._meta.related_objects:
+        is_owner = relation.on_delete is CASCADE and relation.field.name == "owner"
+        if is_owner and relation.related_model not in own:
+            yield relation.related_model
 
 
 def _delete_session(key: UUID, counts: Counter[str], log: _AdminLog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db.models import F
 from django.dispatch import receiver
@@ -18,6 +19,7 @@ from chatapp.transcript import (
     positions_changed,
     set_pinned,
 )
+from compaction.memories.runs import memory_run_waiting
 from compaction.models import (
     CompactionRun,
     CompactionState,
@@ -84,6 +86,12 @@ def on_branch_replayed(*, replay: Replay, **kwargs: Any) -> None:
 def on_import_waiting(*, job: ImportJob, **kwargs: Any) -> None:
     """Have a worker of the queue go on with an import."""
     queue.enqueue_import(job.pk)
+
+
+@receiver(memory_run_waiting, dispatch_uid="compaction.listeners")
+def on_memory_run_waiting(*, run_id: UUID, **kwargs: Any) -> None:
+    """Have a worker of the queue do a memory run."""
+    queue.enqueue_memory_run(run_id)
 
 
 @receiver(user_erased, dispatch_uid="compaction.listeners")

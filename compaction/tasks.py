@@ -7,6 +7,7 @@ from uuid import UUID
 from chatapp.imports import continue_import
 from chatapp.transcript import part_files
 from compaction.errors import RunGoneError
+from compaction.memories.execution import execute_memory_run
 from compaction.runs import queue
 from compaction.runs.heartbeat import beat
 from compaction.runs.sweep import look_at_clocks, sweep_runs
@@ -39,6 +40,18 @@ def import_file(job_id: str) -> str:
         return "left to another worker"
     beat()
     return continue_import(UUID(job_id), is_stopping=queue.is_stopping)
+
+
+def work_at_memories(run_id: str) -> str:
+    """Do a memory run; return its status for the queue's own list.
+
+    A worker that is to stop leaves the run to the next one.
+    """
+    if queue.is_stopping():
+        queue.enqueue_memory_run(UUID(run_id))
+        return "left to another worker"
+    beat()
+    return execute_memory_run(UUID(run_id), is_stopping=queue.is_stopping)
 
 
 def sweep() -> dict[str, int]:

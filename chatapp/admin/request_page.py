@@ -34,6 +34,7 @@ ROLES = ("system", "user", "assistant", "tool")
 PART_NAMES = (
     ("system", "System prompt and pinned system messages"),
     ("tools", "Tools"),
+    ("memories", "Memories"),
     ("summaries", "Summaries"),
     ("pinned", "Pinned messages, sent although they are summarised"),
     ("kept", "Messages up to the last answer"),

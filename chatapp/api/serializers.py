@@ -358,6 +358,7 @@ class AccountSerializer(serializers.Serializer[Any]):
 
     system = serializers.IntegerField()
     tools = serializers.IntegerField()
+    memories = serializers.IntegerField()
     summaries = serializers.IntegerField()
     pinned = serializers.IntegerField(help_text="What is sent for its pin alone.")
     kept = serializers.IntegerField()
@@ -367,6 +368,7 @@ class AccountSerializer(serializers.Serializer[Any]):
     counter = serializers.CharField()
     exact = serializers.BooleanField()
     tokens_per_count = serializers.FloatField()
+    memories_left_out = serializers.IntegerField()
     used = serializers.IntegerField()
     free = serializers.IntegerField()
 

@@ -23,10 +23,12 @@ class Account:
     """Where the tokens of one request go; `counter` says how they were counted.
 
     `pinned` is what is sent for its pin alone: what would be sent without it is `kept`.
+    `memories_left_out` are lines that were not sent, no tokens.
     """
 
     system: int = 0
     tools: int = 0
+    memories: int = 0
     summaries: int = 0
     pinned: int = 0
     kept: int = 0
@@ -36,12 +38,13 @@ class Account:
     counter: str = ""
     exact: bool = False
     tokens_per_count: float = 1.0
+    memories_left_out: int = 0
 
     @property
     def used(self) -> int:
         """Tokens of the request itself."""
-        spoken = self.pinned + self.kept + self.pending
-        return self.system + self.tools + self.summaries + spoken
+        front = self.system + self.tools + self.memories + self.summaries
+        return front + self.pinned + self.kept + self.pending
 
     @property
     def room(self) -> int:
@@ -95,10 +98,14 @@ class HistoryPart:
     `summaries` are the messages that carry them; with `merge_system` those that are system messages
     become one with the prompt.
     `shortened` maps the ids of kept messages to what is sent in their place. `pinned` are the ids
-    of those kept messages that are sent for their pin alone.
+    of those kept messages that are sent for their pin alone. `memories` is a text about the owner
+    that stands behind the prompt.
     """
 
     system: Sequence[Message] = ()
+    memories: str = ""
+    memory_tokens: int = 0
+    memories_left_out: int = 0
     summaries: Sequence[WireMessage] = ()
     summary_tokens: int = 0
     merge_system: bool = False
@@ -123,10 +130,10 @@ def assemble(
     reserve: int | None = None,
     run_id: str | None = None,
 ) -> Context:
-    """Return the Context: system prompt, opening system messages, summaries, kept messages.
+    """Return the Context: prompt, memories, opening system messages, summaries, kept messages.
 
-    The system prompt stays verbatim and first. A model with `single_leading_system` gets prompt
-    and summaries as one message, in that order.
+    The system prompt stays verbatim and first. A model with `single_leading_system` gets all that
+    stands before the conversation as one message, in that order.
     """
     model = model or with_learned_limits(get_model(session.model))
     front = _front(session, part, model)
@@ -143,6 +150,8 @@ def assemble(
             system=text_tokens(model, session.system_prompt)
             + sum(row.tokens for row in part.system),
             tools=tools_tokens(model, session.tools),
+            memories=part.memory_tokens,
+            memories_left_out=part.memories_left_out,
             summaries=part.summary_tokens
             + sum(row.tokens for row in part.kept if row.carries_summary),
             pinned=pinned,
@@ -163,8 +172,8 @@ def _reserve_of(model: ModelConfig) -> int:
 
 
 def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[WireMessage]:
-    """Return what stands before the conversation: prompt, rules, summaries."""
-    prompts = [session.system_prompt] if session.system_prompt else []
+    """Return what stands before the conversation: prompt, memories, rules, summaries."""
+    prompts = [text for text in (session.system_prompt, part.memories) if text]
     front: list[WireMessage] = [{"role": "system", "content": text} for text in prompts]
     front += [row.stored_wire() for row in part.system]
     front += [message for message in part.summaries if message["role"] == "system"]

@@ -3,6 +3,8 @@
 from chatapp.admin.toolkit.extension import AdminExtension, AdminPage, FrontPanel
 from compaction.admin.breakers import ModelBreakerAdmin
 from compaction.admin.front import REFRESH, front_panel, refresh
+from compaction.admin.memories import MemoryAdmin
+from compaction.admin.memory_runs import MemoryRunAdmin, MemoryVersionAdmin
 from compaction.admin.profiles import CompactionProfileAdmin
 from compaction.admin.runs import CompactionRunAdmin
 from compaction.admin.sessions import SESSION_PART
@@ -19,6 +21,9 @@ __all__ = [
     "CompactionRunAdmin",
     "CompactionStateAdmin",
     "CompactionStepAdmin",
+    "MemoryAdmin",
+    "MemoryRunAdmin",
+    "MemoryVersionAdmin",
     "ModelBreakerAdmin",
     "SessionSummaryAdmin",
     "SummarySourceAdmin",

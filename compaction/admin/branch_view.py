@@ -216,6 +216,7 @@ class BranchView:
         return {
             "system": text_tokens(model, self.session.system_prompt) + self.rule_tokens,
             "tools": tools_tokens(model, self.session.tools),
+            "memories": snapshot.memories.tokens,
             "summaries": snapshot.sent_summary_tokens,
             "pinned": within,
             "pinned-over": self.pin_tokens - within,

@@ -38,6 +38,7 @@ _TILES = {
 PATTERNS = {
     "system": "columns",
     "tools": "dots",
+    "memories": "grid",
     "summaries": "lines",
     "pinned": "cross",
     "pinned-over": "grid",
@@ -57,6 +58,7 @@ WIDTH, HEIGHT, TOP, BAR = 1000, 44, 6, 32
 NAMES = {
     "system": "System prompt and pinned system messages",
     "tools": "Tools",
+    "memories": "Memories",
     "summaries": "Summaries",
     "pinned": "Pinned messages, sent although covered",
     "pinned-over": "Pinned beyond their share of the window",
@@ -67,7 +69,7 @@ NAMES = {
     "over": "Beyond the window",
 }
 # Rare parts, of which a line with 0 says nothing.
-ONLY_IF_ANY = ("pinned", "pinned-over", "again", "over")
+ONLY_IF_ANY = ("memories", "pinned", "pinned-over", "again", "over")
 
 
 def _pattern(name: str, paths: tuple[str, ...]) -> SafeString:

@@ -150,6 +150,9 @@ def origins_of(session: Session, context: Context) -> dict[int, SafeString | str
             break
         if content == prompt:
             continue
+        if content == snapshot.memories.text:
+            found[index] = "Memories"
+            continue
         # In the frame of the built-in renderings, or as a plug-in's sends it.
         held = [link for text, link in named if as_sent_text(text) in content]
         held = held or [link for text, link in named if escape_tags(text) in escape_tags(content)]

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from compaction.api import quality, views
+from compaction.api import memories, quality, views
 
 urlpatterns = [
     path("sessions/<uuid:session_id>/compact/", views.CompactView.as_view(), name="compact"),
@@ -43,5 +43,18 @@ urlpatterns = [
     ),
     path(
         "messages/<uuid:message_id>/fate/", quality.MessageFateView.as_view(), name="message-fate"
+    ),
+    path("memories/", memories.MemoryList.as_view(), name="memory-list"),
+    path("memories/compress/", memories.MemoryCompress.as_view(), name="memory-compress"),
+    path("memories/runs/", memories.MemoryRunList.as_view(), name="memory-run-list"),
+    path("memories/versions/", memories.MemoryVersionList.as_view(), name="memory-version-list"),
+    path(
+        "memories/versions/<uuid:version_id>/undo/",
+        memories.MemoryVersionUndo.as_view(),
+        name="memory-version-undo",
+    ),
+    path("memories/<uuid:memory_id>/", memories.MemoryDetail.as_view(), name="memory-detail"),
+    path(
+        "memories/<uuid:memory_id>/accept/", memories.MemoryAccept.as_view(), name="memory-accept"
     ),
 ]

@@ -1,5 +1,5 @@
-"""What a request sends of a branch: system messages, summaries, and the messages that stay
-verbatim.
+"""What a request sends of a branch: system messages, memories, summaries, and the messages that
+stay verbatim.
 
 A request that cannot fit is seen before it is sent, and made smaller first.
 """
@@ -138,6 +138,9 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     rendering, carriers = _rendered(snapshot, summaries)
     part = HistoryPart(
         system=system,
+        memories=snapshot.memories.text,
+        memory_tokens=snapshot.memories.tokens,
+        memories_left_out=snapshot.memories.left_out,
         summaries=carriers,
         summary_tokens=tokens,
         merge_system=rendering.merges_system,

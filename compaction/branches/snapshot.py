@@ -24,6 +24,7 @@ from compaction.branches.cache_clock import age_ms
 from compaction.branches.carriers import carried_tokens, sent_form, summaries_to_send
 from compaction.branches.history_size import history_chars
 from compaction.branches.leases import state_of
+from compaction.branches.memory_block import MemoryBlock, memory_block
 from compaction.branches.reported_size import ReportedSize, reported_size
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
@@ -184,6 +185,11 @@ class BranchSnapshot:
         return self.summary_tokens + carried_tokens(self.profile, self.model, self.sent_forms)
 
     @cached_property
+    def memories(self) -> MemoryBlock:
+        """The owner's memories as they are sent; read once for a turn."""
+        return memory_block(self.session, self.profile, self.model)
+
+    @cached_property
     def rows(self) -> list[Message]:
         """The messages behind the cursor, rules of the conversation included, in order."""
         return [row for row in self._from_cursor if row.position > self.state.cursor]
@@ -218,7 +224,8 @@ class BranchSnapshot:
     @cached_property
     def fixed_tokens(self) -> int:
         """Tokens of the next request besides the messages behind the cursor."""
-        return prompt_tokens(self) + pinned_tokens(self) + self.sent_summary_tokens
+        fixed = prompt_tokens(self) + self.memories.tokens
+        return fixed + pinned_tokens(self) + self.sent_summary_tokens
 
     @cached_property
     def reported_size(self) -> ReportedSize | None:
@@ -238,8 +245,12 @@ class BranchSnapshot:
 
     @property
     def request_mark(self) -> str:
-        """What tells requests with these summaries from others: it is stored with each answer."""
-        return "-".join(str(row.pk)[:MARK_CHARS] for row in self.summaries) or NO_SUMMARY
+        """What tells requests with these summaries and memories from others.
+
+        It is stored with each answer.
+        """
+        summaries = "-".join(str(row.pk)[:MARK_CHARS] for row in self.summaries) or NO_SUMMARY
+        return summaries + self.memories.mark
 
     @cached_property
     def request_tokens(self) -> int:
@@ -415,7 +426,7 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
     if state.pk != known.state.pk or state.profile != known.state.profile:
         return snapshot_of(known.session, state=state)
     fresh = replace(known, state=state, derived={}, failed={})
-    kept = {"_usable_profile", "model"}
+    kept = {"_usable_profile", "model", "memories"}
     if state.cursor == known.state.cursor:
         if "pinned" in known.__dict__:
             fresh.derived[_PINS_THEN] = pinned_tokens(known)

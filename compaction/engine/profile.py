@@ -333,6 +333,19 @@ def _across_window(profile: Profile) -> dict[str, str]:
     return {}
 
 
+def _across_memories(profile: Profile) -> dict[str, str]:
+    """Return which of the numbers of memories do not fit each other."""
+    most = profile.memories_max_lines
+    after = profile.compression_target + profile.num_recent_memories_to_keep
+    if most > after:
+        return {}
+    return {
+        "memories_max_lines": f"Must be above {after}, what a rewriting may leave "
+        "(compression_target and num_recent_memories_to_keep together), or every new line would "
+        f"start another one: raise it to {after + 1}, or lower those."
+    }
+
+
 def from_environment(environment: Mapping[str, str], preset: str = "bisect") -> dict[str, Any]:
     """Return the parameters that a preset's variables set; raise ProfileError for junk.
 

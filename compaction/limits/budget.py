@@ -1,7 +1,8 @@
 """Budgets of an hour: what the summariser's model calls of a session and of its owner may come to.
 
 Before a run, `overspent` says whether a limit is reached and when it no longer will be. Only calls
-of a language model count; choosing sentences costs nothing.
+of a language model count; choosing sentences costs nothing. An owner's memory runs count for the
+owner.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import BigIntegerField, Q, QuerySet, Subquery, Sum
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from chatapp.models import Session
 from compaction.conf import compaction_settings
-from compaction.models import CompactionRun
+from compaction.models import CompactionRun, MemoryRun
 
 HOUR = timedelta(hours=1)
 
@@ -91,11 +94,12 @@ def overspent(session: Session, *, now: datetime | None = None) -> Overspent | N
     now = now or timezone.now()
     runs = CompactionRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
     whole = _whole(session, limited)
-    sums = _sums(runs, session, whole)
+    memories = _memory_runs(session, now) if _counts_owners(limited) else MemoryRun.objects.none()
+    sums = _sums(runs, session, whole, memories)
     reached = [budget for budget in limited if budget.of(*sums) >= budget.limit]
     if not reached:
         return None
-    read = list(_read(runs.filter(whole), session))
+    read = sorted([*_read(runs.filter(whole), session), *_read_memory_runs(memories)], key=_began)
     ends = {budget: _frees_at(budget, read, now=now) for budget in reached}
     last = max(reached, key=lambda budget: ends[budget])
     return Overspent(
@@ -103,14 +107,26 @@ def overspent(session: Session, *, now: datetime | None = None) -> Overspent | N
     )
 
 
+def _counts_owners(limited: Iterable[_Budget]) -> bool:
+    return any(budget.whose == "owner" for budget in limited)
+
+
+def _memory_runs(session: Session, now: datetime) -> QuerySet[MemoryRun]:
+    """Return the hour's memory runs of the session's owner; the index `memory_run_spent`."""
+    spent = MemoryRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
+    return spent.filter(owner_id=session.owner_id)
+
+
 def _whole(session: Session, limited: Iterable[_Budget]) -> Q:
     """Return whose runs are looked at: the owner's, or the session's where no owner has a limit."""
-    if any(budget.whose == "owner" for budget in limited):
+    if _counts_owners(limited):
         return Q(session__owner_id=session.owner_id)
     return Q(session_id=session.pk)
 
 
-def _sums(runs: QuerySet[CompactionRun], session: Session, whole: Q) -> tuple[Spent, Spent]:
+def _sums(
+    runs: QuerySet[CompactionRun], session: Session, whole: Q, memories: QuerySet[MemoryRun]
+) -> tuple[Spent, Spent]:
     """Return what the session spent of the runs, and what the whole did, in one query.
 
     Whose runs they are stands in the sums and not in WHERE: there SQLite would read every run that
@@ -121,13 +137,36 @@ def _sums(runs: QuerySet[CompactionRun], session: Session, whole: Q) -> tuple[Sp
     sums = runs.aggregate(
         session_calls=Sum("model_calls", filter=own),
         session_tokens=Sum("spent_tokens", filter=own),
-        calls=Sum("model_calls", filter=whole),
-        tokens=Sum("spent_tokens", filter=whole),
+        calls=_with(memories, "model_calls", whole),
+        tokens=_with(memories, "spent_tokens", whole),
     )
     return (
         Spent(calls=sums["session_calls"] or 0, tokens=sums["session_tokens"] or 0),
         Spent(calls=sums["calls"] or 0, tokens=sums["tokens"] or 0),
     )
+
+
+def _with(memories: QuerySet[MemoryRun], column: str, whole: Q) -> Combinable:
+    """Return the sum of a column over the runs of the whole and over the memory runs."""
+    of_runs = Coalesce(Sum(column, filter=whole), 0, output_field=BigIntegerField())
+    if memories.query.is_empty():
+        return of_runs
+    totals = memories.order_by().values("owner").annotate(total=Sum(column)).values("total")
+    return of_runs + Coalesce(Subquery(totals), 0, output_field=BigIntegerField())
+
+
+def _read_memory_runs(memories: QuerySet[MemoryRun]) -> Iterator[_Run]:
+    """Return the memory runs one by one; they are no session's."""
+    for started_at, calls, tokens in memories.values_list(
+        "started_at", "model_calls", "spent_tokens"
+    ):
+        if started_at is not None:
+            spent = Spent(calls=calls, tokens=tokens)
+            yield _Run(session=Spent(), owner=spent, started_at=started_at)
+
+
+def _began(run: _Run) -> datetime:
+    return run.started_at
 
 
 def _read(runs: QuerySet[CompactionRun], session: Session) -> Iterator[_Run]:

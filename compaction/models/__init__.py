@@ -1,9 +1,10 @@
 """Stored compaction: profiles, runs, their steps, recoveries, summaries, their links, what they
-know and where it comes from, branch state, and what watches over many processes: heartbeats,
-breakers, totals.
+know and where it comes from, branch state, memories of owners, and what watches over many
+processes: heartbeats, breakers, totals.
 """
 
 from compaction.models.fidelity import SummaryLine, SummaryQuality, SummaryUnits
+from compaction.models.memory import Memory, MemoryKey, MemoryRun, MemoryVersion
 from compaction.models.operations import DailyFigures, ModelBreaker, RunTotals, WorkerHeartbeat
 from compaction.models.runs import CompactionRun, CompactionStep, RecoveryStep
 from compaction.models.state import CompactionProfile, CompactionState
@@ -15,6 +16,10 @@ __all__ = [
     "CompactionState",
     "CompactionStep",
     "DailyFigures",
+    "Memory",
+    "MemoryKey",
+    "MemoryRun",
+    "MemoryVersion",
     "ModelBreaker",
     "RecoveryStep",
     "RunTotals",

@@ -29,6 +29,7 @@ from compaction.engine.policy.cache_clock import LOOK_MS
 logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
 IMPORT_TASK = "compaction.tasks.import_file"
+MEMORY_TASK = "compaction.tasks.work_at_memories"
 SWEEP_TASK = "compaction.tasks.sweep"
 # A change takes effect with the next `migrate`, which stores the schedules anew.
 SWEEP_MINUTES = 1
@@ -59,6 +60,11 @@ def enqueue_run(run_id: UUID) -> None:
 def enqueue_import(job_id: UUID) -> None:
     """Have a worker go on with an import, in the same way."""
     _put_on_commit(IMPORT_TASK, job_id)
+
+
+def enqueue_memory_run(run_id: UUID) -> None:
+    """Have a worker do a memory run, in the same way."""
+    _put_on_commit(MEMORY_TASK, run_id)
 
 
 def _put_on_commit(task: str, row_id: UUID) -> None:

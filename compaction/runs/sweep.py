@@ -17,6 +17,7 @@ from chatapp.models import Session
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
 from compaction.events import event
+from compaction.memories import runs as memory_runs
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs import queue
 from compaction.runs.heartbeat import beat, forget_silent
@@ -46,6 +47,7 @@ class Swept:
     silent_workers: int = 0
     requeued_imports: int = 0
     forgotten_imports: int = 0
+    requeued_memory_runs: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
@@ -70,6 +72,7 @@ def sweep_runs() -> Swept:
         silent_workers=forget_silent(),
         requeued_imports=deliver_lost(),
         forgotten_imports=forget_old(),
+        requeued_memory_runs=memory_runs.deliver_lost(),
     )
     if any(swept.as_dict().values()):
         event("swept", reason="", **swept.as_dict())
@@ -118,8 +121,8 @@ def _requeue(now: datetime) -> int:
     """
     long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
     queued = CompactionRun.objects.filter(status=Status.QUEUED)
-    ready = queued.filter(ready_q(now)).count() + waiting_imports()
-    missing = ready - queue.waiting_tasks()
+    others = waiting_imports() + memory_runs.waiting_memory_runs()
+    missing = queued.filter(ready_q(now)).count() + others - queue.waiting_tasks()
     if missing <= 0:
         return 0
     lost = Q(waits_until__isnull=True, created_at__lt=long_ago) | Q(waits_until__lt=long_ago)

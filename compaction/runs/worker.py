@@ -24,6 +24,7 @@ from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
+from compaction.memories.runs import request_extraction
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import parameters_of
 from compaction.runs import lifecycle, queue
@@ -124,6 +125,7 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     _or_later(partial(note_models, run, work.tried))
     _or_later(partial(_look_back, run))
     _or_later(partial(_check_again, run))
+    _or_later(partial(request_extraction, run))
     return run
 
 
@@ -152,7 +154,7 @@ def _finish_in_background(run: CompactionRun, bound: InlineBound) -> None:
     )
 
 
-def _or_later(tidy: Callable[[], None]) -> None:
+def _or_later(tidy: Callable[[], object]) -> None:
     """Tidy up after a run whose work is stored; nobody's turn fails because that does not work.
 
     The lease expires, and the sweep looks for what is left.

@@ -11,6 +11,7 @@ from functools import partial
 
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import Adaptation
+from chatapp.llm.asking import OnChange
 from chatapp.llm.errors import ModelError
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
@@ -83,8 +84,11 @@ def summarizer_for(
     deadline: float | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     conversation: ConversationInput | None = None,
+    on_change: OnChange | None = None,
 ) -> Summarizer:
-    """Return the Summarizer a profile asks for.
+    """Return the Summarizer a profile asks for; `on_change` hears what a server wants otherwise.
+
+    Without it, the session's page tells of it.
 
     With `conversation` the session's own model reads that instead of a transcript; another model
     has not cached it.
@@ -108,7 +112,7 @@ def summarizer_for(
                 cancelled=cancelled,
                 # Another model than the session's own may be offered on the common wire only.
                 api=session.api if model.alias == session.model else Session.Api.CHAT,
-                on_change=partial(_note_change, session),
+                on_change=on_change or partial(_note_change, session),
                 conversation=conversation if model.alias == session.model else None,
             ),
             alias=model.alias,

@@ -42,6 +42,9 @@ from compaction.engine.fidelity.entities import key_of
 from compaction.models import (
     CompactionRun,
     CompactionStep,
+    Memory,
+    MemoryRun,
+    MemoryVersion,
     ModelBreaker,
     RecoveryStep,
     SessionSummary,
@@ -83,6 +86,13 @@ def calls(marker: str) -> list[dict[str, Any]]:
 
 def said(marker: str) -> dict[str, Any]:
     return {"said": words(marker), "status": 400}
+
+
+def line(marker: str) -> list[dict[str, Any]]:
+    moment = timezone.now().isoformat()
+    found = {"id": str(uuid.uuid4()), "text": marker, "tokens": 3, "position": 5, "origin": "hand"}
+    nobody = {"source": None, "created_by": None}
+    return [found | nobody | {"accepted_at": moment, "created_at": moment}]
 
 
 def lost(marker: str) -> list[dict[str, Any]]:
@@ -138,6 +148,10 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (SummaryQuality, "lost"): lost,
     (SummaryUnits, "units"): lambda marker: [[marker]],
     (ModelBreaker, "last_error"): words,
+    (Memory, "text"): str,
+    (MemoryRun, "error"): words,
+    (MemoryVersion, "before"): line,
+    (MemoryVersion, "after"): line,
 }
 # Columns called like this hold words of the code, of settings or of servers, in every table.
 CODES = {
@@ -159,6 +173,10 @@ NO_TEXTS = {
     "chatapp.messageoriginal.parts": "shown in the place of the content, as that is",
     "compaction.compactionprofile.parameters": "settings of an operator",
     "compaction.dailyfigures.ratios": "numbers",
+    "compaction.memory.bot": "a bot's name",
+    "compaction.memorykey.bot": "a bot's name",
+    "compaction.memoryrun.bot": "a bot's name",
+    "compaction.memoryversion.bot": "a bot's name",
     "compaction.dailyfigures.scores": "numbers",
     "compaction.summaryquality.facts": "read by measures alone",
     "compaction.summaryquality.ignored": "keys of facts",
@@ -261,6 +279,16 @@ def _more_rows(session: Session) -> None:
     CompactionRun.objects.update(created_at=timezone.now())
     job = ImportJob.objects.create(owner=session.owner, status="failed", sessions_made=1)
     ImportedSession.objects.create(job=job, number=0, session=session)
+    for number, accepted in enumerate((None, timezone.now())):
+        Memory.objects.create(
+            owner=session.owner, text="x", position=number, accepted_at=accepted, source=first,
+            created_by=session.owner,
+        )  # fmt: skip
+    run = MemoryRun.objects.create(owner=session.owner, kind="compress", status="failed", error="x")
+    MemoryRun.objects.create(
+        owner=session.owner, kind="extract", session=session, summary_id=key, error="x"
+    )
+    MemoryVersion.objects.create(owner=session.owner, run=run)
     ModelBreaker.objects.create(model="default", failures=3, opened_at=timezone.now())
     WorkerHeartbeat.objects.create(id=uuid.uuid4(), kind="queue", host="here", pid=1, run=failed)
     LearnedLimits.objects.create(server="", name="scripted", context_window=9000)
@@ -434,7 +462,8 @@ def _sent(scene: Scene) -> dict[str, Any]:
         "instructions": "", "keep_last_n": "", "summary": str(key), "cascade": "on",
         "profile": "", "facts": [fact], "verdict": "good", "note": "It is.", "opened": "1",
         "name": "mine", "base": "bisect", "owner": str(scene.operator.pk), "scopes": ["read"],
-        "expires_days": "", "post": "yes", "alias": "default", "description": "Another one.",
+        "expires_days": "", "post": "yes", "text": "Drinks tea.", "bot": "",
+        "alias": "default", "description": "Another one.",
     }  # fmt: skip
 
 

@@ -22,9 +22,14 @@ from chatapp import erasure
 from chatapp.erasure import erase_user, what_erasing_takes
 from chatapp.keys import create_key
 from chatapp.models import Branch, Incident, Message, MessageOriginal, Session
+from compaction.memories.lines import add_memory
 from compaction.models import (
     CompactionRun,
     CompactionStep,
+    Memory,
+    MemoryKey,
+    MemoryRun,
+    MemoryVersion,
     ModelBreaker,
     RecoveryStep,
     SessionSummary,
@@ -83,6 +88,11 @@ def write_everywhere(owner, marker: str) -> Session:
         fill(row, marker)
     Session.objects.filter(pk=session.pk).update(title=f"Trip {marker}", model="default")
     create_key(owner=owner, name=f"Key {marker}")
+    line = add_memory(owner=owner, text="Drinks tea.", source=message.pk, created_by=owner)
+    run_of_memories = MemoryRun.objects.create(owner=owner, kind="compress", status="failed")
+    version = MemoryVersion.objects.create(owner=owner, run=run_of_memories)
+    for row in (line, run_of_memories, version):
+        fill(row, marker)
     session.refresh_from_db()
     return session
 
@@ -375,3 +385,14 @@ def test_a_person_whose_sessions_are_written_to_meanwhile_is_erased():
     assert not get_user_model().objects.filter(pk=person.pk).exists()
     assert not Message.objects.exists()
     assert not Branch.objects.exists()
+
+
+def test_memories_go_with_their_owner_and_others_keep_theirs(person, marker):
+    other = UserFactory()
+    for owner in (person, other):
+        write_everywhere(owner, marker if owner is person else "theirs")
+    there = what_erasing_takes(person).counts
+    assert (there["memories"], there["memory runs"], there["memory versions"]) == (1, 1, 1)
+    erase_user(person)
+    for model in (Memory, MemoryKey, MemoryRun, MemoryVersion):
+        assert [row.owner_id for row in model.objects.all()] == [other.pk], model
