@@ -6,6 +6,7 @@ from uuid import UUID
 
 from chatapp.imports import continue_import
 from chatapp.transcript import part_files
+from compaction.comparison import jobs
 from compaction.errors import RunGoneError
 from compaction.runs import queue
 from compaction.runs.heartbeat import beat
@@ -39,6 +40,11 @@ def import_file(job_id: str) -> str:
         return "left to another worker"
     beat()
     return continue_import(UUID(job_id), is_stopping=queue.is_stopping)
+
+
+def compare_profiles(key: str) -> str:
+    """Compare profiles for an operator's page; return how it ended for the queue's own list."""
+    return jobs.work(key, is_stopping=queue.is_stopping)
 
 
 def sweep() -> dict[str, int]:

@@ -26,6 +26,7 @@ from chatapp.conf import chatapp_settings
 logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
 IMPORT_TASK = "compaction.tasks.import_file"
+COMPARE_TASK = "compaction.tasks.compare_profiles"
 SWEEP_TASK = "compaction.tasks.sweep"
 # A change takes effect with the next `migrate`, which stores the schedules anew.
 SWEEP_MINUTES = 1
@@ -56,7 +57,12 @@ def enqueue_import(job_id: UUID) -> None:
     _put_on_commit(IMPORT_TASK, job_id)
 
 
-def _put_on_commit(task: str, row_id: UUID) -> None:
+def enqueue_comparison(key: str) -> None:
+    """Have a worker compare profiles for an operator who waits; the key is the cache's."""
+    _put_on_commit(COMPARE_TASK, key)
+
+
+def _put_on_commit(task: str, row_id: UUID | str) -> None:
     def deliver() -> None:
         _put(task, str(row_id))
 

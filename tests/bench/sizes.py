@@ -34,6 +34,7 @@ class Sizes:
     hostile_messages: int = 200
     hostile_bytes: int = 15_000_000
     hostile_lines: int = 3_000_000
+    replayed: int = 10_000
 
 
 TINY = Sizes(
@@ -62,4 +63,5 @@ TINY = Sizes(
     hostile_messages=3,
     hostile_bytes=10_000,
     hostile_lines=3_000,
+    replayed=60,
 )

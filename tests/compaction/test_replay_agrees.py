@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from uuid import UUID
 
 import pytest
@@ -22,11 +23,13 @@ from compaction.runs.worker import execute_run
 from tests.factories import SessionFactory, call, result, user
 
 pytestmark = pytest.mark.django_db(transaction=True)
-WORDS = (
-    "ledger parcel invoice harbour the of and winter quota 4711 report src/app/main.py deploy "
-    "refund is was REQ-2231 until because decided must never 17.5 release staging customer "
-    "https://example.org/a7 failed works tomorrow 2026-03-14 deadline migration index user_id"
-).split()
+WORDS = re.findall(
+    r"\S+",
+    "ledger parcel invoice harbour the of and winter quota 4711 report src/app/main.py "
+    "deploy refund is was REQ-2231 until because decided must never 17.5 release staging "
+    "customer https://example.org/a7 failed works tomorrow 2026-03-14 deadline migration "
+    "index user_id",
+)
 WINDOW = 3_000
 ARGUMENTS = '{"path": "src/app/main.py", "line": 17}'
 EXTRACTIVE = {"summariser": "extractive", "cooldown_seconds": 0}
@@ -54,7 +57,12 @@ PROFILES = {
         "batch_messages": 4,
         "compression_cooldown_sec": 0,
     },
-    "ahead": {"base": "balanced", "keep_recent_tokens": 500, "target_summary_tokens": 200},
+    "ahead": {
+        "base": "balanced",
+        "keep_recent_tokens": 500,
+        "target_summary_tokens": 200,
+        "prepare_ratio": 0.4,
+    },
     "drafts": {
         "base": "balanced",
         "keep_recent_tokens": 500,
