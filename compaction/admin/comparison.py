@@ -112,6 +112,11 @@ def compare_view(request: HttpRequest) -> HttpResponse:
     return _page(request, {"form": form})
 
 
+def compare_url(session: Session) -> str:
+    """Return the address of the form for a session."""
+    return f"{reverse(f'admin:{COMPARE}')}?{urlencode({'session': str(session.pk)})}"
+
+
 def _posted(request: HttpRequest) -> HttpResponse:
     job = _job_of(request, request.POST.get("job", ""))
     if job is not None and "cancel" in request.POST:

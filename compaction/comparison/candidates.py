@@ -21,6 +21,8 @@ EMBEDDED = "embedded"
 # What a model's instruction takes besides the messages, generously.
 PROMPT_TOKENS = 500
 MOST_PROFILES = 20
+# Messages of a conversation that is replayed exactly as the application would go.
+LONGEST_EXACT = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +110,37 @@ class ComparedSummariser:
         """Return the window of whoever summarises a conversation of a model."""
         return (self.model or own).context_window
 
-    def summarizer(self, own: ModelConfig, profile: Profile) -> Summarizer:
-        """Return the summariser for a conversation of a model."""
+    def summarizer(self, own: ModelConfig, profile: Profile, *, messages: int) -> Summarizer:
+        """Return the summariser for a conversation of a model with so many messages."""
         if self.model is None:
             window = own.context_window if own.is_embedded else None
             if profile.summariser == "extractive":
                 window = None
-            return ExtractiveSummarizer(counter=own.counter, window=window)
+            kind = QuickSummarizer if is_long(messages) else ExtractiveSummarizer
+            return kind(counter=own.counter, window=window)
         if self.is_estimate:
             return PricedSummarizer(self.model)
         return ModelSummarizer(model=self.model, temperature=profile.temperature)
 
 
-class PricedSummarizer(ExtractiveSummarizer):
+def is_long(messages: int) -> bool:
+    """Whether a conversation is so long that its summaries choose from less (QuickSummarizer)."""
+    return messages > LONGEST_EXACT
+
+
+class QuickSummarizer(ExtractiveSummarizer):
+    """Chooses from the summary before and what is new, not from all clauses that were kept.
+
+    Several times as fast. A summary is about as long, so it is compacted at the same places, give
+    or take a message; what it says of long ago is less.
+    """
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        """Return chosen sentences; no clause is kept for the next pass."""
+        return replace(super().summarize(replace(request, units=())), units=())
+
+
+class PricedSummarizer(QuickSummarizer):
     """Chooses sentences in a model's window, and says what the model's calls would cost."""
 
     def __init__(self, model: ModelConfig) -> None:

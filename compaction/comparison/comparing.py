@@ -158,7 +158,9 @@ def _replayed(
                 counter=own.counter,
                 result_window=summariser.window_for(own),
             ),
-            summarizer=summariser.summarizer(own, candidate.parameters),
+            summarizer=summariser.summarizer(
+                own, candidate.parameters, messages=len(conversation.sums)
+            ),
             options=ReplayOptions(
                 inline_calls=compaction_settings.inline_calls,
                 backoff_seconds=compaction_settings.backoff_seconds,

@@ -177,7 +177,7 @@ class ReplayedRun:
             raise SummaryFailed(RunCode.STRATEGY_ERROR, f"The strategy {name!r} {fault}.")
         if not outcome.text.strip():
             raise SummaryFailed(RunCode.BAD_ANSWER, f"The strategy {name!r} returned no text.")
-        if outcome.units:
+        if outcome.units or chooses_sentences(self.summarizer):
             # What was chosen brings its clauses; to measure it would take longer than to make it.
             return outcome
         return with_fidelity(outcome, replace(job, items=job.items[: len(outcome.items)]), profile)
