@@ -26,7 +26,7 @@ LONGEST_EXACT = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ComparedProfile:
     """A profile that is compared; with a `problem` it is not, and that sentence says why."""
 
     name: str
@@ -34,7 +34,7 @@ class Candidate:
     problem: str = ""
 
 
-def candidates_of(names: Sequence[str] = ()) -> list[Candidate]:
+def candidates_of(names: Sequence[str] = ()) -> list[ComparedProfile]:
     """Return the profiles of these names, or all presets, as they are stored now.
 
     Raises CompactionError with the names that exist.
@@ -54,10 +54,12 @@ def candidates_of(names: Sequence[str] = ()) -> list[Candidate]:
     found = []
     for name in wanted:
         if name not in stored:
-            found.append(Candidate(name=name, parameters=PRESETS[name]))
+            found.append(ComparedProfile(name=name, parameters=PRESETS[name]))
             continue
         usable = usable_profile(stored[name])
-        found.append(Candidate(name=name, parameters=usable.parameters, problem=usable.problem))
+        found.append(
+            ComparedProfile(name=name, parameters=usable.parameters, problem=usable.problem)
+        )
     return found
 
 

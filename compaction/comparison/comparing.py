@@ -15,11 +15,11 @@ from django.db import Error
 
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
-from compaction.comparison.candidates import Candidate, ComparedSummariser
+from compaction.comparison.candidates import ComparedProfile, ComparedSummariser
 from compaction.comparison.reading import StoredConversation
 from compaction.conf import compaction_settings
 from compaction.engine.replay.figures import ReplayFigures, total_of
-from compaction.engine.replay.replaying import Replay, ReplayOptions
+from compaction.engine.replay.replaying import ProfileReplay, ReplayOptions
 from compaction.engine.replay.state import ReplayModel
 from compaction.engine.replay.survival import Named
 
@@ -42,7 +42,7 @@ class ComparedSession:
 
 
 @dataclass(slots=True, kw_only=True)
-class Comparison:
+class ProfileComparison:
     """What came of it: a row of figures for each profile, over all sessions together."""
 
     summariser: ComparedSummariser
@@ -76,17 +76,17 @@ class ComparisonProgress:
 
 def compare(
     sessions: Sequence[Session],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ComparedProfile],
     summariser: ComparedSummariser,
     *,
     on_progress: Callable[[ComparisonProgress], None] = lambda progress: None,
-) -> Comparison:
+) -> ProfileComparison:
     """Return what each profile makes of the sessions' active branches.
 
     A profile that cannot be used, and a session whose model is gone, are left out with a sentence.
     What `on_progress` raises ends the comparison (ComparisonCancelled).
     """
-    found = Comparison(summariser=summariser)
+    found = ProfileComparison(summariser=summariser)
     parts: dict[str, list[ReplayFigures]] = {one.name: [] for one in candidates}
     weights = [session.branch.message_count for session in sessions]
     total, done = sum(weights) * len(candidates), 0
@@ -120,7 +120,7 @@ def _tell(
     *,
     done: int,
     total: int,
-    candidate: Candidate,
+    candidate: ComparedProfile,
     session: Session,
 ) -> None:
     if messages % MESSAGES_BETWEEN == 0:
@@ -136,7 +136,7 @@ def _tell(
 
 def _replayed(
     conversation: StoredConversation,
-    candidate: Candidate,
+    candidate: ComparedProfile,
     summariser: ComparedSummariser,
     *,
     named: Named,
@@ -147,7 +147,7 @@ def _replayed(
         return ReplayFigures(profile=candidate.name, problems=[candidate.problem])
     own = conversation.model
     try:
-        replay = Replay(
+        replay = ProfileReplay(
             conversation,
             candidate.parameters,
             name=candidate.name,

@@ -32,7 +32,7 @@ _KEY, _STOP = "compaction-comparison:{}", "compaction-comparison-stop:{}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonJob:
-    """What is asked for and how far it is; `result` is a Comparison as plain values.
+    """What is asked for and how far it is; `result` is a ProfileComparison as plain values.
 
     `is_estimate`: a model is only priced. `is_confirmed`: somebody has seen the price.
     """

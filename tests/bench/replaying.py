@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from compaction.comparison.candidates import ComparedSummariser, candidates_of
-from compaction.comparison.comparing import Comparison, compare
+from compaction.comparison.comparing import ProfileComparison, compare
 from compaction.engine.profile import PRESETS
 from tests.bench.conversations import fresh, stored
 from tests.bench.measure import Row, peak_megabytes, spending
@@ -32,9 +33,9 @@ def measure(sizes: Sizes) -> Iterator[Row]:
     yield Row(name="all presets compared", n=count, value=whole, unit="CPU s", aim=AIM)
     for length in (count // 4, count):
         one = fresh(stored(length))
-        peak = peak_megabytes(lambda one=one: compare([one], candidates_of(), ComparedSummariser()))
+        peak = peak_megabytes(partial(compare, [one], candidates_of(), ComparedSummariser()))
         yield Row(name="all presets compared, peak", n=length, value=peak, unit="MB", aim="flat")
 
 
-def _compactions(found: Comparison) -> int:
+def _compactions(found: ProfileComparison) -> int:
     return sum(len(row.compactions) for row in found.rows)

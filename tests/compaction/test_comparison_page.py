@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -115,8 +116,6 @@ def test_progress_is_told_in_messages(session, queued, django_capture_on_commit_
     job = jobs.find(
         address.partition("job=")[2], user=get_user_model().objects.get(username="staff").pk
     )
-    from dataclasses import replace
-
     jobs._keep(replace(job, status=jobs.RUNNING, done=40, total=120, at="bisect"))
     shown = text_of(client.get(address))
     assert "40 of 120 messages, now with the profile bisect." in shown

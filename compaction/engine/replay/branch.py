@@ -19,7 +19,7 @@ from compaction.engine.policy.triggers import MODES, decide
 from compaction.engine.policy.window import ages
 from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
-from compaction.engine.replay.conversation import Conversation, ConversationSums
+from compaction.engine.replay.conversation import ConversationSums, ReplayedConversation
 from compaction.engine.replay.state import ReplayModel, ReplayState
 from compaction.engine.strategies.base import plans_from_tail
 from compaction.engine.types import Decision, Facts, Gain, Item, Plan
@@ -48,7 +48,7 @@ class ReplayedBranch:
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: ReplayedConversation,
         state: ReplayState,
         model: ReplayModel,
         *,

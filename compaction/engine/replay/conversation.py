@@ -53,7 +53,7 @@ class MessageSize:
         return self.role == "assistant" and not self.has_calls
 
 
-class Conversation(Protocol):
+class ReplayedConversation(Protocol):
     """What is replayed."""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from compaction.engine.replay.running import Spent
+from compaction.engine.replay.running import ReplaySpent
 from compaction.engine.replay.survival import Survival, joined_survival
 
 # Points of a curve that are kept; of more turns each point stands for several.
@@ -38,7 +38,7 @@ class ReplayFigures:
     profile: str
     sent: list[int] = field(default_factory=list)
     compactions: list[CompactionPoint] = field(default_factory=list)
-    spent: Spent = field(default_factory=Spent)
+    spent: ReplaySpent = field(default_factory=ReplaySpent)
     summarised: int = 0
     failures: int = 0
     worst_use: float = 0.0

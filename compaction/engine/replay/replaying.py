@@ -16,7 +16,7 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import falls_out, uses_digest
 from compaction.engine.replay.branch import CutFailed, ReplayedBranch
-from compaction.engine.replay.conversation import Conversation
+from compaction.engine.replay.conversation import ReplayedConversation
 from compaction.engine.replay.figures import CompactionPoint, ReplayFigures
 from compaction.engine.replay.requests import ReplayedRequests
 from compaction.engine.replay.running import ReplayedRun
@@ -54,12 +54,12 @@ class ReplayOptions:
     on_messages: Callable[[int], None] = lambda count: None
 
 
-class Replay:
+class ProfileReplay:
     """One conversation under one profile."""
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: ReplayedConversation,
         profile: Profile,
         *,
         name: str,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction.engine.replay.branch import ReplayedBranch
-from compaction.engine.replay.conversation import Conversation
+from compaction.engine.replay.conversation import ReplayedConversation
 from compaction.engine.tool_results import (
     ResultLimits,
     Route,
@@ -36,7 +36,9 @@ class RequestParts:
 class ReplayedRequests:
     """Works out requests of one profile over one conversation."""
 
-    def __init__(self, conversation: Conversation, limits: ResultLimits, *, window: int) -> None:
+    def __init__(
+        self, conversation: ReplayedConversation, limits: ResultLimits, *, window: int
+    ) -> None:
         self._conversation, self._limits, self._window = conversation, limits, window
         self._single = limits.max_chars(window)
         messages = conversation.sums.messages

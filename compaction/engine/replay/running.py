@@ -45,7 +45,7 @@ BATCH_MARGIN = 64
 
 
 @dataclass(slots=True)
-class Spent:
+class ReplaySpent:
     """What calls of a summariser took, those that failed too; `seconds` are by the clock."""
 
     calls: int = 0
@@ -54,7 +54,7 @@ class Spent:
     cost: float = 0.0
     seconds: float = 0.0
 
-    def add(self, other: Spent) -> None:
+    def add(self, other: ReplaySpent) -> None:
         """Add what others took."""
         self.calls += other.calls
         self.read += other.read
@@ -71,7 +71,7 @@ class CountedSummarizer:
     clock: Clock
     most: int | None = None
     hides_secrets: bool = False
-    spent: Spent = field(default_factory=Spent)
+    spent: ReplaySpent = field(default_factory=ReplaySpent)
     was_reached: bool = False
 
     @property

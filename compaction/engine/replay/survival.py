@@ -34,7 +34,7 @@ _KIND_OF = {
     URL: PATHS,
     MAIL: PATHS,
 }
-_MARKER = re.compile(r"[A-Z]{2,10}[-_#:]?[A-Z0-9]*\d[A-Z0-9]*(?:[-_][A-Z0-9]+)*")
+_MARKER = re.compile(r"[A-Z]{2}[A-Z0-9#:_-]{1,80}")
 # Of one text so many characters are read, at its head and at its end; outputs of tools have less
 # to say for their length.
 HEAD, END = 20_000, 5_000
@@ -96,7 +96,7 @@ def kind_of(entity: Entity) -> str:
     if entity.kind == NUMBER and is_small_count(entity.key):
         return ""
     if entity.kind == IDENTIFIER and _MARKER.fullmatch(entity.text):
-        return MARKERS
+        return MARKERS if any(map(str.isdigit, entity.text)) else IDENTIFIERS
     return _KIND_OF.get(entity.kind, "")
 
 

@@ -28,11 +28,11 @@ from chatapp.management.console import (
 from chatapp.models import Session
 from compaction.comparison.candidates import (
     EMBEDDED,
-    Candidate,
+    ComparedProfile,
     ComparedSummariser,
     candidates_of,
 )
-from compaction.comparison.comparing import Comparison, ComparisonProgress, compare
+from compaction.comparison.comparing import ComparisonProgress, ProfileComparison, compare
 from compaction.comparison.words import FIGURES, notes_of, price_of
 from compaction.errors import CompactionError
 
@@ -98,9 +98,9 @@ class Command(BaseCommand):
     def compared(
         self,
         sessions: Sequence[Session],
-        candidates: Sequence[Candidate],
+        candidates: Sequence[ComparedProfile],
         summariser: ComparedSummariser,
-    ) -> Comparison:
+    ) -> ProfileComparison:
         """Return what came of it, with a bar for whoever waits."""
         total = sum(session.branch.message_count for session in sessions) * len(candidates)
         with ProgressBar(self.stderr, total=total, label="messages") as bar:
@@ -120,7 +120,7 @@ def _sessions(texts: Sequence[str]) -> list[Session]:
     return list({session.pk: session for session in found}.values())
 
 
-def _chosen(options: Mapping[str, Any]) -> tuple[list[Candidate], ComparedSummariser]:
+def _chosen(options: Mapping[str, Any]) -> tuple[list[ComparedProfile], ComparedSummariser]:
     names = [name.strip() for name in options["profiles"].split(",") if name.strip()]
     try:
         summariser = ComparedSummariser.of(options["model"], is_estimate=not options["yes"])
