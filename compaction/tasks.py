@@ -6,6 +6,7 @@ from uuid import UUID
 
 from chatapp.imports import continue_import
 from chatapp.transcript import part_files
+from compaction.comparison import jobs
 from compaction.errors import RunGoneError
 from compaction.memories.execution import execute_memory_run
 from compaction.runs import queue
@@ -52,6 +53,11 @@ def work_at_memories(run_id: str) -> str:
         return "left to another worker"
     beat()
     return execute_memory_run(UUID(run_id), is_stopping=queue.is_stopping)
+
+
+def compare_profiles(key: str) -> str:
+    """Compare profiles for an operator's page; return how it ended for the queue's own list."""
+    return jobs.work(key, is_stopping=queue.is_stopping)
 
 
 def sweep() -> dict[str, int]:

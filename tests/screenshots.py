@@ -82,6 +82,7 @@ def prepare(*, whole: bool) -> list[Page]:
     ]
     if whole:
         pages += window_pages(user)
+        pages += comparison_pages(session, user)
     if whole and (SHARED / PI_SESSION).is_dir():
         files = sorted((SHARED / PI_SESSION).glob("*.jsonl"), key=lambda one: one.stat().st_size)
         call_command("import_transcript", str(files[-1]), owner=USER, verbosity=0)
@@ -134,6 +135,23 @@ def tree_pages(user: Any, *, whole: bool) -> list[Page]:
             Page(name="tree-wide", path=f"/admin/chatapp/session/{wide.pk}/tree/"),
             Page(name="tree-branch", path=f"/admin/chatapp/branch/{chosen.pk}/change/"),
         ]
+    return found
+
+
+def comparison_pages(session: Any, user: Any) -> list[Page]:
+    """Return the form that compares profiles, one that waits for its worker, and a result."""
+    from compaction.comparison import jobs
+    from compaction.engine.profile import PRESETS
+
+    address = "/admin/compaction/compare-profiles/"
+    found = [Page(name="comparison-form", path=f"{address}?session={session.pk}")]
+    for name in ("waiting", "result"):
+        job = jobs.begin(
+            user=user.pk, sessions=[str(session.pk)], profiles=list(PRESETS), model="embedded"
+        )
+        if name == "result":
+            jobs.work(job.key, is_stopping=lambda: False)
+        found.append(Page(name=f"comparison-{name}", path=f"{address}?job={job.key}"))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from chatapp.admin.toolkit.extension import AdminExtension, AdminPage, FrontPanel
 from compaction.admin.breakers import ModelBreakerAdmin
+from compaction.admin.comparison import COMPARE, compare_view
 from compaction.admin.front import REFRESH, front_panel, refresh
 from compaction.admin.memories import MemoryAdmin
 from compaction.admin.memory_runs import MemoryRunAdmin, MemoryVersionAdmin
@@ -33,7 +34,10 @@ __all__ = [
 ADMIN = AdminExtension(
     run_permission="compaction.add_compactionrun",
     front_panels=(FrontPanel(draw=front_panel, style="compaction/front.css"),),
-    pages=(AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),),
+    pages=(
+        AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),
+        AdminPage(route="compaction/compare-profiles/", view=compare_view, name=COMPARE),
+    ),
     session=SESSION_PART,
     message_panels=(fate_panel,),
     timeline_sources=TIMELINE_SOURCES,

@@ -20,6 +20,7 @@ from chatapp.context.assembly import Context
 from chatapp.models import Session
 from compaction.admin.actions import REFUSALS, for_each
 from compaction.admin.branch_view import BranchView, statuses_of, summary_link, view_for
+from compaction.admin.comparison import compare_url
 from compaction.admin.forms import SESSION_FORMS, compact, redo
 from compaction.admin.lists import run_table, summary_table
 from compaction.admin.meter import meter_panel
@@ -49,12 +50,13 @@ PANELS: Sequence[Callable[[BranchView], Panel | None]] = (
 
 
 def links_of(session: Session) -> list[Link]:
-    """Return the ways to runs, summaries and states."""
+    """Return the ways to runs, summaries, states, and to other profiles."""
     of_session: dict[str, Any] = {"session__id__exact": session.pk}
     return [
         Link.to_list("Runs", CompactionRun, **of_session),
         Link.to_list("Summaries", SessionSummary, **of_session),
         Link.to_list("States", CompactionState, branch__session__id__exact=session.pk),
+        Link(label="Compare profiles", url=compare_url(session)),
     ]
 
 

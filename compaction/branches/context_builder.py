@@ -21,18 +21,17 @@ from compaction.branches.planning import unless_prevented
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import behind_cursor
 from compaction.convert import to_item
-from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import groups
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.protocols import Rendering, SentSummary
 from compaction.engine.registry import RENDERINGS
 from compaction.engine.rendering import FALLBACK_RENDERING, rendered
 from compaction.engine.tool_results import (
-    ResultLimits,
     Route,
     allot,
     cut_blocks,
     least_of,
+    limits_of,
     precheck,
     sent_marker,
 )
@@ -58,15 +57,6 @@ PLAIN = RequestCut()
 _PLAIN_CONTEXT = "plain_context"
 # The mark of a request that holds only a part of what is to be sent.
 PART_OF_IT = "part"
-
-
-def limits_of(profile: Profile) -> ResultLimits:
-    """Return the limits that a profile sets for tool results."""
-    return ResultLimits(
-        share=profile.max_tool_result_context_share,
-        hard_max_chars=profile.hard_max_tool_result_chars,
-        min_keep_chars=profile.min_keep_chars,
-    )
 
 
 def kept_of(

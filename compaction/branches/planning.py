@@ -26,14 +26,11 @@ from compaction.engine.policy.triggers import MODES, decide
 from compaction.engine.policy.window import batch_size, digest_limit, first_batch
 from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
-from compaction.engine.strategies.base import plans_from_tail
+from compaction.engine.strategies.base import plans_from_tail, shown_of_kept
 from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 
 # How many more messages than a batch takes are read at first: it ends between groups.
 BATCH_MARGIN = 64
-# What a summariser may read of the messages that stay.
-MOST_KEPT_TOKENS = 600
-SHOWN_CHARS_PER_TOKEN = 2
 
 logger = logging.getLogger(__name__)
 
@@ -294,22 +291,8 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
 
 
 def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:
-    """Return the newest messages behind a position, as far as a summariser should see them.
-
-    They are read and not summarised: they say what holds now. Of a long one, the beginning is
-    shown.
-    """
-    found: list[Item] = []
-    left = MOST_KEPT_TOKENS
-    for item in reversed(tail_of(snapshot).items):
-        if item.position <= position or left <= 0:
-            break
-        if item.read_tokens > left:
-            shown = item.text[: left * SHOWN_CHARS_PER_TOKEN] + "…"
-            item = replace(item, text=shown, tokens=left, unread_tokens=0)
-        left -= item.read_tokens
-        found.append(item)
-    return found[::-1]
+    """Return the newest messages behind a position, as far as a summariser should see them."""
+    return shown_of_kept(tail_of(snapshot).items, position)
 
 
 def _room_for_tail(snapshot: BranchSnapshot) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from chatapp.messages.pairing import pair
+from compaction.engine.parameters import Profile
 from compaction.engine.types import Item
 
 
@@ -129,6 +130,15 @@ class ResultLimits:
         """
         fits = self.max_chars(window_tokens) >= self.min_keep_chars + NOTICE_CHARS
         return self.min_keep_chars if fits else 0
+
+
+def limits_of(profile: Profile) -> ResultLimits:
+    """Return the limits that a profile sets for tool results."""
+    return ResultLimits(
+        share=profile.max_tool_result_context_share,
+        hard_max_chars=profile.hard_max_tool_result_chars,
+        min_keep_chars=profile.min_keep_chars,
+    )
 
 
 # --- which results, and how much of each ----------------------------------------------------------

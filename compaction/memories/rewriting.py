@@ -100,7 +100,7 @@ def compress(work: MemoryWork) -> None:
             f"There is nothing to rewrite: of {lines:,} memories the newest "
             f"{profile.num_recent_memories_to_keep:,} stay (num_recent_memories_to_keep)."
         )
-        runs.finish(run, Status.SKIPPED, code=RunCode.NOTHING_TO_COMPACT, sentence=sentence)
+        runs.finish(run, Status.SKIPPED, code=RunCode.NOTHING_TO_DO, sentence=sentence)
     elif not work.begin(Session(owner=run.owner), profile):
         sentence = "The default profile chooses sentences; memories are rewritten by a model."
         runs.finish(run, Status.SKIPPED, code=NO_MODEL, sentence=sentence)

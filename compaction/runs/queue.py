@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
 IMPORT_TASK = "compaction.tasks.import_file"
 MEMORY_TASK = "compaction.tasks.work_at_memories"
+COMPARE_TASK = "compaction.tasks.compare_profiles"
 SWEEP_TASK = "compaction.tasks.sweep"
 # A change takes effect with the next `migrate`, which stores the schedules anew.
 SWEEP_MINUTES = 1
@@ -67,7 +68,12 @@ def enqueue_memory_run(run_id: UUID) -> None:
     _put_on_commit(MEMORY_TASK, run_id)
 
 
-def _put_on_commit(task: str, row_id: UUID) -> None:
+def enqueue_comparison(key: str) -> None:
+    """Have a worker compare profiles for an operator who waits; the key is the cache's."""
+    _put_on_commit(COMPARE_TASK, key)
+
+
+def _put_on_commit(task: str, row_id: UUID | str) -> None:
     def deliver() -> None:
         _put(task, str(row_id))
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from chatapp.models import Message
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
-from compaction.branches.context_builder import limits_of
 from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import with_thoughts
@@ -30,7 +29,7 @@ from compaction.engine.strategies.actions import joined_files
 from compaction.engine.strategies.branch_summary import BranchSummary, without_files
 from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import with_fidelity
-from compaction.engine.tool_results import limited_results, named_results
+from compaction.engine.tool_results import limited_results, limits_of, named_results
 from compaction.engine.types import (
     Files,
     Item,

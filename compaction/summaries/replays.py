@@ -15,12 +15,11 @@ from compaction.branches.context_builder import (
     RequestCut,
     cut_results,
     kept_of,
-    limits_of,
     sizes_as_sent,
 )
 from compaction.branches.leases import ensure_state, held
 from compaction.branches.snapshot import BranchSnapshot
-from compaction.engine.tool_results import is_oversized
+from compaction.engine.tool_results import is_oversized, limits_of
 from compaction.models import CompactionState, SessionSummaryMessage
 from compaction.selectors import NOTE, branch_summaries_of, chain_of
 from compaction.summaries.fidelity import copy_fidelity

@@ -37,6 +37,7 @@ class Sizes:
     hostile_lines: int = 3_000_000
     abridged: tuple[int, ...] = (1_000, 10_000)
     abridged_conversations: int = 1_000
+    replayed: int = 10_000
 
 
 TINY = Sizes(
@@ -68,4 +69,5 @@ TINY = Sizes(
     hostile_lines=3_000,
     abridged=(20,),
     abridged_conversations=3,
+    replayed=60,
 )

@@ -14,6 +14,7 @@ from tests.bench.themes import run
 # runs compacts nothing and delays nobody.
 MAY_BE_NOTHING = {
     "CPU ms",
+    "CPU s",
     "summarised/s",
     "runs",
     "turns",

@@ -58,7 +58,7 @@ def test_b20_nothing_to_summarise_is_skipped_and_the_old_summary_stays(cases, pl
     assert server.summarising() == []
     newest = SessionSummary.objects.latest("created_at")
     assert (newest.summary_text, newest.status) == ("SUMMARY MK-2099", "active")
-    assert (run.status, run.error_code) == ("skipped", "nothing_to_compact")
+    assert (run.status, run.error_code) == ("skipped", "nothing_to_do")
     request = next_request(server).messages
     assert case.markers <= case.lib.markers(request)
     assert len(nodes(request)) == 1

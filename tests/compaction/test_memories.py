@@ -183,7 +183,7 @@ def test_lines_are_data_to_the_model_that_rewrites(owner, model_server, default_
 def test_nothing_to_rewrite_asks_nobody(owner, model_server, default_profile):
     remember(owner, told(11))
     run = compress(owner)
-    assert (run.status, run.error_code) == ("skipped", "nothing_to_compact")
+    assert (run.status, run.error_code) == ("skipped", "nothing_to_do")
     assert model_server.calls == []
 
 

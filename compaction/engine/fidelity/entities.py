@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from compaction.engine.extractive.sentences import HAN, KANA
 
@@ -61,6 +62,8 @@ _SENTENCE_BREAK = re.compile(
 _BETWEEN_NAMES = re.compile(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
 _TRAILING = ".,:;!?'’-&+#"
 MAX_NAME_WORDS = 4
+# Characters of a text whose entities are remembered for a while.
+LONGEST_REMEMBERED = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,18 @@ def find_entities(text: str, *, small: Container[str] = ()) -> list[Entity]:
     `small` are words that are written small elsewhere: at the start of a sentence they are no
     names. A name of several words is one entity.
     """
+    if small or len(text) > LONGEST_REMEMBERED:
+        return _looked_for(text, small)
+    return list(_remembered(text))
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str) -> tuple[Entity, ...]:
+    """Return the entities of a clause: each pass over a conversation meets the kept ones again."""
+    return tuple(_looked_for(text, ()))
+
+
+def _looked_for(text: str, small: Container[str]) -> list[Entity]:
     found: list[Entity] = []
     for match in _TOKEN.finditer(text):
         shape = match.lastgroup

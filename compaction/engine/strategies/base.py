@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from compaction.engine.parameters import Profile
@@ -12,6 +13,10 @@ from compaction.engine.protocols import Cut, PlanFacts, Strategy
 from compaction.engine.registry import CUTS
 from compaction.engine.strategies.actions import files_after
 from compaction.engine.types import NO_FILES, Files, Item, Plan
+
+# What a summariser may read of the messages that stay.
+MOST_KEPT_TOKENS = 600
+SHOWN_CHARS_PER_TOKEN = 2
 
 
 def plan_by_cut(items: Sequence[Item], profile: Profile, facts: PlanFacts) -> Plan:
@@ -47,3 +52,22 @@ def files_of(
         "files_created": files.created,
         "files_deleted": files.deleted,
     }
+
+
+def shown_of_kept(items: Sequence[Item], position: int) -> list[Item]:
+    """Return the newest items behind a position, as far as a summariser should see them.
+
+    They are read and not summarised: they say what holds now. Of a long one, the beginning is
+    shown.
+    """
+    found: list[Item] = []
+    left = MOST_KEPT_TOKENS
+    for item in reversed(items):
+        if item.position <= position or left <= 0:
+            break
+        if item.read_tokens > left:
+            shown = item.text[: left * SHOWN_CHARS_PER_TOKEN] + "…"
+            item = replace(item, text=shown, tokens=left, unread_tokens=0)
+        left -= item.read_tokens
+        found.append(item)
+    return found[::-1]

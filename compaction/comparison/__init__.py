@@ -1,0 +1,1 @@
+"""Comparing profiles: stored conversations replayed under each of them; nothing is stored."""

@@ -1,0 +1,92 @@
+"""A stored conversation as replays read it: sizes once, texts in pages, of which a few are kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models.functions import Length
+
+from chatapp.context.assembly import text_tokens, tools_tokens
+from chatapp.llm.learned_limits import with_learned_limits
+from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.models import Message, Session
+from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
+from compaction.convert import read_items, with_thoughts
+from compaction.engine.replay.conversation import ConversationSums, MessageSize
+from compaction.engine.types import Item
+
+PAGE = 256
+# So many pages stay in memory: what lies between a cursor and the newest message, mostly.
+PAGES_KEPT = 12
+_COLUMNS = ("position", "role", "tokens", "created_at", "kind", "pinned", "plain", "size")
+
+
+class StoredConversation:
+    """The active branch of a session, with its model and what that model's server taught."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._branch = session, session.branch
+        self.model: ModelConfig = with_learned_limits(get_model(session.model))
+        self.sums = ConversationSums(list(self._sizes()))
+        self.prompt_tokens = tools_tokens(self.model, session.tools) + text_tokens(
+            self.model, session.system_prompt
+        )
+        self._pages: OrderedDict[int, list[Item]] = OrderedDict()
+
+    def _sizes(self) -> Iterator[MessageSize]:
+        """Yield the sizes of all messages; no text leaves the database."""
+        rows = path_messages(self._branch).annotate(
+            size=Length("content"),
+            plain=ExpressionWrapper(Q(tool_calls__isnull=True), output_field=BooleanField()),
+        )
+        found = rows.values_list(*_COLUMNS).iterator()
+        for position, role, tokens, created_at, kind, pinned, plain, size in found:
+            yield MessageSize(
+                position=position,
+                role=role,
+                tokens=tokens,
+                chars=size or 0,
+                seconds=created_at.timestamp(),
+                has_calls=not plain,
+                is_note=kind == Message.Kind.NOTE,
+                pinned=pinned,
+            )
+
+    def items(self, start: int, end: int) -> Sequence[Item]:
+        """Return the messages from one number up to another, rules not counted."""
+        found: list[Item] = []
+        for number in range(start // PAGE, -(-end // PAGE)):
+            first = number * PAGE
+            page = self._page(number)
+            found += page[max(0, start - first) : end - first]
+        return found
+
+    def _page(self, number: int) -> list[Item]:
+        page = self._pages.get(number)
+        if page is None:
+            messages = self.sums.messages
+            last = min((number + 1) * PAGE, len(messages)) - 1
+            after, through = messages[number * PAGE].position - 1, messages[last].position
+            rows = path_messages(self._branch, after=after, through=through)
+            page = self._pages[number] = read_items(without_pinned_system(rows))
+            if len(self._pages) > PAGES_KEPT:
+                self._pages.popitem(last=False)
+        self._pages.move_to_end(number)
+        return page
+
+    def pages(self) -> Iterator[Sequence[Item]]:
+        """Yield all messages, a page at a time."""
+        for number in range(-(-len(self.sums) // PAGE)):
+            yield self._page(number)
+
+    def with_thoughts(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return the items with what models thought before they wrote them."""
+        return with_thoughts(items)
+
+    def fixed_texts(self) -> Sequence[str]:
+        """Return the system prompt and the texts of the rules."""
+        rules = pinned_messages(self._branch).filter(role=Message.Role.SYSTEM)
+        texts = rules.values_list("content", flat=True)
+        return [self._session.system_prompt, *(text or "" for text in texts)]

@@ -1,0 +1,222 @@
+"""A branch of a replay at one moment: what rules look at, where the cut falls, what it gains.
+
+The numbers are those that the application takes from stored sums, here subtractions of the
+conversation's; a cut is found in the newest messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from compaction.engine.parameters import Profile
+from compaction.engine.policy.cuts import legal_plan
+from compaction.engine.policy.groups import MoreItemsNeeded
+from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.triggers import MODES, decide
+from compaction.engine.policy.window import ages
+from compaction.engine.protocols import PlanFacts, Strategy
+from compaction.engine.registry import STRATEGIES
+from compaction.engine.replay.conversation import ConversationSums, ReplayedConversation
+from compaction.engine.replay.state import ReplayModel, ReplayState
+from compaction.engine.strategies.base import plans_from_tail
+from compaction.engine.types import Decision, Facts, Gain, Item, Plan
+
+# Messages that a cut is first looked for in; each further look takes in four times as many.
+FIRST_LOOK, GROWTH = 64, 4
+# Part of the window that a run ahead of need has to work on.
+AHEAD_LEAST_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedCut:
+    """Where the cut falls: so many messages are summarised, with so many tokens; some are read."""
+
+    messages: int
+    tokens: int
+    newest: tuple[Item, ...]
+
+
+class CutFailed(Exception):  # noqa: N818 - it is an outcome of a plug-in, not a fault of ours
+    """A strategy or a cut gave no plan; the text says which and why."""
+
+
+class ReplayedBranch:
+    """The first `end` messages of a conversation, with what a replay has summarised of them."""
+
+    def __init__(
+        self,
+        conversation: ReplayedConversation,
+        state: ReplayState,
+        model: ReplayModel,
+        *,
+        end: int,
+        seconds: float,
+        failed: list[str],
+    ) -> None:
+        self.conversation, self.state, self.model = conversation, state, model
+        self.end, self.seconds, self.failed = end, seconds, failed
+        self._cut: ReplayedCut | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """All parameters in force."""
+        return self.state.profile
+
+    @property
+    def sums(self) -> ConversationSums:
+        """The sizes of the conversation's messages."""
+        return self.conversation.sums
+
+    @property
+    def countable(self) -> int:
+        """How many messages stand behind the cursor, rules not counted."""
+        return self.end - self.state.cursor
+
+    @property
+    def rules_behind(self) -> tuple[int, int]:
+        """How many rules stand behind the cursor, and their tokens."""
+        covered = self.sums.rules_covered(self.state.cursor)
+        stored = self.sums.rules_stored(self.end)
+        return stored - covered, self.sums.rule_tokens(covered, stored)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens behind the cursor, those of rules included."""
+        return self.sums.tokens(self.state.cursor, self.end) + self.rules_behind[1]
+
+    @property
+    def pinned_tokens(self) -> int:
+        """Tokens of the rules and pinned messages before the cursor, which are sent again."""
+        covered = self.sums.rules_covered(self.state.cursor)
+        rules = self.sums.rule_tokens(0, covered)
+        return rules + self.sums.pinned_tokens(0, self.state.cursor)
+
+    @property
+    def fixed_tokens(self) -> int:
+        """Tokens of the next request besides the messages behind the cursor."""
+        prompt = self.conversation.prompt_tokens
+        return prompt + self.pinned_tokens + self.state.summary_tokens
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The numbers that rules look at, without the gain."""
+        state, profile, model = self.state, self.profile, self.model
+        rules = self.rules_behind[0]
+        counts_rules = not state.cursor and profile.counts_window
+        counts_rules = counts_rules and self.countable + rules > profile.tail > 0
+        size = math.ceil(model.scale * (self.fixed_tokens + self.tokens))
+        since = None if state.last_seconds is None else self.seconds - state.last_seconds
+        return Facts(
+            messages=self.countable + rules,
+            pinned_system=rules if counts_rules else 0,
+            tokens=self.tokens,
+            request_tokens=size,
+            usable=model.usable(profile),
+            seconds_since=since,
+            waiting_seconds=self._waiting_seconds(),
+            window=model.window,
+        )
+
+    def _waiting_seconds(self) -> float | None:
+        if not ages(self.profile, self.countable) or self.profile.tail >= self.countable:
+            return None
+        pushed = self.sums.seconds(self.state.cursor + self.profile.tail + 1)
+        return self.seconds - max(pushed, self.state.last_seconds or pushed)
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether automatic runs wait after failures."""
+        until = self.state.backoff_until
+        return until is not None and until > self.seconds
+
+    def decision(
+        self, *, modes: Sequence[str] = MODES, by_limits_alone: bool = False
+    ) -> Decision | None:
+        """Return why a compaction is due, or None; a rule that fails is told once."""
+        facts = self.facts if by_limits_alone else replace(self.facts, gain=self.gain)
+        return decide(self.profile, facts, self._note, modes=modes)
+
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.failed:
+            self.failed.append(sentence)
+
+    def gain(self) -> Gain:
+        """Return what a compaction would summarise now."""
+        cut, cursor = self.cut(), self.state.cursor
+        again = self.sums.pinned_in(cursor, cursor + cut.messages)
+        tokens = max(0, cut.tokens - sum(self.sums.messages[one].tokens for one in again))
+        rules, rule_tokens = self.rules_behind
+        return Gain(
+            messages=cut.messages - len(again),
+            tokens=tokens,
+            request_tokens=math.floor(self.model.scale * tokens),
+            fixed_messages=rules,
+            fixed_tokens=rule_tokens,
+            frame_tokens=0 if cursor else self.state.frame_tokens,
+        )
+
+    def is_worth_a_run(self, decision: Decision, *, least: int) -> bool:
+        """Whether there is something to summarise in the background, and enough of it."""
+        is_ahead = decision.reason == Reason.AHEAD
+        if is_ahead and self.profile.publish_when_needed and self.state.draft:
+            return False
+        cut = self.cut()
+        frame = 0 if self.state.cursor else self.state.frame_tokens
+        if cut.messages < least or cut.tokens <= frame:
+            return False
+        return not is_ahead or cut.tokens >= AHEAD_LEAST_SHARE * self.model.window
+
+    def cut(self) -> ReplayedCut:
+        """Return where the cut falls, looked for once. Raises CutFailed."""
+        if self._cut is None:
+            self._cut = self._found()
+        return self._cut
+
+    def items(self, start: int, end: int) -> Sequence[Item]:
+        """Return messages behind the cursor, by their numbers from there."""
+        cursor = self.state.cursor
+        return self.conversation.items(cursor + start, cursor + end)
+
+    def _found(self) -> ReplayedCut:
+        strategy = STRATEGIES.get(self.profile.strategy)
+        look = FIRST_LOOK if plans_from_tail(strategy) else self.countable
+        while True:
+            earlier = max(0, self.countable - look)
+            items = self.items(earlier, self.countable)
+            try:
+                plan = self._plan(strategy, items, earlier)
+            except MoreItemsNeeded as need:
+                look = self.countable if need.all_of_them else max(look + need.more, GROWTH * look)
+                continue
+            messages = self.countable - len(plan.keep)
+            cursor = self.state.cursor
+            tokens = self.sums.tokens(cursor, cursor + messages)
+            return ReplayedCut(messages=messages, tokens=tokens, newest=tuple(items))
+
+    def _plan(self, strategy: Strategy, items: Sequence[Item], earlier: int) -> Plan:
+        window = math.floor(max(0, self.model.window) / self.model.scale)
+        facts = PlanFacts(room=self._room, window=window, earlier=earlier)
+        try:
+            return legal_plan(items, strategy.plan(items, self.profile, facts), facts)
+        except MoreItemsNeeded as need:
+            if earlier:
+                raise
+            error: Exception = need
+        except Exception as failure:
+            error = failure
+        raise CutFailed(
+            f"The strategy {self.profile.strategy!r} with the cut {self.profile.cut!r} gave no "
+            f"plan ({type(error).__name__}: {error})."
+        ) from error
+
+    def _room(self) -> int:
+        """Tokens a tail may have at all: what the window leaves beside the fixed parts."""
+        usable = self.model.usable(self.profile)
+        if usable is None:
+            return self.profile.keep_recent_tokens
+        summary = self.profile.target_summary_tokens + self.state.frame_tokens
+        counted = math.floor(usable / self.model.scale)
+        return max(0, counted - self.fixed_tokens - min(summary, counted // 4))

@@ -1,0 +1,187 @@
+"""A conversation as a replay sees it: sizes of all messages, and texts of those that are asked for.
+
+Sizes are read once and shared by all profiles that are compared; a sum over any stretch is a
+subtraction. Texts come in stretches, so that a long conversation is never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from compaction.engine.types import Item
+
+# A conversation that went faster was imported, or written by a program: its times say nothing.
+FASTEST_SECONDS_A_MESSAGE = 1.0
+# How far apart its messages are taken to be then.
+ASSUMED_SECONDS_A_MESSAGE = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSize:
+    """One message without its text; `chars` are those of its content.
+
+    `seconds` is when it was stored. `has_calls`: it asks for tools. A pinned system message is a
+    rule: always sent, never summarised.
+    """
+
+    position: int
+    role: str
+    tokens: int
+    chars: int = 0
+    seconds: float = 0.0
+    has_calls: bool = False
+    is_note: bool = False
+    pinned: bool = False
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether it is a system message that is always sent first."""
+        return self.pinned and self.role == "system"
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a user speaks."""
+        return self.role == "user" and not self.is_note
+
+    @property
+    def is_final_answer(self) -> bool:
+        """Whether it ends a turn."""
+        return self.role == "assistant" and not self.has_calls
+
+
+class ReplayedConversation(Protocol):
+    """What is replayed."""
+
+    @property
+    def sums(self) -> ConversationSums:
+        """The sizes."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the system prompt and the tools, which every request holds."""
+        ...
+
+    def items(self, start: int, end: int) -> Sequence[Item]:
+        """Return the messages from one number up to another, rules not counted."""
+        ...
+
+    def with_thoughts(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return the items with what models thought before they wrote them."""
+        ...
+
+    def fixed_texts(self) -> Sequence[str]:
+        """Return the texts that every request holds: the system prompt and the rules."""
+        ...
+
+
+class ConversationSums:
+    """The sizes of a conversation's messages, and sums over stretches of them.
+
+    Messages are numbered without the rules, which stand apart.
+    """
+
+    def __init__(self, sizes: Sequence[MessageSize]) -> None:
+        self.messages = [one for one in sizes if not one.is_rule]
+        rules = [one for one in sizes if one.is_rule]
+        self._positions = [one.position for one in self.messages]
+        self._tokens = _sums_of([one.tokens for one in self.messages])
+        self._rule_positions = [one.position for one in rules]
+        self._rule_tokens = _sums_of([one.tokens for one in rules])
+        numbered = list(enumerate(self.messages))
+        self.pinned = [number for number, one in numbered if one.pinned]
+        self._pinned_tokens = _sums_of([self.messages[number].tokens for number in self.pinned])
+        self.questions = [number for number, one in numbered if one.is_question]
+        self.results = [number for number, one in numbered if one.role == "tool"]
+        self._seconds = _seconds_of(self.messages)
+
+    def __len__(self) -> int:
+        """How many messages there are without the rules."""
+        return len(self.messages)
+
+    def tokens(self, start: int, end: int) -> int:
+        """Return the tokens of a stretch of messages, rules not counted."""
+        return self._tokens[end] - self._tokens[start]
+
+    def rules_stored(self, count: int) -> int:
+        """Return how many rules are there when so many messages have come."""
+        if count >= len(self._positions):
+            return len(self._rule_positions)
+        return bisect_left(self._rule_positions, self._positions[count])
+
+    def rules_covered(self, count: int) -> int:
+        """Return how many rules stand before the last of so many messages."""
+        return bisect_left(self._rule_positions, self._positions[count - 1]) if count else 0
+
+    def rule_tokens(self, start: int, end: int) -> int:
+        """Return the tokens of a stretch of rules."""
+        return self._rule_tokens[end] - self._rule_tokens[start]
+
+    def pinned_in(self, start: int, end: int) -> Sequence[int]:
+        """Return the numbers of the pinned messages of a stretch."""
+        return self.pinned[bisect_left(self.pinned, start) : bisect_left(self.pinned, end)]
+
+    def pinned_tokens(self, start: int, end: int) -> int:
+        """Return their tokens."""
+        first, last = bisect_left(self.pinned, start), bisect_left(self.pinned, end)
+        return self._pinned_tokens[last] - self._pinned_tokens[first]
+
+    def results_in(self, start: int, end: int) -> Sequence[int]:
+        """Return the numbers of the tool results of a stretch."""
+        return self.results[bisect_left(self.results, start) : bisect_left(self.results, end)]
+
+    def question_before(self, end: int) -> int | None:
+        """Return the number of the newest question before a message; None where nobody asked."""
+        found = bisect_left(self.questions, end)
+        return self.questions[found - 1] if found else None
+
+    def question_from(self, start: int, end: int) -> int | None:
+        """Return the number of the first question of a stretch; None where there is none."""
+        found = bisect_left(self.questions, start)
+        return next((number for number in self.questions[found : found + 1] if number < end), None)
+
+    def parted_question(self, cursor: int, end: int, *, start: int = 0) -> int | None:
+        """Return the number of the question whose turn a cursor parts, where it is still open.
+
+        It is sent although it stands before the cursor; None where a turn ended there, where it is
+        answered behind, or where it is pinned and sent in any case. What is sent of the messages
+        behind the cursor begins at `start`.
+        """
+        last = self._last_spoken(cursor)
+        if last is None or self.messages[last].is_final_answer:
+            return None
+        question = self.question_before(cursor)
+        if question is None or self.messages[question].pinned:
+            return None
+        for number in range(max(cursor, start), end):
+            if self.messages[number].is_question:
+                return question
+            if self.messages[number].is_final_answer:
+                return None
+        return question
+
+    def seconds(self, count: int) -> float:
+        """Return when so many messages had come."""
+        return self._seconds[min(count, len(self._seconds)) - 1] if self._seconds and count else 0.0
+
+    def _last_spoken(self, end: int) -> int | None:
+        for number in range(end - 1, -1, -1):
+            if not self.messages[number].is_note:
+                return number
+        return None
+
+
+def _sums_of(values: Sequence[int]) -> list[int]:
+    return list(accumulate(values, initial=0))
+
+
+def _seconds_of(messages: Sequence[MessageSize]) -> list[float]:
+    """Return when each message came; evenly apart where the stored times cannot be true."""
+    stored = list(accumulate((one.seconds for one in messages), max))
+    if not stored or stored[-1] - stored[0] < FASTEST_SECONDS_A_MESSAGE * (len(stored) - 1):
+        return [ASSUMED_SECONDS_A_MESSAGE * number for number in range(len(stored))]
+    return stored

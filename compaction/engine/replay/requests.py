@@ -1,0 +1,166 @@
+"""What a request of a replay holds and how large it is: sums where possible, texts where not.
+
+Tool results that are longer than one may be are cut as in the application: each is read once for a
+profile, and what it saves is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compaction.engine.replay.branch import ReplayedBranch
+from compaction.engine.replay.conversation import ReplayedConversation
+from compaction.engine.tool_results import (
+    ResultLimits,
+    Route,
+    allot,
+    cut_text,
+    least_of,
+    precheck,
+    sent_marker,
+)
+from compaction.engine.types import Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestParts:
+    """The numbers of the messages that a request sends: those apart, and all from `start` on."""
+
+    apart: tuple[int, ...]
+    start: int
+    end: int
+
+
+class ReplayedRequests:
+    """Works out requests of one profile over one conversation."""
+
+    def __init__(
+        self, conversation: ReplayedConversation, limits: ResultLimits, *, window: int
+    ) -> None:
+        self._conversation, self._limits, self._window = conversation, limits, window
+        self._single = limits.max_chars(window)
+        messages = conversation.sums.messages
+        self._long = [
+            number for number in conversation.sums.results if messages[number].chars > self._single
+        ]
+        self._saved: dict[tuple[int, int], int] = {}
+
+    def tokens(self, branch: ReplayedBranch) -> int:
+        """Return the tokens of the next request, its tool results cut where that makes it fit."""
+        used = self._used(branch, together=False)
+        if self.route(branch, used) in (Route.TRUNCATE, Route.COMPACT_THEN_TRUNCATE):
+            return self._used(branch, together=True)
+        return used
+
+    def would_be_refused(self, branch: ReplayedBranch) -> bool:
+        """Whether the next request cannot fit without a compaction, by the profile's precheck."""
+        route = self.route(branch, self._used(branch, together=False))
+        return route in (Route.COMPACT, Route.COMPACT_THEN_TRUNCATE)
+
+    def route(self, branch: ReplayedBranch, used: int) -> Route:
+        """Return what would make a request of so many tokens fit."""
+        profile, model = branch.profile, branch.model
+        if not (profile.enabled and profile.precheck_margin) or model.window <= 0:
+            return Route.FITS
+
+        def ask(reducible: int) -> Route:
+            return precheck(
+                tokens=math.ceil(used * model.scale),
+                window=model.window,
+                reserve=model.reserve(profile),
+                reducible_chars=reducible,
+                margin=profile.precheck_margin,
+            )
+
+        return ask(0) if ask(0) is Route.FITS else ask(self._reducible(branch))
+
+    def texts(self, branch: ReplayedBranch) -> Iterator[str]:
+        """Yield what the next request says: prompt, rules, summaries, messages as they are sent."""
+        yield from self._conversation.fixed_texts()
+        yield from (one.sent_text for one in branch.state.sent)
+        parts = self.parts(branch)
+        targets = self._targets(branch, parts, together=False)
+        for number in (*parts.apart, *range(parts.start, parts.end)):
+            item = self._conversation.items(number, number + 1)[0]
+            yield self._cut(item, targets[number]) if number in targets else item.text
+            yield from (call.arguments for call in item.tool_calls)
+
+    def parts(self, branch: ReplayedBranch) -> RequestParts:
+        """Return which messages the next request sends."""
+        sums, cursor, end = branch.sums, branch.state.cursor, branch.end
+        start = self._start(branch)
+        apart = [*sums.pinned_in(0, cursor)]
+        if branch.profile.context_size:
+            apart += sums.pinned_in(cursor, start)
+        question = sums.parted_question(cursor, end, start=start) if cursor else None
+        if question is not None:
+            apart = sorted([*apart, question])
+        return RequestParts(apart=tuple(apart), start=start, end=end)
+
+    def _start(self, branch: ReplayedBranch) -> int:
+        """Return where the messages begin that a limit of the history lets through."""
+        limit, cursor, end = branch.profile.sent_limit, branch.state.cursor, branch.end
+        if not 0 < limit < end - cursor:
+            return cursor
+        first = branch.sums.question_from(end - limit, end)
+        if first is not None:
+            return first
+        # The last turn is longer than the limit.
+        last = branch.sums.question_before(end)
+        return cursor if last is None or last < cursor else last
+
+    def _used(self, branch: ReplayedBranch, *, together: bool) -> int:
+        sums, parts = branch.sums, self.parts(branch)
+        rules = sums.rule_tokens(0, sums.rules_stored(branch.end))
+        kept = sums.tokens(parts.start, parts.end)
+        kept += sum(sums.messages[number].tokens for number in parts.apart)
+        fixed = branch.conversation.prompt_tokens + rules + branch.state.summary_tokens
+        targets = self._targets(branch, parts, together=together)
+        return fixed + kept - sum(self._saving(*each) for each in targets.items())
+
+    def _targets(
+        self, branch: ReplayedBranch, parts: RequestParts, *, together: bool
+    ) -> dict[int, int]:
+        """Return the characters that each of the results may have that are too long."""
+        if not together:
+            if not (branch.profile.limit_tool_results and self._long):
+                return {}
+            long = [number for number in self._long if parts.start <= number < parts.end]
+            return dict.fromkeys((*long, *set(parts.apart).intersection(self._long)), self._single)
+        numbers = self._results(branch, parts)
+        sizes = [branch.sums.messages[number].chars for number in numbers]
+        keep = self._limits.min_keep(self._window)
+        found = allot(sizes, single=self._single, together=self._single, min_keep=keep)
+        return {numbers[index]: limit for index, limit in found.items()}
+
+    def _results(self, branch: ReplayedBranch, parts: RequestParts) -> Sequence[int]:
+        apart = [one for one in parts.apart if branch.sums.messages[one].role == "tool"]
+        return [*apart, *branch.sums.results_in(parts.start, parts.end)]
+
+    def _reducible(self, branch: ReplayedBranch) -> int:
+        """Return the characters that results lose when they share what one may have."""
+        parts = self.parts(branch)
+        targets = self._targets(branch, parts, together=True)
+        most = self._single if branch.profile.limit_tool_results else None
+        total = 0
+        for number, limit in targets.items():
+            size = branch.sums.messages[number].chars
+            total += max(0, (size if most is None else min(size, most)) - limit)
+        return total
+
+    def _saving(self, number: int, limit: int) -> int:
+        """Return the tokens that a result loses when it is cut to so many characters."""
+        found = self._saved.get((number, limit))
+        if found is None:
+            size = self._conversation.sums.messages[number]
+            item = self._conversation.items(number, number + 1)[0]
+            before, after = len(item.text), len(self._cut(item, limit))
+            left = -(-size.tokens * after // before) if after < before else size.tokens
+            found = self._saved[number, limit] = size.tokens - left
+        return found
+
+    def _cut(self, item: Item, limit: int) -> str:
+        keep = least_of(limit, self._limits.min_keep(self._window))
+        return cut_text(item.text, limit, min_keep=keep, marker=sent_marker)
