@@ -29,6 +29,8 @@ from django.utils import timezone
 
 from chatapp.formatting import day_range, day_start, days_between, utc_day
 from chatapp.models import Message, Session
+from compaction.engine.registry import RENDERINGS
+from compaction.engine.rendering import makes_node
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
@@ -262,12 +264,19 @@ def _candidates() -> QuerySet[SessionSummary]:
 
 def _limits() -> Case:
     """Return how many summaries a branch sends: by its profile's name, the default's otherwise."""
-    common = parameters_of(find_profile()).summary_limit
+    common = _limit_of(find_profile())
     current = CompactionProfile.objects.filter(is_current=True)
-    limits = {row.name: parameters_of(row).summary_limit for row in current}
+    limits = {row.name: _limit_of(row) for row in current}
     whens = [
         When(branch__compaction_state__profile=name, then=Value(limit))
         for name, limit in limits.items()
         if limit != common
     ]
     return Case(*whens, default=Value(common), output_field=IntegerField())
+
+
+def _limit_of(row: CompactionProfile) -> int:
+    """Return how many summaries a profile sends; a node holds the newest alone."""
+    profile = parameters_of(row)
+    is_node = makes_node(RENDERINGS.get(profile.rendering))
+    return 1 if is_node else profile.summary_limit
