@@ -37,7 +37,7 @@ def archive() -> bytes:
     ("content", "sentence"),
     [
         (archive(), "a ZIP archive; unpack it and send .* ChatGPT's conversations.json"),
-        (gzip.compress(b"[]"), "compressed .gzip.; unpack it"),
+        (gzip.compress(b"[]", mtime=0), "compressed .gzip.; unpack it"),
         (b"PAR1\x15\x04", "a Parquet table; save it as JSON lines"),
         (b"SQLite format 3\x00\x10", "an SQLite database; export the chats as JSON"),
         (b"%PDF-1.7\n", "a PDF; export the conversation as JSON"),
