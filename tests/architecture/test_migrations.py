@@ -51,6 +51,7 @@ def test_migrating_an_empty_database_makes_the_tables_of_the_models(empty_databa
     assert migrated(empty_database) == json.loads(json.dumps(tables.described(connection)))
 
 
+@pytest.mark.slow
 def test_the_migrations_of_an_app_can_be_taken_back_and_made_again(empty_database):
     environment = os.environ | {"DATABASE_URL": empty_database, "LOG_LEVEL": "WARNING"}
     for target in ([], ["compaction", "zero"], []):
