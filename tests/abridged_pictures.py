@@ -12,7 +12,7 @@ from typing import Any
 
 from chatapp import transcript
 from chatapp.models import Message, Session
-from compaction.models import CompactionState, Memory, MemoryRun, MemoryVersion, SessionSummary
+from compaction.models import CompactionState, Memory, MemoryRun, MemoryVersion
 from tests.factories import call, result, store, user
 
 PROFILE = "pictures-abridged"
@@ -155,7 +155,6 @@ def rows_of_abridged(scene: AbridgedScene) -> dict[str, Any]:
     """Return the rows whose pages are shown, by the names of their pictures."""
     pinned = scene.session.messages.filter(pinned=True).order_by("position").first()
     return {
-        "summary": SessionSummary.objects.filter(session=scene.session).latest("created_at"),
         "pinned": pinned,
         "memory": Memory.objects.exclude(origin="proposed").first(),
         "memory-proposed": Memory.objects.filter(origin="proposed").first(),

@@ -161,7 +161,7 @@ class UndoRewritingForm(forms.Form):
 
     cascade = forms.BooleanField(
         required=False,
-        label="Also take back newer rewritings, and lose lines of it that were changed since",
+        label="Also take back newer rewritings, and lose what was changed since in its lines",
         help_text="Without this, a rewriting that others build on stays as it is. Lines that were "
         "added since stay in any case.",
     )

@@ -26,6 +26,8 @@ from compaction.profiles import parameters_of
 
 ENTRIES_SHOWN = 100
 ASKED_CHARS = 120
+# By the parameter importance.
+CHOSEN = {True: "those of the highest score", False: "the newest ones in a row"}
 STATES = {ANSWERED: "answered", INTERRUPTED: "interrupted", CONTINUES: "goes on"}
 
 
@@ -39,7 +41,7 @@ def entry_tables(summary: SessionSummary) -> list[Table]:
     shown = found[::-1][:ENTRIES_SHOWN]
     note = (
         "What this summary's history is made of and the next one's will be, the newest first. The "
-        "newest is always sent; of the others those of the highest score that have room."
+        f"newest is always sent; of the others {CHOSEN[profile.importance]} that have room."
     )
     if len(found) > len(shown):
         note += f" The newest {len(shown):,} of {len(found):,}."
