@@ -82,6 +82,7 @@ def prepare(*, whole: bool) -> list[Page]:
     ]
     if whole:
         pages += window_pages(user)
+        pages += abridged_pages(user)
         pages += comparison_pages(session, user)
     if whole and (SHARED / PI_SESSION).is_dir():
         files = sorted((SHARED / PI_SESSION).glob("*.jsonl"), key=lambda one: one.stat().st_size)
@@ -116,6 +117,7 @@ def lists() -> list[Page]:
         "compaction/compactionrun", "compaction/compactionstep", "compaction/compactionstate",
         "compaction/compactionprofile", "compaction/sessionsummarymessage",
         "compaction/modelbreaker", "compaction/workerheartbeat",
+        "compaction/memory", "compaction/memoryrun", "compaction/memoryversion",
     )  # fmt: skip
     return [Page(name=f"list-{name.split('/')[1]}", path=f"/admin/{name}/") for name in names]
 
@@ -175,6 +177,26 @@ def window_pages(user: Any) -> list[Page]:
         address = f"/admin/compaction/{row._meta.model_name}/{row.pk}/change/"
         found.append(Page(name=f"window-{name}", path=address))
     return found
+
+
+def abridged_pages(user: Any) -> list[Page]:
+    """Return the pages of abridged histories, the cache's clock, pins and memories."""
+    from compaction.models import CompactionProfile
+    from tests.abridged_pictures import PROFILE, rows_of_abridged, store_abridged
+
+    scene = store_abridged(user)
+    found = [Page(name=f"abridged-{page.name}", path=page.path) for page in pages_of(scene.session)]
+    for name, row in rows_of_abridged(scene).items():
+        app, model = row._meta.app_label, row._meta.model_name
+        found.append(Page(name=f"abridged-{name}", path=f"/admin/{app}/{model}/{row.pk}/change/"))
+    profile = CompactionProfile.objects.get(name=PROFILE, is_current=True)
+    return [
+        *found,
+        Page(name="abridged-gated", path=f"/admin/chatapp/session/{scene.gated.pk}/change/"),
+        Page(
+            name="abridged-form", path=f"/admin/compaction/compactionprofile/{profile.pk}/change/"
+        ),
+    ]
 
 
 def pages_of(session: Any) -> list[Page]:

@@ -33,6 +33,7 @@ from compaction.engine.profile import PRESETS
 COMPARE = "compaction_compare_profiles"
 MOST_SESSIONS = 20
 REFRESH_SECONDS = 2
+EMBEDDED_WORDS = "chosen sentences, no model"
 _WORD = re.compile(r"[^\s,]+")
 
 
@@ -41,7 +42,8 @@ class ComparisonForm(forms.Form):
 
     sessions = forms.CharField(
         label="Sessions",
-        help_text="Ids of sessions, with spaces or lines between.",
+        help_text="Ids of sessions, with spaces or lines between; a session's page has its own, "
+        "and a way to here.",
         widget=forms.Textarea(attrs={"rows": 3, "cols": 40}),
         max_length=2_000,
     )
@@ -57,7 +59,7 @@ class ComparisonForm(forms.Form):
     def __init__(self, *args: Any, may_ask: bool, **options: Any) -> None:
         super().__init__(*args, **options)
         self.fields["profiles"].choices = [(name, name) for name in profile_names()]  # type: ignore[attr-defined]
-        chosen = [(EMBEDDED, "chosen sentences, no model")]
+        chosen = [(EMBEDDED, EMBEDDED_WORDS)]
         if may_ask:
             served = (one for one in all_models().values() if not one.is_embedded)
             chosen += [(one.alias, f"{one.alias} ({one.name})") for one in served]
@@ -107,14 +109,16 @@ def compare_view(request: HttpRequest) -> HttpResponse:
         messages.warning(
             request, "This comparison is gone: results are kept for 15 minutes. Ask for it again."
         )
-    first = {"sessions": request.GET.get("session", "")[:100], "profiles": list(PRESETS)}
+    chosen = list(dict.fromkeys([*PRESETS, request.GET.get("profile", "")]))
+    first = {"sessions": request.GET.get("session", "")[:100], "profiles": chosen}
     form = ComparisonForm(initial=first | {"model": EMBEDDED}, may_ask=may_run(request))
     return _page(request, {"form": form})
 
 
-def compare_url(session: Session) -> str:
-    """Return the address of the form for a session."""
-    return f"{reverse(f'admin:{COMPARE}')}?{urlencode({'session': str(session.pk)})}"
+def compare_url(*, session: Session | None = None, profile: str = "") -> str:
+    """Return the address of the form, filled in for a session, or with a profile beside presets."""
+    asked = {"session": str(session.pk)} if session is not None else {"profile": profile}
+    return f"{reverse(f'admin:{COMPARE}')}?{urlencode(asked)}"
 
 
 def _posted(request: HttpRequest) -> HttpResponse:
@@ -167,6 +171,7 @@ def _back_to(job: jobs.ComparisonJob) -> HttpResponse:
 
 def _job_page(request: HttpRequest, job: jobs.ComparisonJob) -> HttpResponse:
     shown: dict[str, Any] = {"job": job, "url": reverse(f"admin:{COMPARE}")}
+    shown["summariser"] = EMBEDDED_WORDS if job.model == EMBEDDED else job.model
     shown["sessions"] = [
         html.link(formatting.short_id(one), html.change_url(Session, one)) for one in job.sessions
     ]

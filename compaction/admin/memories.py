@@ -41,11 +41,14 @@ BY_STATE = by_condition(
     "state",
     {
         "proposed": ("Waits for a yes", lambda: Q(accepted_at__isnull=True)),
-        "accepted": ("Sent", lambda: Q(accepted_at__isnull=False)),
+        "accepted": ("Accepted", lambda: Q(accepted_at__isnull=False)),
     },
 )
-"""Whether a line is sent, or somebody has to say yes first."""
-BY_ORIGIN = by_value("written by", "origin", lambda: Memory.Origin.choices)
+"""Whether a line counts, or somebody has to say yes first."""
+BY_ORIGIN = by_value("writer", "origin", lambda: Memory.Origin.choices)
+
+
+WHERE_SENT = "it is sent where the profile has a memory_budget_tokens above 0."
 
 
 def search_of_owners(wanted: str) -> Q:
@@ -85,7 +88,7 @@ def _change(request: HttpRequest, row: Memory, asked: dict[str, Any]) -> str:
         change_memory(row, text=asked["text"], bot=asked["bot"])
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
-    return "The line is changed: it is sent so from the next request on."
+    return f"The line is changed: {WHERE_SENT}" if row.accepted_at else "The line is changed."
 
 
 def _may_change(request: HttpRequest) -> bool:
@@ -170,7 +173,7 @@ class MemoryAdmin(WideList):
 
         def say_yes(row: Memory) -> str:
             accept_memory(row)
-            return "It is sent from the next request on."
+            return f"It counts from now on: {WHERE_SENT}"
 
         for_each(request, self.chosen(request, queryset), say_yes, names_rows=True)
 
@@ -210,12 +213,14 @@ class MemoryAdmin(WideList):
     state_shown = column(
         "State",
         lambda row: (
-            html.badge("Sent", "good") if row.accepted_at else html.badge("Waits for a yes", "busy")
+            html.badge("Accepted", "good")
+            if row.accepted_at
+            else html.badge("Waits for a yes", "busy")
         ),
     )
     origin_shown = column("Written", lambda row: str(row.get_origin_display()))
     tokens_shown = column("Tokens", "tokens", formatting.number)
-    accepted_shown = column("Sent since", "accepted_at", when)
+    accepted_shown = column("Accepted at", "accepted_at", when)
     by_shown = column("By", "created_by")
 
     @admin.display(description="From the message")

@@ -45,6 +45,16 @@ BY_UNDONE = by_condition(
 )
 
 
+def lines_of_run(run: MemoryRun) -> str:
+    """Return what became of the lines: of how many how many; a dash where it came to nothing."""
+    if run.kind == MemoryRun.Kind.EXTRACT:
+        found, stored = run.lines_before, run.lines_after
+        return f"{stored:,} of {found:,} proposed" if found else "—"
+    if not run.lines_before:
+        return "—"
+    return formatting.before_after(run.lines_before, run.lines_after)
+
+
 class OfOwners(WideList):
     """Rows of owners, which are found by the owner's name."""
 
@@ -131,9 +141,7 @@ class MemoryRunAdmin(OfOwners):
     status_shown = column(
         "Status", lambda run: html.badge(run.get_status_display(), _TONES.get(run.status, ""))
     )
-    lines_shown = column(
-        "Lines", lambda run: formatting.before_after(run.lines_before, run.lines_after)
-    )
+    lines_shown = column("Lines", lambda run: lines_of_run(run))
     calls_shown = column("Calls", "model_calls", formatting.number)
     tokens_shown = column("Tokens", "spent_tokens", formatting.number)
     paid = column("Cost", "cost", formatting.money)
@@ -153,7 +161,7 @@ class UndoRewritingForm(forms.Form):
 
     cascade = forms.BooleanField(
         required=False,
-        label="Also take back newer rewritings, and lose lines of it that were changed since",
+        label="Also take back newer rewritings, and lose what was changed since in its lines",
         help_text="Without this, a rewriting that others build on stays as it is. Lines that were "
         "added since stay in any case.",
     )

@@ -32,19 +32,21 @@ _TILES = {
     "rows": ("M0 4H8",),
     "columns": ("M4 0V8",),
     "grid": ("M0 4H8M4 0V8",),
+    "bricks": ("M0 0H8M0 4H8M2 0V4M6 4V8",),
+    "waves": ("M0 5L2 3L4 5L6 3L8 5",),
     "dots": ("M3.2 4a.8.8 0 1 0 1.6 0a.8.8 0 1 0-1.6 0",),
 }
 # The pattern of each part; parts that are missing here are plain.
 PATTERNS = {
     "system": "columns",
     "tools": "dots",
-    "memories": "grid",
+    "memories": "bricks",
     "summaries": "lines",
     "pinned": "cross",
     "pinned-over": "grid",
     "again": "rows",
     "reserve": "back",
-    "over": "cross",
+    "over": "waves",
     "summary-b": "rows",
     "summary-older": "cross",
     "summary": "lines",

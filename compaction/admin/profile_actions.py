@@ -231,7 +231,7 @@ def value_table(profile: CompactionProfile, title: str) -> Table:
                 format_html("<code>{}</code>", name),
                 format_html("<bdi>{}</bdi>", value_words(name, value.value)),
                 _source(value),
-                allowed_values(name) if name in PARAMETERS else "—",
+                (allowed_values(name) or "any text") if name in PARAMETERS else "—",
                 PARAMETERS[name].metadata["help"] if name in PARAMETERS else "Unknown today.",
             )
             for name, value in values_in_force(profile).items()

@@ -117,7 +117,7 @@ def parameter_fields() -> dict[str, forms.Field]:
 
 
 def allowed_values(name: str) -> str:
-    """Return what a parameter may be."""
+    """Return what a parameter may be; nothing where it is any text."""
     limits = PARAMETERS[name].metadata
     if choices := parameter_choices(name):
         return ", ".join(choices)
@@ -126,7 +126,7 @@ def allowed_values(name: str) -> str:
         return f"{limits['minimum']:,} to {limits['maximum']:,}{unit}"
     if TYPES[name] == NAMES:
         return f"Aliases with commas between; {OWN_MODEL} is one"
-    return "on, off" if TYPES[name] is bool else "text"
+    return "on, off" if TYPES[name] is bool else ""
 
 
 def prepare(form: forms.BaseForm, inherited: Mapping[str, Value]) -> None:
@@ -198,12 +198,13 @@ def _field(name: str, item: Field[Any]) -> forms.CharField:
     elif limits.get("multiline"):
         widget = TextBox(attrs={"rows": LEAST_ROWS, "spellcheck": "false"})
     elif kind is str:
-        widget = forms.TextInput()
+        widget = forms.TextInput(attrs={"class": "profile-line"})
     else:
         mode = "numeric" if kind is int else "decimal"
         attrs = {"inputmode": mode, "autocomplete": "off", "spellcheck": "false"}
         widget = UnitInput(limits["unit"], attrs=attrs)
-    allowed = "" if isinstance(widget, forms.Select) else f"{allowed_values(name)}. "
+    values = "" if isinstance(widget, forms.Select) else allowed_values(name)
+    allowed = f"{values}. " if values else ""
     if NoneType in get_args(kind):
         allowed = f"{allowed_values(name)}, or {NONE}. "
     return forms.CharField(

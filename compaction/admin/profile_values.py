@@ -67,7 +67,7 @@ def label_of(name: str) -> str:
 
 
 def value_words(name: str, value: Any) -> str:
-    """Return a value as it is shown: on or off for a switch, numbers with thousands apart."""
+    """Return a value as it is shown: a switch is on or off, a text of nothing is empty."""
     if value is _ABSENT:
         return "unknown"
     if value is None:
@@ -79,7 +79,7 @@ def value_words(name: str, value: Any) -> str:
     if name == "summary_model":
         names = [value] if isinstance(value, str) else value
         return ", ".join(str(one) or OWN_MODEL_WORDS for one in names)
-    return str(value)
+    return str(value) or "empty"
 
 
 def own_parameters(row: CompactionProfile | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from chatapp.admin.toolkit.page_forms import ShownForm
 from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.admin.toolkit.permissions import holds, link_for
 from compaction.admin.actions import for_each
+from compaction.admin.comparison import compare_url
 from compaction.admin.lists import run_table
 from compaction.admin.profile_actions import (
     HELP,
@@ -224,8 +225,11 @@ class CompactionProfileAdmin(ReadOnlyAdmin):
     # --- page -------------------------------------------------------------------------------------
 
     def links_for(self, request: HttpRequest, obj: CompactionProfile) -> list[Link]:
-        """Return the way to the runs of this version."""
-        return [Link.to_list("Runs", CompactionRun, profile__id__exact=obj.pk)]
+        """Return the ways to the runs of this version, and to the page that compares profiles."""
+        return [
+            Link.to_list("Runs", CompactionRun, profile__id__exact=obj.pk),
+            Link(label="Compare profiles", url=compare_url(profile=obj.name)),
+        ]
 
     def forms_shown(self, request: HttpRequest, obj: CompactionProfile) -> list[ShownForm]:
         """Return the forms, each with a sentence about what it changes."""

@@ -56,7 +56,7 @@ def links_of(session: Session) -> list[Link]:
         Link.to_list("Runs", CompactionRun, **of_session),
         Link.to_list("Summaries", SessionSummary, **of_session),
         Link.to_list("States", CompactionState, branch__session__id__exact=session.pk),
-        Link(label="Compare profiles", url=compare_url(session)),
+        Link(label="Compare profiles", url=compare_url(session=session)),
     ]
 
 

@@ -6,6 +6,9 @@ told from those that have no room.
 
 from __future__ import annotations
 
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
 from chatapp import formatting
 from chatapp.admin.toolkit.columns import Cells, table_of, text_cell
 from chatapp.admin.toolkit.page_parts import Table
@@ -23,6 +26,8 @@ from compaction.profiles import parameters_of
 
 ENTRIES_SHOWN = 100
 ASKED_CHARS = 120
+# By the parameter importance.
+CHOSEN = {True: "those of the highest score", False: "the newest ones in a row"}
 STATES = {ANSWERED: "answered", INTERRUPTED: "interrupted", CONTINUES: "goes on"}
 
 
@@ -35,21 +40,34 @@ def entry_tables(summary: SessionSummary) -> list[Table]:
     profile = parameters_of(summary.profile) if summary.profile else Profile()
     shown = found[::-1][:ENTRIES_SHOWN]
     note = (
-        "What the next summary's history is made of, the newest first. An entry is worth more the "
-        "more signals it has; what has no room is kept for the next summary."
+        "What this summary's history is made of and the next one's will be, the newest first. The "
+        f"newest is always sent; of the others {CHOSEN[profile.importance]} that have room."
     )
     if len(found) > len(shown):
         note += f" The newest {len(shown):,} of {len(found):,}."
     cells: Cells = {
         "Place": lambda entry: formatting.place(entry.position) if entry.position else "—",
-        "Asked": text_cell(lambda entry: formatting.shortened(entry.user, ASKED_CHARS)),
+        "Asked": text_cell(_asked),
         "Done": lambda entry: _done(entry),
         "State": lambda entry: STATES[entry.state],
         "Score": lambda entry: f"{entry.score:g}",
+        "Sent": lambda entry: _sent(entry_text(entry, profile), entry is shown[0], summary),
         "Why": text_cell(lambda entry: ", ".join(entry.why) or "—"),
-        "Sent": lambda entry: "yes" if entry_text(entry, profile) in summary.abridged else "no",
     }
     return [table_of("Entries of the abridged history", shown, cells, note=note)]
+
+
+def _asked(entry: Entry) -> SafeString:
+    """Return the beginning of the question, in a column wide enough to read it."""
+    start = formatting.shortened(entry.user, ASKED_CHARS)
+    return format_html('<div class="entry-asked" dir="auto">{}</div>', start)
+
+
+def _sent(text: str, is_newest: bool, summary: SessionSummary) -> str:
+    """Return whether an entry stands in the history; the newest does, if need be shortened."""
+    if text in summary.abridged:
+        return "yes"
+    return "shortened" if is_newest and summary.abridged else "no"
 
 
 def _done(entry: Entry) -> str:
@@ -59,6 +77,8 @@ def _done(entry: Entry) -> str:
         "created": len(entry.created),
         "deleted": len(entry.deleted),
         "viewed": len(entry.viewed),
-        "commands": len(entry.commands),
     }
-    return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "—"
+    done = [f"{count:,} {what}" for what, count in counts.items() if count]
+    if entry.commands:
+        done.append(formatting.plural(len(entry.commands), "command"))
+    return ", ".join(done) or "—"

@@ -26,7 +26,8 @@ def _held(kind: str) -> Callable[[Figures], str]:
 
 
 def _waited(row: Figures) -> str:
-    return f"{row['seconds_waited']:,.1f} s"
+    # Chosen sentences and estimates take no time that is worth a figure.
+    return f"{row['seconds_waited']:,.1f} s" if row["seconds_waited"] else "—"
 
 
 FIGURES: Mapping[str, Callable[[Figures], str]] = {

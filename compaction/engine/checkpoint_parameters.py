@@ -19,8 +19,8 @@ class CheckpointParameters(QualityParameters):
     minimum_gain: float = parameter(
         # Without it, a rule whose limit the kept messages alone reach fires at every turn.
         0.25,
-        "A rule by count, by tokens or ahead of need fires only if what can be summarised is at "
-        "least this part of what the rule counts; 0 fires for one message.",
+        "A rule by count, by tokens, by characters or ahead of need fires only if what can be "
+        "summarised is at least this part of what the rule counts; 0 fires for one message.",
         group="when",
         minimum=0.0,
         maximum=1.0,

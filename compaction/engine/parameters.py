@@ -253,8 +253,8 @@ class Profile(HistoryParameters):
     )
     rendering: str = parameter(
         "system",
-        "How a summary is sent: a system message of its own, merged into the system prompt, or a "
-        "user message with tags.",
+        "How a summary is sent: a system message of its own, merged into the system prompt, a user "
+        "message with tags, or a node of two messages.",
         group="sending",
         registry="RENDERINGS",
     )

@@ -239,3 +239,14 @@ def test_hostile_names_stay_text(session, queued, django_capture_on_commit_callb
     for page in (client.get(ADDRESS), client.get(address)):
         assert b"<script>alert" not in page.content
         assert b"&lt;script&gt;alert(1)" in page.content
+
+
+def test_a_profiles_page_leads_to_the_form_with_it_chosen(admin_client):
+    row = save_profile(name="mine", parameters={"message_limit": 12})
+    page = admin_client.get(f"/admin/compaction/compactionprofile/{row.pk}/change/").text
+    assert f"{ADDRESS}?profile=mine" in page
+    form = admin_client.get(f"{ADDRESS}?profile=mine").text
+    boxes = re.findall(r'<input type="checkbox" name="profiles"[^>]*>', form)
+    assert any('value="mine"' in box and "checked" in box for box in boxes)
+    unknown = admin_client.get(ADDRESS, {"profile": ATTACK}).text
+    assert "<script>alert(1)" not in unknown

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
+from compaction.admin.memory_runs import lines_of_run
 from compaction.engine.memories import ProposedLine
 from compaction.memories.lines import add_memory, change_memory, propose_memories
 from compaction.models import Memory, MemoryRun, MemoryVersion
@@ -131,6 +132,28 @@ def test_lines_are_accepted_and_taken_away(desk, owner):
     assert "dog" not in "".join(
         f"{e.object_repr}{e.change_message}" for e in LogEntry.objects.all()
     )
+
+
+def test_a_line_counts_whether_or_not_a_profile_sends_lines(desk, owner):
+    row = add_memory(owner=owner, text="Drinks tea.")
+    address = reverse("admin:compaction_memory_do", args=[row.pk, "change"])
+    done = desk.post(address, {"text": "Drinks coffee.", "bot": ""}, follow=True).content.decode()
+    assert "Accepted" in done
+    assert "it is sent where the profile has a memory_budget_tokens above 0" in done
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "words"),
+    [
+        ("compress", 90, 50, "90 → 50"),
+        ("compress", 0, 0, "—"),
+        ("extract", 5, 2, "2 of 5 proposed"),
+        ("extract", 0, 0, "—"),
+    ],
+)
+def test_a_run_says_what_became_of_lines(owner, kind, before, after, words):
+    run = MemoryRun(owner=owner, kind=kind, lines_before=before, lines_after=after)
+    assert lines_of_run(run) == words
 
 
 def test_a_rewriting_is_queued_for_each_owner_and_bot_once(desk, owner, queued):

@@ -222,6 +222,17 @@ def test_the_summarys_page_lists_the_entries_and_escapes_them(admin_client, sess
     assert "&lt;script&gt;alert(1)" in page
 
 
+def test_the_summarys_page_counts_in_words_and_knows_a_shortened_entry(admin_client, session):
+    compact(session)
+    row = newest()
+    page = admin_client.get(page_of(row)).text
+    assert "1 command<" in page
+    assert "1 commands" not in page
+    assert "<td>shortened</td>" not in page
+    SessionSummary.objects.filter(pk=row.pk).update(abridged="<user>...</user>")
+    assert admin_client.get(page_of(row)).text.count(">shortened</td>") == 1
+
+
 def test_many_entries_make_no_more_queries(admin_client, session):
     compact(session)
     row = newest()

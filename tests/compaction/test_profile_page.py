@@ -104,6 +104,12 @@ def test_an_empty_field_shows_what_the_preset_says(admin_client, mine):
     assert 'value="50"' in str(field_of(response, "message_limit"))
 
 
+def test_a_field_for_any_text_names_no_kind_and_says_when_it_is_empty(admin_client, mine):
+    page = admin_client.get(page_of(mine)).text
+    assert "by a rule. <code>excluded_bot_types</code>" in page
+    assert 'placeholder="As the preset: empty"' in page
+
+
 def test_an_empty_field_shows_the_variable_that_is_in_force(admin_client, mine, environment):
     environment(SUMMARY_KEEP_LAST_N="3", SUMMARY_MESSAGE_LIMIT="12")
     response = admin_client.get(page_of(mine))

@@ -16,6 +16,7 @@ from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import POSITION_STEP, Message, Session
 from chatapp.transcript.writing import NewMessage
+from compaction.admin.meter import HATCHED, NAMES, PATTERNS
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from tests.compaction.session_page import (
     ATTACK,
@@ -336,3 +337,11 @@ def test_after_a_real_compaction_all_of_it_fits_together(session, admin_client):
 def test_the_pages_that_no_class_gives_a_style_sheet_have_it_too(session, admin_client, name):
     address = reverse(f"admin:chatapp_session_{name}", args=[session.pk])
     assert "chatapp/admin.css" in admin_client.get(address).text
+
+
+def test_every_part_of_the_meter_has_a_pattern_of_its_own():
+    drawn = [PATTERNS[name] for name in NAMES if name in PATTERNS]
+    assert {name for name in NAMES if name not in PATTERNS} == {"kept", "free"}
+    assert len(drawn) == len(set(drawn))
+    for pattern in PATTERNS.values():
+        assert f'id="pattern-{pattern}"' in HATCHED
