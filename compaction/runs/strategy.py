@@ -19,7 +19,7 @@ from compaction.convert import with_thoughts
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.head import count_dropped, within_limit
+from compaction.engine.policy.head import DROP, count_dropped, within_limit
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
@@ -107,7 +107,18 @@ def summarise(
     if work.bound is not None:
         work.bound.messages_left = len(read) - len(checked.items)
     job = replace(job, items=job.items[: len(checked.items)])
-    return _with_dropped(_measured(checked, job, changed, profile), items[: -len(read)])
+    found = _measured(checked, job, changed, profile)
+    return with_dropped(_as_stored(found, read), items[: -len(read)]) if drops else found
+
+
+def _as_stored(outcome: Outcome, read: Sequence[Item]) -> Outcome:
+    """Return an outcome of the items as they are stored, which says whether any were cut for it.
+
+    What is saved, and the entries of the abridged history, are those of whole messages.
+    """
+    stored = tuple(read[: len(outcome.items)])
+    was_cut = any(one.chars < whole.chars for one, whole in zip(outcome.items, stored, strict=True))
+    return replace(outcome, items=stored, truncated=outcome.truncated or was_cut)
 
 
 def _step_writer(work: Work, summarizer: Summarizer | None, profile: Profile) -> StepWriter:
@@ -135,7 +146,7 @@ def _is_of_history(run: CompactionRun) -> bool:
     return run.replaces_id is None and run.trigger != CompactionRun.Trigger.BRANCH
 
 
-def _with_dropped(outcome: Outcome, dropped: Sequence[Item]) -> Outcome:
+def with_dropped(outcome: Outcome, dropped: Sequence[Item]) -> Outcome:
     """Return an outcome that says what its profile had dropped, unread, before its messages.
 
     The cursor passes over them, or they would be sent verbatim for ever; no summary says that it
@@ -155,7 +166,11 @@ def _conversation(
     It holds what is behind the last summary: a new version of an older one, and the summary of a
     branch, are made of transcripts.
     """
-    if snapshot.profile.summariser_input != CONVERSATION or not _is_of_history(run):
+    profile = snapshot.profile
+    if profile.summariser_input != CONVERSATION or not _is_of_history(run):
+        return None
+    if profile.head_overflow == DROP:
+        # The chat's request has what is to be dropped.
         return None
     return ConversationInput.of(snapshot, items)
 

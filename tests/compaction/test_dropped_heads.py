@@ -91,6 +91,9 @@ def test_a_new_version_reads_what_the_old_one_did_and_drops_nothing(session):
     newer = SessionSummary.objects.get(supersedes=summary)
     assert linked(newer) == linked(summary)
     assert newer.covers_from == summary.covers_from
+    assert (newer.dropped_messages, newer.truncated) == (14, True)
+    assert newer.abridged_entries == summary.abridged_entries
+    assert [finding.code for finding in examine(session.pk)] == []
 
 
 def test_a_secret_that_the_limit_would_cut_in_two_is_hidden_first(owner, model_server, queued):
@@ -102,3 +105,15 @@ def test_a_secret_that_the_limit_would_cut_in_two_is_hidden_first(owner, model_s
     compact(session)
     read = "\n".join(map(str, model_server.summarising()[0].messages))
     assert "Zq7" not in read
+
+
+def test_an_exchange_that_is_cut_to_the_limit_is_marked_and_counted_whole(session):
+    profile(**DROPS | {"head_chars_limit": 40_000})
+    summary = dropped_run(session)
+    assert (summary.dropped_messages, summary.truncated) == (0, False)
+    restore_summary(summary)
+    profile(**DROPS | {"head_chars_limit": 999})
+    summary = dropped_run(session)
+    assert summary.truncated
+    # A blank at the end of a question is no part of it.
+    assert {len(entry["user"]) for entry in summary.abridged_entries} <= {599, 600}
