@@ -228,12 +228,18 @@ def _job(
         files=joined_files(_files_before(snapshot, texts.before, items)),
         parts_turn=parts_turn(snapshot, items[-1].position),
     )
-    changed = {
+    return job, _changed(items, read, hidden)
+
+
+def _changed(
+    items: Sequence[Item], read: Sequence[Item], hidden: Mapping[Any, Redacted]
+) -> dict[Any, OffsetMap]:
+    """Return, of the items whose texts are read changed, how these lead to what is stored."""
+    return {
         item.id: OffsetMap(stored=item.text, read=given.text, redacted=hidden.get(item.id))
         for item, given in zip(items, read, strict=True)
         if given.text != item.text
     }
-    return job, changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
