@@ -14,6 +14,7 @@ from compaction.runs.resummarize import resummarize
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.compaction.test_summary_page import page_of
+from tests.compaction.test_transfer import exported, imported
 from tests.factories import SessionFactory, profile, user
 
 pytestmark = pytest.mark.django_db
@@ -117,3 +118,13 @@ def test_an_exchange_that_is_cut_to_the_limit_is_marked_and_counted_whole(sessio
     assert summary.truncated
     # A blank at the end of a question is no part of it.
     assert {len(entry["user"]) for entry in summary.abridged_entries} <= {599, 600}
+
+
+def test_a_file_may_hide_no_message_so_an_import_sends_all_of_them_and_says_so(session, api):
+    before = texts(sent(session))
+    dropped_run(session)
+    other, problems = imported(api, exported(api, session))
+    assert len(problems) == 1
+    assert "would hide message 0, which no summary has read" in problems[0]
+    assert [finding.code for finding in examine(other.pk)] == []
+    assert texts(sent(other)) == before
