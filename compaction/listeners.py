@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -57,6 +57,23 @@ def follow_positions(*, session: Session, moved: dict[int, int], **kwargs: Any) 
         summary.covers_from = moved.get(summary.covers_from, summary.covers_from)
         summary.covers_through = moved.get(summary.covers_through, summary.covers_through)
     SessionSummary.objects.bulk_update(summaries, ["covers_from", "covers_through"])
+    _move_entries(session, moved)
+
+
+def _move_entries(session: Session, moved: Mapping[int, int]) -> None:
+    """Have the entries of abridged histories say where their questions stand now.
+
+    One summary at a time: the entries of one may be long.
+    """
+    rows = SessionSummary.objects.filter(session=session).exclude(abridged_entries=[])
+    for pk in list(rows.values_list("pk", flat=True)):
+        summary = rows.only("abridged_entries").get(pk=pk)
+        entries = summary.abridged_entries
+        for entry in entries if isinstance(entries, list) else ():
+            place = entry.get("position") if isinstance(entry, dict) else None
+            if isinstance(place, int) and place in moved:
+                entry["position"] = moved[place]
+        summary.save(update_fields=["abridged_entries"])
 
 
 @receiver(message_inserted, dispatch_uid="compaction.listeners")

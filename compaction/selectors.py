@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
@@ -294,16 +295,18 @@ def placeholder_reach(branch: Branch) -> int:
 def sent_chain(branch: Branch, cursor: int) -> list[SessionSummary]:
     """Return all summaries that stand for what is before a cursor, newest first, without texts."""
     rows = summaries_of(branch).filter(covers_through__lte=cursor)
-    return _chain(rows.only("covers_from", "covers_through"))
+    return _chain(rows.only("covers_from", "covers_through", "metadata"))
 
 
 def hidden_messages(branch: Branch, cursor: int) -> QuerySet[Message]:
     """Return the messages up to a cursor that no summary of the branch was made from, in order.
 
-    What is pinned is sent all the same; what an old placeholder covers has no links.
+    What is pinned is sent all the same; what an old placeholder covers has no links; what a profile
+    had dropped, its summary says.
     """
     rows = summaries_of(branch).filter(covers_through__lte=cursor)
-    chain = {row.pk for row in sent_chain(branch, cursor)}
+    sent = sent_chain(branch, cursor)
+    chain = {row.pk for row in sent}
     # Few, if any, while a chain may be long: each link is looked up by its message.
     looked_past = [pk for pk in rows.values_list("pk", flat=True) if pk not in chain]
     # Coalesced, so that no database begins with the branch's summaries for every single message.
@@ -318,6 +321,10 @@ def hidden_messages(branch: Branch, cursor: int) -> QuerySet[Message]:
     if looked_past:
         links = links.exclude(summary__in=looked_past)
     messages = path_messages(branch, after=placeholder_reach(branch), through=cursor)
+    for row, before in pairwise([*sent, None]):
+        if row is not None and row.dropped_messages:
+            begin = 0 if before is None else before.covers_through
+            messages = messages.exclude(position__gt=begin, position__lt=row.covers_from)
     return messages.filter(~Exists(links), pinned=False)
 
 

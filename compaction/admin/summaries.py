@@ -125,6 +125,7 @@ class SessionSummaryAdmin(WideList):
             title="Size",
             fields=(
                 "sources",
+                "left_out",
                 "token_change",
                 "ratio",
                 "was_truncated",
@@ -132,6 +133,7 @@ class SessionSummaryAdmin(WideList):
                 "cost_shown",
                 "took",
             ),
+            optional={"left_out": "dropped_messages"},
         ),
         Section(title="Text", fields=("text", "files"), optional={"abridged_text": "abridged"}),
         Section(
@@ -214,6 +216,13 @@ class SessionSummaryAdmin(WideList):
     why = lists.REASON
     started_by = lists.STARTED_BY
     sources = column("Messages", "message_count", formatting.number)
+    left_out = column(
+        "Left out before them",
+        lambda summary: (
+            f"{formatting.plural(summary.dropped_messages, 'message')} that nobody "
+            "read (head_overflow is drop): stored, and not sent any more"
+        ),
+    )
     token_change = lists.TOKEN_CHANGE
 
     @admin.display(description="Ratio", ordering="compression_ratio")

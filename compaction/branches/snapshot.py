@@ -81,6 +81,16 @@ class BranchSnapshot:
         parameters = self._usable_profile.parameters
         return replace(parameters, enabled=False) if self.gate else parameters
 
+    @property
+    def recovers(self) -> bool:
+        """Whether a request that was refused as too large is made smaller.
+
+        It is in a session that the profile leaves out, too: there no rule compacts, and no turn
+        fails for it.
+        """
+        parameters = self._usable_profile.parameters
+        return parameters.enabled and parameters.retry_on_context_overflow
+
     @cached_property
     def gate(self) -> str:
         """Why the profile leaves the session out, as a sentence; empty where it does not."""

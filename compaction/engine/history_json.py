@@ -8,6 +8,7 @@ of it counts.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from compaction.engine.profile import ProfileError, build
 NESTED = "abridged_history_params"
 LONGEST_JSON = 200_000
 """Characters; two texts of the longest kind fit in, however they are escaped."""
+LONGEST_PATH_SHOWN = 100
 _AS_NAMED = (
     "trigger_on_history_size_chars",
     "trigger_on_history_size_chars_when_cache_expiring",
@@ -45,6 +47,15 @@ PARAMETER_OF = {name: name for name in _AS_NAMED} | {
 """Every path with the parameter that it sets."""
 _PATH_OF = {name: path for path, name in PARAMETER_OF.items()}
 _TEXTS = frozenset(name for name in _AS_NAMED if "_message" in name or name == "prompt")
+
+
+class _Object(dict[str, Any]):
+    """A JSON object, of which later values win, and the keys that stand there more than once."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counts = Counter(key for key, _ in pairs)
+        self.repeated = [key for key, count in counts.items() if count > 1]
 
 
 class HistoryJsonError(ValueError):
@@ -78,21 +89,10 @@ def read_history_json(text: str) -> HistoryValues:
 
     A key that is missing sets nothing, and null gives the parameter back to the preset.
     """
-    errors: dict[str, str] = {}
-    document = _parsed(text)
-    flat: dict[str, Any] = {}
-    for key, value in document.items():
-        if key != NESTED:
-            flat[key] = value
-        elif isinstance(value, dict):
-            flat |= {f"{NESTED}.{inner}": one for inner, one in value.items()}
-        elif value is None:
-            flat |= {f"{NESTED}.{inner}": None for inner in _NESTED_NAMES}
-        else:
-            errors[NESTED] = f"Must be an object, and is {_shown(value)}."
+    flat, errors = _flat(_parsed(text))
     for path, value in flat.items():
         if problem := _problem(path, value):
-            errors[path] = problem
+            errors.setdefault(_short(path), problem)
     if errors:
         raise HistoryJsonError(errors)
     known = {PARAMETER_OF[path]: value for path, value in flat.items()}
@@ -118,28 +118,50 @@ def errors_by_path(errors: Mapping[str, str]) -> dict[str, str]:
     return {_PATH_OF.get(name, name): sentence for name, sentence in errors.items()}
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _flat(document: _Object) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values by path, and what is wrong with the paths themselves."""
+    flat: dict[str, Any] = {}
+    errors = _twice(document, "")
+    for key, value in document.items():
+        if "." in key:
+            # Only a part of its own may set what is nested.
+            errors[_short(key)] = _unknown("")
+        elif key != NESTED:
+            flat[key] = value
+        elif isinstance(value, _Object):
+            errors |= _twice(value, f"{NESTED}.")
+            flat |= {f"{NESTED}.{inner}": one for inner, one in value.items()}
+        elif value is None:
+            flat |= {f"{NESTED}.{inner}": None for inner in _NESTED_NAMES}
+        else:
+            errors[NESTED] = f"Must be an object, and is {_shown(value)}."
+    return flat, errors
+
+
+def _twice(document: _Object, before: str) -> dict[str, str]:
+    sentence = "Stands there more than once: leave one of them."
+    return {_short(before + key): sentence for key in document.repeated}
+
+
+def _short(path: str) -> str:
+    return path[:LONGEST_PATH_SHOWN]
+
+
+def _parsed(text: str) -> _Object:
+    # What a file begins with in some editors may be pasted along.
+    text = text.removeprefix("\ufeff")
     if len(text) > LONGEST_JSON:
         _refuse(f"This is longer than {LONGEST_JSON:,} characters.")
     try:
-        found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        found = json.loads(text, object_pairs_hook=_Object, parse_constant=_no_number)
     except HistoryJsonError:
         raise
     except json.JSONDecodeError as error:
         _refuse(f"This is no JSON: {error.msg} at line {error.lineno}, column {error.colno}.")
     except (ValueError, RecursionError):
         _refuse("This is no JSON that can be read: a number is too long, or it is nested too deep.")
-    if not isinstance(found, dict):
+    if not isinstance(found, _Object):
         _refuse(f"This must be one JSON object, and is {_shown(found)}.")
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise HistoryJsonError({twice[:100]: "Stands there more than once: leave one of them."})
     return found
 
 
@@ -154,8 +176,7 @@ def _refuse(sentence: str) -> NoReturn:
 def _problem(path: str, value: Any) -> str:
     name = PARAMETER_OF.get(path)
     if name is None:
-        known = _NESTED_NAMES if path.startswith(f"{NESTED}.") else (*_AS_NAMED, NESTED)
-        return f"There is no such key. Known: {', '.join(known)}."
+        return _unknown(path)
     if value is None:
         return ""
     if name in _TEXTS:
@@ -165,9 +186,14 @@ def _problem(path: str, value: Any) -> str:
     return f"Must not be negative, and is {value}." if value < 0 else ""
 
 
+def _unknown(path: str) -> str:
+    known = _NESTED_NAMES if path.startswith(f"{NESTED}.") else (*_AS_NAMED, NESTED)
+    return f"There is no such key. Known: {', '.join(known)}."
+
+
 def _shown(value: Any) -> str:
     """Return what a value is, in words, with its beginning."""
-    kinds = {str: "the text", bool: "", dict: "an object", list: "a list", type(None): ""}
+    kinds = {str: "the text", bool: "", _Object: "an object", list: "a list", type(None): ""}
     kind = kinds.get(type(value), "the number")
     if kind.startswith("a"):
         return kind

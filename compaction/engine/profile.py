@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
+from compaction.engine.extractive.sentences import encodable
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.policy.gates import version_of
 from compaction.engine.registry import REGISTRIES
@@ -194,6 +195,8 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
             return "Must be a text."
         if len(value) > limits.get("longest", len(value)):
             return f"Must be at most {limits['longest']:,} characters long."
+        if encodable(value) != value or "\x00" in value:
+            return "Holds a character that no database stores (NUL, or half of one): take it out."
         if name == "tool_actions":
             return problem_with_tool_actions(value)
         return _choice_problem(name, value, limits)
@@ -240,7 +243,12 @@ def _across(profile: Profile) -> dict[str, str]:
             "summarise."
         )
         return {_tail_name(profile): sentence}
-    return _sending_problems(profile) or _across_window(profile) or _across_history(profile)
+    return (
+        _sending_problems(profile)
+        or _across_window(profile)
+        or _across_history(profile)
+        or _across_memories(profile)
+    )
 
 
 def _sending_problems(profile: Profile) -> dict[str, str]:

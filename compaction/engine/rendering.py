@@ -26,7 +26,7 @@ _INTRODUCTION = (
 
 MOST_FILES_SENT = 500
 """Of each kind; a list of more costs more than it tells."""
-_FILE_TAGS = re.compile(r"<(?=\s*/?\s*(?:read|modified|deleted)-files\b)", re.IGNORECASE)
+_FILE_TAGS = re.compile(r"<(?=\s*+/?\s*+(?:read|modified|deleted)-files\b)", re.IGNORECASE)
 # What a summary node and its abridged history are made of.
 _NODE_TAGS = re.compile(
     r"<(?=\s{0,9}/?\s{0,9}(?:user|supervisor|summary|abridged_history|agent_actions|"
@@ -93,7 +93,7 @@ _PLACEHOLDER = re.compile(r"\{(abridged_history|summary)\}")
 _FRAME_TAGS = re.compile(
     r"<(?=\s{0,9}/?\s{0,9}(?:supervisor|abridged_history|summary)\b)", re.IGNORECASE
 )
-_ANSWER_TAGS = re.compile(r"\A\s*<summary>\s*|\s*</summary>\s*\Z", re.IGNORECASE)
+_ANSWER_TAG, _ANSWER_END = "<summary>", "</summary>"
 
 
 def node_request(template: str, *, abridged: str, summary: str) -> str:
@@ -104,9 +104,18 @@ def node_request(template: str, *, abridged: str, summary: str) -> str:
     """
     values = {
         "abridged_history": _FRAME_TAGS.sub("&lt;", abridged),
-        "summary": escape_node_tags(_ANSWER_TAGS.sub("", summary)),
+        "summary": escape_node_tags(_without_answer_tags(summary)),
     }
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def _without_answer_tags(text: str) -> str:
+    """Return a text without the tags that a model put around it."""
+    if (inner := text.lstrip())[: len(_ANSWER_TAG)].casefold() == _ANSWER_TAG:
+        text = inner[len(_ANSWER_TAG) :].lstrip()
+    if (inner := text.rstrip())[-len(_ANSWER_END) :].casefold() == _ANSWER_END:
+        text = inner[: -len(_ANSWER_END)].rstrip()
+    return text
 
 
 def template_problem(template: str) -> str:
@@ -143,7 +152,7 @@ class SummaryNode:
 
 
 def _node(summaries: Sequence[SentSummary], template: str, response: str) -> list[dict[str, Any]]:
-    summary = "\n\n".join(_ANSWER_TAGS.sub("", one.text) for one in summaries)
+    summary = "\n\n".join(_without_answer_tags(one.text) for one in summaries)
     content = node_request(template, abridged=history_in_node(summaries), summary=summary)
     return [
         {"role": "user", "content": content},

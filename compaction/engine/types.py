@@ -316,6 +316,7 @@ class Outcome:
     it: they are those of all that it holds. `model` is the one that wrote it, where a summariser
     has several. `from_hook`: a hook wrote it, and `details` are what it keeps with it. `abridged`
     is the abridged history up to its last item, `abridged_entries` what that was made of.
+    `dropped` are items before those that were read, which a profile has passed over unread.
     """
 
     text: str
@@ -350,6 +351,12 @@ class Outcome:
     details: Mapping[str, Any] = field(default_factory=dict)
     abridged: str = ""
     abridged_entries: tuple[Mapping[str, Any], ...] = ()
+    dropped: tuple[Item, ...] = ()
+
+    @property
+    def passed(self) -> tuple[Item, ...]:
+        """All items that are not sent any more: those that were read, and those dropped unread."""
+        return (*self.dropped, *self.items)
 
     @property
     def compression_ratio(self) -> float:

@@ -22,6 +22,9 @@ NEWEST_VERSION = max(FORMAT_VERSIONS)
 """A row of a newer one was written by a later program and is passed over: nobody here can say what
 it means, so what it covers counts as not summarised."""
 
+DROPPED_MESSAGES = "dropped_messages"
+"""In the metadata: how many messages the profile had dropped, unread, before those of the text."""
+
 
 class SessionSummary(models.Model):
     """One stored summary: text, how it was asked for, the exact reason, coverage, cost, status.
@@ -170,6 +173,12 @@ class SessionSummary(models.Model):
     def is_passed_over(self) -> bool:
         """Whether a later program wrote it, in a form that this one does not know."""
         return self.format_version > NEWEST_VERSION
+
+    @property
+    def dropped_messages(self) -> int:
+        """How many messages before those that it was made from nobody read (head_overflow)."""
+        found = self.metadata.get(DROPPED_MESSAGES)
+        return found if isinstance(found, int) and found > 0 else 0
 
     @property
     def sent_text(self) -> str:

@@ -90,7 +90,7 @@ def recover_overflow(
     """Return a smaller context after an overflow, or a sentence that says what to do."""
     snapshot = snapshot_of(session)
     profile = snapshot.profile
-    if not (profile.enabled and profile.retry_on_context_overflow):
+    if not snapshot.recovers:
         why = "Compaction after an overflow is switched off."
         return Recovery(error=sentence_for(error, snapshot, refused, tried=why))
     memory = previous.memory if previous is not None else None

@@ -93,7 +93,8 @@ def stored_entries(entries: Sequence[Entry], profile: Profile) -> list[Entry]:
 def _entries(
     snapshot: BranchSnapshot, outcome: Outcome, before: Sequence[SessionSummary]
 ) -> list[Entry]:
-    profile, items = snapshot.profile, outcome.items
+    # What was dropped is in no summary: an entry of its own is all that is left of it.
+    profile, items = snapshot.profile, outcome.passed
     first, last = items[0].position, items[-1].position
     pinned = pinned_messages(snapshot.branch, through=last).filter(position__gte=first)
     hides = profile.redact_secrets

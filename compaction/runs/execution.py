@@ -15,6 +15,7 @@ from django.db import transaction
 from chatapp.database import again_if_cut, database_now
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
+from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import PlanFailed, batch_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -40,7 +41,7 @@ from compaction.runs.hooked import HookCancelled, ask_before_compaction
 from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
-from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise
+from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise, with_dropped
 from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.sizes import must_shrink, sizes_of, sizes_of_version
@@ -302,6 +303,15 @@ def _digest_before(snapshot: BranchSnapshot) -> str:
     return snapshot.digest.summary_text if snapshot.digest is not None else ""
 
 
+def _dropped_before(snapshot: BranchSnapshot, old: SessionSummary) -> list[Item]:
+    """Return what an older summary had dropped: its new version knows no more of it."""
+    if not old.dropped_messages:
+        return []
+    rows = path_messages(snapshot.branch, through=old.covers_from - 1)
+    newest_first = without_pinned_system(rows).order_by("-position")
+    return list(read_items(newest_first[: old.dropped_messages]))[::-1]
+
+
 def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
     """Summarise the messages of an older summary again (compaction.runs.resummarize)."""
     if old.status != SessionSummary.Status.ACTIVE:
@@ -331,6 +341,7 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
     else:
         strategy = snapshot.profile.strategy
         outcome = summarise(work, snapshot, items, continued=continued, strategy=strategy)
+    outcome = with_dropped(outcome, _dropped_before(snapshot, old))
     outcome, sizes = with_abridged(
         snapshot, outcome, before, partial(sizes_of_version, snapshot, old=old)
     )

@@ -19,7 +19,7 @@ from compaction.convert import with_thoughts
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.head import HistoryHead, read_head
+from compaction.engine.policy.head import DROP, count_dropped, within_limit
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
@@ -41,6 +41,7 @@ from compaction.engine.types import (
     SummaryJob,
 )
 from compaction.models import CompactionRun, SessionSummary
+from compaction.models.summaries import DROPPED_MESSAGES
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import running_row
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
@@ -87,16 +88,12 @@ def summarise(
     summarizer = admitted(run, inner)
     if uses_summarizer:
         running_row(run).update(result_chars=limit)
-    head = read_head(items, profile)
+    drops = uses_summarizer and _is_of_history(run)
+    read = items[count_dropped(items, profile) if drops else 0 :]
     job, changed = _job(
-        snapshot, head.items, limit=limit, instructions=run.instructions, texts=continued
+        snapshot, read, limit=limit, instructions=run.instructions, texts=continued, drops=drops
     )
-    writer = StepWriter(
-        work,
-        inner if uses_summarizer else None,
-        hides_secrets=profile.redact_secrets,
-        reads_beginnings=profile.result_chars_in_summary > 0,
-    )
+    writer = _step_writer(work, inner if uses_summarizer else None, profile)
     try:
         asking = RunSummarizer(summarizer, work, writer)
         outcome = _run_strategy(strategy, own, job, profile, asking, writer)
@@ -104,27 +101,61 @@ def summarise(
         if isinstance(summarizer, ModelSequence):
             summarizer.leave()
             work.tried.add(summarizer)
-    checked = _checked(strategy, own, outcome, head.items, whole=run.replaces_id is not None)
+    checked = _checked(strategy, own, outcome, read, whole=run.replaces_id is not None)
     if isinstance(summarizer, ModelSequence) and summarizer.answered:
         checked = replace(checked, model=checked.model or summarizer.answered[-1].name)
     if work.bound is not None:
-        work.bound.messages_left = len(head.items) - len(checked.items)
+        work.bound.messages_left = len(read) - len(checked.items)
     job = replace(job, items=job.items[: len(checked.items)])
-    found = with_fidelity(checked, job, profile)
-    found = found if not changed else replace(found, **_in_messages(found, changed))
-    return _with_dropped(found, head, items)
+    found = _measured(checked, job, changed, profile)
+    return with_dropped(_as_stored(found, read), items[: -len(read)]) if drops else found
 
 
-def _with_dropped(outcome: Outcome, head: HistoryHead, items: Sequence[Item]) -> Outcome:
-    """Return an outcome that stands for what was dropped unread, too, and says that it was cut.
+def _as_stored(outcome: Outcome, read: Sequence[Item]) -> Outcome:
+    """Return an outcome of the items as they are stored, which says whether any were cut for it.
 
-    The messages would be sent verbatim for ever otherwise.
+    What is saved, and the entries of the abridged history, are those of whole messages.
     """
-    whole = tuple(items[: head.dropped + len(outcome.items)])
-    if head.items == whole[head.dropped :] and not head.dropped:
+    stored = tuple(read[: len(outcome.items)])
+    was_cut = any(one.chars < whole.chars for one, whole in zip(outcome.items, stored, strict=True))
+    return replace(outcome, items=stored, truncated=outcome.truncated or was_cut)
+
+
+def _step_writer(work: Work, summarizer: Summarizer | None, profile: Profile) -> StepWriter:
+    return StepWriter(
+        work,
+        summarizer,
+        hides_secrets=profile.redact_secrets,
+        reads_beginnings=profile.result_chars_in_summary > 0,
+    )
+
+
+def _measured(
+    outcome: Outcome, job: SummaryJob, changed: Mapping[Any, OffsetMap], profile: Profile
+) -> Outcome:
+    """Return an outcome with its units, its lines' sources and quality, by stored messages."""
+    found = with_fidelity(outcome, job, profile)
+    return found if not changed else replace(found, **_in_messages(found, changed))
+
+
+def _is_of_history(run: CompactionRun) -> bool:
+    """Whether a run summarises what is behind the last summary of the conversation.
+
+    A new version, and the summary of a branch that was left, read all that they are made of.
+    """
+    return run.replaces_id is None and run.trigger != CompactionRun.Trigger.BRANCH
+
+
+def with_dropped(outcome: Outcome, dropped: Sequence[Item]) -> Outcome:
+    """Return an outcome that says what its profile had dropped, unread, before its messages.
+
+    The cursor passes over them, or they would be sent verbatim for ever; no summary says that it
+    was made from them.
+    """
+    if not dropped:
         return outcome
-    metadata = dict(outcome.metadata) | {"dropped_messages": head.dropped}
-    return replace(outcome, items=whole, truncated=True, metadata=metadata)
+    metadata = dict(outcome.metadata) | {DROPPED_MESSAGES: len(dropped)}
+    return replace(outcome, dropped=tuple(dropped), truncated=True, metadata=metadata)
 
 
 def _conversation(
@@ -135,8 +166,11 @@ def _conversation(
     It holds what is behind the last summary: a new version of an older one, and the summary of a
     branch, are made of transcripts.
     """
-    is_of_chat = run.replaces_id is None and run.trigger != CompactionRun.Trigger.BRANCH
-    if snapshot.profile.summariser_input != CONVERSATION or not is_of_chat:
+    profile = snapshot.profile
+    if profile.summariser_input != CONVERSATION or not _is_of_history(run):
+        return None
+    if profile.head_overflow == DROP:
+        # The chat's request has what is to be dropped.
         return None
     return ConversationInput.of(snapshot, items)
 
@@ -144,8 +178,7 @@ def _conversation(
 def with_sources(snapshot: BranchSnapshot, outcome: Outcome, *, texts: ContinuedTexts) -> Outcome:
     """Return an outcome that no strategy made, with its units, its lines' sources and quality."""
     job, changed = _job(snapshot, outcome.items, limit=None, instructions="", texts=texts)
-    found = with_fidelity(outcome, job, snapshot.summary_profile)
-    return found if not changed else replace(found, **_in_messages(found, changed))
+    return _measured(outcome, job, changed, snapshot.summary_profile)
 
 
 def _job(
@@ -155,8 +188,12 @@ def _job(
     limit: int | None,
     instructions: str,
     texts: ContinuedTexts,
+    drops: bool = False,
 ) -> tuple[SummaryJob, Mapping[Any, OffsetMap]]:
-    """Return what a strategy is given, and of the messages that it reads changed, how."""
+    """Return what a strategy is given, and of the messages that it reads changed, how.
+
+    `drops`: what is too long for the profile is dropped here, and not left to be halved.
+    """
     profile = snapshot.profile
     again = _sent_again(snapshot, items)
     kept = kept_after(snapshot, items[-1].position)
@@ -176,9 +213,10 @@ def _job(
         )
         # They were kept while the parameter was off, or before a shape was known.
         units = [replace(unit, text=redact(unit.text).text) for unit in units]
-    read = list(limited_results(named, limit, beginning=profile.result_chars_in_summary > 0))
+    read = tuple(limited_results(named, limit, beginning=profile.result_chars_in_summary > 0))
+    read = within_limit(read, profile) if drops else read
     job = SummaryJob(
-        items=tuple(read),
+        items=read,
         counter=snapshot.model.counter,
         previous=previous,
         digest=digest,
@@ -190,12 +228,18 @@ def _job(
         files=joined_files(_files_before(snapshot, texts.before, items)),
         parts_turn=parts_turn(snapshot, items[-1].position),
     )
-    changed = {
+    return job, _changed(items, read, hidden)
+
+
+def _changed(
+    items: Sequence[Item], read: Sequence[Item], hidden: Mapping[Any, Redacted]
+) -> dict[Any, OffsetMap]:
+    """Return, of the items whose texts are read changed, how these lead to what is stored."""
+    return {
         item.id: OffsetMap(stored=item.text, read=given.text, redacted=hidden.get(item.id))
         for item, given in zip(items, read, strict=True)
         if given.text != item.text
     }
-    return job, changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,11 +42,18 @@ class ConversationInput:
     hides_secrets: bool
 
     @classmethod
-    def of(cls, snapshot: BranchSnapshot, items: Sequence[Item]) -> ConversationInput:
-        """Return what a summary of the items is asked with; the tail is not in it."""
+    def of(cls, snapshot: BranchSnapshot, items: Sequence[Item]) -> ConversationInput | None:
+        """Return what a summary of the items is asked with; the tail is not in it.
+
+        None where the chat's requests leave some of the items out (context_size, history_limit):
+        they would count as summarised, and nobody would have read them.
+        """
         session, last = snapshot.session, items[-1].position
+        kept = kept_of(snapshot)[1]
+        if not {item.position for item in items} <= {row.position for row in kept}:
+            return None
         context = sendable(snapshot)
-        behind = {row.place for row in kept_of(snapshot)[1] if row.position > last}
+        behind = {row.place for row in kept if row.position > last}
         places = list(context.places)
         end = next((n for n, place in enumerate(places) if place in behind), len(places))
         return cls(

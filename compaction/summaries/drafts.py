@@ -30,6 +30,7 @@ from compaction.summaries.storing import (
     hold_positions,
     moved_cursor,
     previous_of,
+    sources_of,
     write_placeholder,
     write_summary,
 )
@@ -66,7 +67,7 @@ def store_draft(
             outcome,
             sizes,
             ends=ends,
-            sources=without_pinned_system(passed),
+            sources=sources_of(outcome, passed),
             previous=previous_of(snapshot, outcome),
             is_draft=True,
         )
@@ -121,7 +122,7 @@ def _publish(snapshot: BranchSnapshot, lease: Lease) -> SessionSummary | None:
             _drafts(snapshot).update(status=Status.SUPERSEDED)
             event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
             return None
-        changes = moved_cursor(passed, last, messages=draft.message_count)
+        changes = moved_cursor(passed, last, messages=draft.message_count + draft.dropped_messages)
         claim_state(lease, cursor=state.cursor, changes=changes)
         _drafts(snapshot).filter(pk=draft.pk).update(status=Status.ACTIVE)
         draft.status = Status.ACTIVE
@@ -152,7 +153,7 @@ def _last_if_it_fits(
     rows = path_messages(snapshot.branch, after=state.cursor, through=draft.covers_through)
     passed = list(without_pinned_system(rows).values_list("pk", flat=True))
     read = SessionSummaryMessage.objects.filter(summary=draft).values_list("message", flat=True)
-    if not passed or set(passed) != set(read):
+    if not passed or set(passed[draft.dropped_messages :]) != set(read):
         return None
     return Message.objects.only("position", "tokens_through", "chars_through").get(pk=passed[-1])
 

@@ -46,7 +46,7 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
         - snapshot.sent_summary_tokens
         + summaries
         + frames
-        - sum(item.tokens for item in outcome.items)
+        - sum(item.tokens for item in outcome.passed)
         + sum(again)
         + _question_tokens(branch, last)
     )

@@ -157,7 +157,7 @@ def store_summary(
         claim_state(
             lease,
             cursor=state.cursor,
-            changes=moved_cursor(passed, ends.last, messages=len(outcome.items))
+            changes=moved_cursor(passed, ends.last, messages=len(outcome.passed))
             | _failures_left(snapshot, outcome),
         )
         if state.passes_over:
@@ -168,11 +168,18 @@ def store_summary(
             outcome,
             sizes,
             ends=ends,
-            sources=without_pinned_system(passed),
+            sources=sources_of(outcome, passed),
             previous=previous_of(snapshot, outcome),
         )
         end_run(outcome, sizes)
     return summary
+
+
+def sources_of(outcome: Outcome, passed: QuerySet[Message]) -> QuerySet[Message]:
+    """Return the messages that an outcome was made from, of those that the cursor passes over."""
+    rows = without_pinned_system(passed)
+    # What was dropped stands before them, and nobody has read it.
+    return rows.filter(position__gte=outcome.items[0].position) if outcome.dropped else rows
 
 
 def _supersede_passed_over(run: CompactionRun, *, through: int) -> None:

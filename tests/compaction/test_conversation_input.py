@@ -164,3 +164,60 @@ def test_a_new_version_of_a_summary_is_made_of_a_transcript(session, model_serve
     model_server.script = [{"when": {}, "reply": {"text": "Tea, said once more."}}]
     assert resummarize(SessionSummary.objects.get()).status == "succeeded"
     assert "<conversation" in model_server.calls[-1].text
+
+
+def test_messages_that_the_chat_does_not_send_are_read_in_a_transcript(owner, model_server, queued):
+    profile(**CONVERSATION | {"history_limit": 4})
+    model_server.script = [{"when": {}, "reply": {"text": "They agreed on tea at four."}}]
+    wires = [
+        line
+        for number in range(8)
+        for line in (user(f"MK-{number:04d}?"), {"role": "assistant", "content": "yes " * 30})
+    ]
+    session = SessionFactory(owner=owner, wires=wires, tools=TOOLS)
+    assert compact(session).status == "succeeded"
+    read = json.dumps(summary_call(model_server)["messages"])
+    linked = SessionSummary.objects.get().links.values_list("message__content", flat=True)
+    asked = [content[:7] for content in linked if content.startswith("MK-")]
+    assert asked
+    assert [name for name in asked if name not in read] == []
+
+
+def test_a_server_without_tool_choice_is_asked_without_it(session, model_server):
+    profile(**CONVERSATION)
+    refusal = {
+        "message": "Unsupported parameter: 'tool_choice' is not supported with this model.",
+        "type": "invalid_request_error",
+        "param": "tool_choice",
+        "code": "unsupported_parameter",
+    }
+    refused = {"error": {"status": 400, "body": {"error": refusal}}}
+    model_server.script = [
+        {"when": {"call": 1}, "reply": refused},
+        {"when": {}, "reply": {"text": "They agreed on tea at four."}},
+    ]
+    assert compact(session).status == "succeeded"
+    body = summary_call(model_server)
+    assert "tool_choice" not in body
+    assert body["tools"] == TOOLS
+
+
+def test_the_embedded_model_chooses_sentences_of_a_transcript(owner, use_models, queued):
+    backend = "chatapp.llm.embedded.EmbeddedModel"
+    window = {"CONTEXT_WINDOW": 8192, "MAX_OUTPUT": 512}
+    use_models({"embedded": {"BACKEND": backend, "NAME": "embedded"} | window})
+    profile(**CONVERSATION)
+    session = SessionFactory(owner=owner, wires=talk(6), model="embedded")
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+
+
+def test_a_chat_whose_summaries_call_tools_goes_on(session, model_server):
+    profile(**CONVERSATION | {"message_limit": 4})
+    tool = {"id": "x", "name": "read_file", "arguments": {"path": "/srv/tea.txt"}}
+    model_server.script = [
+        {"when": {"contains": "call no tool"}, "reply": {"tool_calls": [tool]}},
+        {"when": {}, "reply": {"text": "Here you are."}},
+    ]
+    assert say(session, "and the milk?").answer.content == "Here you are."
+    assert not SessionSummary.objects.exists()

@@ -17,7 +17,7 @@ from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionState, SessionSummary
 from tests.chatapp.test_transcript import check_all_sums
 from tests.compaction.support import compact, state
-from tests.factories import SessionFactory, store, talk, user
+from tests.factories import SessionFactory, profile, store, talk, user
 
 pytestmark = pytest.mark.django_db
 MARK = NewMessage(
@@ -122,3 +122,24 @@ def test_what_is_appended_behind_marks_never_repeats_a_place(session):
         assert rows[-1].pk == row.pk
         assert len({one.sequence_id for one in rows}) == len(rows) == len(seen)
     check_all_sums(session)
+
+
+def test_the_entries_of_an_abridged_history_follow_when_positions_are_given_anew(
+    owner, model_server, queued
+):
+    profile(rendering="node", abridged_total_chars_limit=10_000, keep_last_n=2, ledger=False)
+    session = SessionFactory(owner=owner, wires=talk(8))
+    after = rows_of(session)[1]
+    # Rows whose places are no whole numbers by then, before everything that is summarised.
+    for _ in range(5):
+        put(session, after)
+    compact(session)
+    summary = SessionSummary.objects.get()
+    assert len(summary.abridged_entries) >= 3
+    with renumberings() as heard:
+        while not heard:
+            put(session, after)
+    summary.refresh_from_db()
+    questions = [row for row in rows_of(session) if row.role == "user"]
+    asked = [row.position for row in questions if row.position <= summary.covers_through]
+    assert [entry["position"] for entry in summary.abridged_entries] == asked

@@ -84,6 +84,25 @@ def test_a_compaction_that_frees_tokens_is_the_first_rung(owner, server, queued)
     assert (recovery_step.error_kind, recovery_step.error) == ("context_overflow", "too large")
 
 
+def test_a_session_that_no_rule_compacts_is_recovered_all_the_same(owner, server, queued):
+    profile(message_limit=4, keep_last_n=2, excluded_bot_types="1, CODE_REVIEW_BOT")
+    server.script = limit(400)
+    reviews = {"bot_type": "CODE_REVIEW_BOT"}
+    session = SessionFactory(owner=owner, wires=talk(6), metadata=reviews)
+    assert say(session, user("hello")).answer.content == "short"
+    assert tried() == [("compact", "smaller")]
+    assert set(CompactionRun.objects.values_list("trigger", flat=True)) == {"overflow_retry"}
+
+
+def test_a_session_of_a_profile_that_is_off_is_not_recovered(owner, server, queued):
+    profile(enabled=False, excluded_bot_types="1")
+    server.script = limit(400)
+    session = SessionFactory(owner=owner, wires=talk(6), metadata={"bot_type": 1})
+    with pytest.raises(TurnFailedError, match="switched off"):
+        say(session, user("hello"))
+    assert not CompactionRun.objects.exists()
+
+
 def test_oversized_results_are_cut_where_nothing_can_be_compacted(owner, server, queued):
     profile(**NEVER)
     server.script = limit(3000)

@@ -115,6 +115,27 @@ def test_what_is_no_such_json_is_refused_in_a_sentence(text, said):
 
 def test_a_key_that_stands_there_twice_is_refused():
     assert "more than once" in refused('{"prompt": "a", "prompt": "b"}')["prompt"]
+    nested = '{"abridged_history_params": {"total_chars_limit": 300, "total_chars_limit": 400}}'
+    errors = refused(nested)
+    assert list(errors) == ["abridged_history_params.total_chars_limit"]
+    assert "more than once" in errors["abridged_history_params.total_chars_limit"]
+
+
+def test_a_nested_path_is_no_key_of_its_own():
+    path = "abridged_history_params.total_chars_limit"
+    assert "no such key" in refused(f'{{"{path}": 300}}')[path]
+
+
+def test_what_editors_put_before_a_file_is_pasted_along_and_skipped():
+    assert read_history_json('\ufeff{"cache_ttl_ms": 5}').values == {"cache_ttl_ms": 5}
+
+
+@pytest.mark.parametrize("escaped", ["a\\u0000b", "\\ud800", "x\\udfff"])
+def test_a_text_that_no_database_stores_is_refused_by_its_path(escaped):
+    found = read_history_json(f'{{"prompt": "{escaped}"}}')
+    with pytest.raises(HistoryJsonError) as error:
+        check_history_values(PRESETS["abridged"], found.over({}))
+    assert "no database stores" in error.value.errors["prompt"]
 
 
 def test_a_nested_part_that_is_no_object_is_refused():

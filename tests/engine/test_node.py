@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction.engine.history_parameters import NODE_REQUEST
+from compaction.engine.memories import block_of, proposals_in
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS, ProfileError, build
 from compaction.engine.protocols import SentSummary
-from compaction.engine.rendering import NODE, SYSTEM, makes_node, node_request, rendered
+from compaction.engine.rendering import (
+    NODE,
+    SYSTEM,
+    escape_node_tags,
+    makes_node,
+    node_request,
+    rendered,
+    with_files,
+)
+from compaction.engine.strategies.prompts import escape_tags
 
 ABRIDGED = PRESETS["abridged"]
 TEMPLATE = "H={abridged_history};S={summary}."
@@ -172,3 +183,22 @@ def test_the_preset_has_the_established_numbers():
         ABRIDGED.abridged_num_files_viewed,
         ABRIDGED.abridged_num_terminal_commands,
     )
+
+
+@pytest.mark.parametrize(
+    "rewritten",
+    [
+        escape_tags,
+        escape_node_tags,
+        with_files,
+        lambda text: node_request(TEMPLATE, abridged=text, summary=text),
+        lambda text: str(block_of([text])),
+        lambda text: str(proposals_in(f"```\n{text}")),
+    ],
+)
+def test_a_tag_that_never_comes_to_its_name_costs_a_look_a_character(rewritten):
+    began = time.process_time()
+    for text in ("<" + " " * 60_000 + "x", "x" + " \n" * 30_000 + "x", "< /" * 20_000):
+        rewritten(text)
+    # Looked at again from each character it took minutes.
+    assert time.process_time() - began < 5

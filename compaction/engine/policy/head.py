@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from compaction.engine.abridged import truncate_middle
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.exchanges import exchanges, size_of
+from compaction.engine.policy.exchanges import exchanges
 from compaction.engine.types import Item
 
 SEGMENTS_A_LIMIT = 3
@@ -45,26 +45,34 @@ def first_kept(sizes: Sequence[int], limit: int) -> int:
 
 
 def read_head(items: Sequence[Item], profile: Profile) -> HistoryHead:
-    """Return what is read of the items: all, unless the profile has their beginning dropped.
+    """Return what is read of the items: all, unless the profile has their beginning dropped."""
+    dropped = count_dropped(items, profile)
+    return HistoryHead(dropped=dropped, items=within_limit(items[dropped:], profile))
 
-    Whole exchanges are dropped, so no call is parted from its results. What is still longer than
-    the limit is shortened in its longest texts: the limit holds.
+
+def count_dropped(items: Sequence[Item], profile: Profile) -> int:
+    """Return how many of the oldest items nobody reads; 0 unless the profile has them dropped.
+
+    Whole exchanges are dropped, so no call is parted from its results.
     """
-    limit = profile.head_chars_limit
-    if profile.head_overflow != DROP or limit <= 0:
-        return HistoryHead(dropped=0, items=tuple(items))
+    if not _drops(profile):
+        return 0
     found = exchanges(items)
-    first = first_kept([one.chars for one in found], limit)
-    kept = tuple(item for one in found[first:] for item in one.items)
-    return HistoryHead(dropped=len(items) - len(kept), items=_within(kept, limit))
+    first = first_kept([one.chars for one in found], profile.head_chars_limit)
+    return sum(len(one.items) for one in found[:first])
 
 
-def _within(items: tuple[Item, ...], limit: int) -> tuple[Item, ...]:
-    """Return the items, their longest texts cut in the middle to one length that makes them fit."""
-    left = limit - (size_of(items) - sum(len(item.text) for item in items))
-    longest, rest = 0, sorted(len(item.text) for item in items)
-    if size_of(items) <= limit or not rest:
+def within_limit(items: Sequence[Item], profile: Profile) -> tuple[Item, ...]:
+    """Return the items that are left as one call reads them, where a profile drops the others.
+
+    What is still longer than the limit has its longest texts cut in the middle, to one length that
+    makes them fit. Secrets are hidden before: half of one would not be known.
+    """
+    limit, items = profile.head_chars_limit, tuple(items)
+    if not _drops(profile) or (size := sum(map(_read_chars, items))) <= limit:
         return items
+    left = limit - (size - sum(len(item.text) for item in items))
+    longest, rest = 0, sorted(len(item.text) for item in items)
     for number, size in enumerate(rest):
         # Each of those that are left may have as much as this one, or an equal share.
         longest = max(0, left) // (len(rest) - number)
@@ -72,6 +80,15 @@ def _within(items: tuple[Item, ...], limit: int) -> tuple[Item, ...]:
             break
         left -= size
     return tuple(_cut(item, longest) if len(item.text) > longest else item for item in items)
+
+
+def _drops(profile: Profile) -> bool:
+    return profile.head_overflow == DROP and profile.head_chars_limit > 0
+
+
+def _read_chars(item: Item) -> int:
+    """Return the characters that a call reads of an item, which may be fewer than are stored."""
+    return len(item.text) + sum(len(call.name) + len(call.arguments) for call in item.tool_calls)
 
 
 def _cut(item: Item, longest: int) -> Item:
@@ -86,7 +103,4 @@ def must_be_halved(items: Sequence[Item], profile: Profile, cut: int | None) -> 
 
     A single exchange that is longer than the limit is read all the same: nothing is lost.
     """
-    read = sum(
-        len(item.text) + sum(len(call.arguments) for call in item.tool_calls) for item in items
-    )
-    return 0 < profile.head_chars_limit < read and cut is not None
+    return 0 < profile.head_chars_limit < sum(map(_read_chars, items)) and cut is not None

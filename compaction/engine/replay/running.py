@@ -12,6 +12,7 @@ from itertools import chain
 
 from compaction.engine.fidelity.redaction import redact, redact_items
 from compaction.engine.policy.groups import MoreItemsNeeded
+from compaction.engine.policy.head import count_dropped, within_limit
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.policy.window import batch_size, first_batch, uses_digest
 from compaction.engine.registry import STRATEGIES
@@ -129,10 +130,13 @@ class ReplayedRun:
         items = self._input()
         if not items:
             return None
-        outcome = self._outcome(items)
+        asks = STRATEGIES.get(self._strategy).uses_summarizer
+        dropped = count_dropped(items, self.branch.profile) if asks else 0
+        outcome = self._outcome(items[dropped:], after=self.branch.state.cursor + dropped)
+        outcome = replace(outcome, dropped=tuple(items[:dropped]))
         self._must_shrink(outcome)
-        self.left = len(items) - len(outcome.items)
-        covered = self.branch.state.cursor + len(outcome.items)
+        self.left = len(items) - len(outcome.passed)
+        covered = self.branch.state.cursor + len(outcome.passed)
         return ReplayedSummary.of(outcome, covered=covered, counter=self.branch.model.counter)
 
     @property
@@ -156,12 +160,15 @@ class ReplayedRun:
                 # A long group, or a call that may be answered further on.
                 read *= 4
 
-    def _outcome(self, items: Sequence[Item]) -> Outcome:
-        """Return what the strategy makes of the items; raise SummaryFailed."""
-        profile = self.branch.profile
-        name = DIGEST if self.is_digest else profile.strategy
+    @property
+    def _strategy(self) -> str:
+        return DIGEST if self.is_digest else self.branch.profile.strategy
+
+    def _outcome(self, items: Sequence[Item], *, after: int) -> Outcome:
+        """Return what the strategy makes of the items `after` so many; raise SummaryFailed."""
+        profile, name = self.branch.profile, self._strategy
         strategy = STRATEGIES.get(name)
-        job = self._job(items, reads_whole=not strategy.uses_summarizer)
+        job = self._job(items, after=after, reads_whole=not strategy.uses_summarizer)
         try:
             outcome = strategy.run(job, profile, self.summarizer, _unheard)
         except (SummaryFailed, NoMoreCallsError):
@@ -182,7 +189,7 @@ class ReplayedRun:
             return outcome
         return with_fidelity(outcome, replace(job, items=job.items[: len(outcome.items)]), profile)
 
-    def _job(self, items: Sequence[Item], *, reads_whole: bool) -> SummaryJob:
+    def _job(self, items: Sequence[Item], *, after: int, reads_whole: bool) -> SummaryJob:
         branch, state, profile = self.branch, self.branch.state, self.branch.profile
         kept: Sequence[Item] = shown_of_kept(branch.cut().newest, items[-1].position)
         named = [without_files(item) for item in named_results(items)]
@@ -198,11 +205,10 @@ class ReplayedRun:
             previous, digest = redact(previous).text, redact(digest).text
             units = tuple(replace(unit, text=redact(unit.text).text) for unit in units)
         limit = None if reads_whole else self._result_chars()
-        read = limited_results(named, limit, beginning=profile.result_chars_in_summary > 0)
-        cursor = state.cursor
-        again = branch.sums.pinned_in(cursor, cursor + len(items))
+        read = tuple(limited_results(named, limit, beginning=profile.result_chars_in_summary > 0))
+        again = branch.sums.pinned_in(after, after + len(items))
         return SummaryJob(
-            items=tuple(read),
+            items=read if reads_whole else within_limit(read, profile),
             counter=branch.model.counter,
             previous=previous,
             digest=digest,
@@ -211,7 +217,7 @@ class ReplayedRun:
             named_before=before[-1].named_weight if before else 0.0,
             kept=tuple(kept),
             files=joined_files([one.files for one in before]),
-            parts_turn=self._parts_turn(cursor + len(items)),
+            parts_turn=self._parts_turn(after + len(items)),
         )
 
     def _parts_turn(self, number: int) -> bool:
@@ -232,7 +238,7 @@ class ReplayedRun:
         """Raise SummaryFailed where text or next request would not be smaller than before."""
         branch, state, counter = self.branch, self.branch.state, self.branch.model.counter
         cursor, sums = state.cursor, branch.sums
-        covered = cursor + len(outcome.items)
+        covered = cursor + len(outcome.passed)
         problem = does_not_shrink(outcome.input_tokens, counter.count(outcome.text))
         before = branch.fixed_tokens + branch.tokens + self._question_tokens(cursor)
         staying = state.staying(outcome)
@@ -240,7 +246,7 @@ class ReplayedRun:
         question = self._question_tokens(covered)
         after = branch.fixed_tokens + branch.tokens - state.summary_tokens + summaries
         after += (len(staying) + 1) * state.frame_tokens + question
-        after -= sum(item.tokens for item in outcome.items) - sums.pinned_tokens(cursor, covered)
+        after -= sum(item.tokens for item in outcome.passed) - sums.pinned_tokens(cursor, covered)
         smaller = branch.profile.smaller_after_failures
         if outcome.is_digest or 0 < smaller <= state.failures:
             after -= state.frame_tokens + question

@@ -19,7 +19,7 @@ from compaction.engine.types import Item, SummaryRequest
 
 # Tags of ours; wherever data holds one, its bracket is written as an entity.
 _OUR_TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:conversation|summary|previous-summary|background|instructions|part|recent|missing)\b)",
+    r"<(?=\s*+/?\s*+(?:conversation|summary|previous-summary|background|instructions|part|recent|missing)\b)",
     re.IGNORECASE,
 )
 
