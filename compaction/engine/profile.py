@@ -240,7 +240,12 @@ def _across(profile: Profile) -> dict[str, str]:
             "summarise."
         )
         return {_tail_name(profile): sentence}
-    return _sending_problems(profile) or _across_window(profile) or _across_history(profile)
+    return (
+        _sending_problems(profile)
+        or _across_window(profile)
+        or _across_history(profile)
+        or _across_memories(profile)
+    )
 
 
 def _sending_problems(profile: Profile) -> dict[str, str]:
