@@ -16,7 +16,7 @@ from chatapp.context.backend import context_backend
 from compaction.engine.memories import ProposedLine, block_of
 from compaction.errors import CompactionError
 from compaction.limits.budget import overspent
-from compaction.memories import rewriting, runs
+from compaction.memories import rewriting, runs, versions
 from compaction.memories.execution import execute_memory_run
 from compaction.memories.lines import (
     MemoryGoneError,
@@ -249,6 +249,26 @@ def test_after_failures_automatic_runs_wait_twice_as_long_each_time(
     assert run.waits_until == now + timedelta(seconds=60 * 4)
 
 
+def test_who_asks_for_a_rewriting_need_not_wait_for_the_end_of_a_back_off(
+    owner, model_server, default_profile, queued, django_capture_on_commit_callbacks
+):
+    rows = remember(owner, told(101))
+    answers(model_server, "")
+    execute_memory_run(request_if_too_many(owner.pk, "").pk)
+    waiting = request_if_too_many(owner.pk, "")
+    assert waiting.waits_until is not None
+    # So few that no automatic run would rewrite them.
+    Memory.objects.filter(pk__in=[row.pk for row in rows[:40]]).delete()
+    answers(model_server, FEWER[0])
+    queued.clear()
+    with django_capture_on_commit_callbacks(execute=True):
+        run = request_compression(owner=owner, requested_by=owner)
+        assert request_compression(owner=owner, requested_by=owner) == run
+    assert (run.pk, run.waits_until, run.requested_by) == (waiting.pk, None, owner)
+    assert queued == [("compaction.tasks.work_at_memories", str(run.pk))]
+    assert execute_memory_run(run.pk) == "succeeded"
+
+
 def test_a_success_ends_the_waiting(owner, model_server, default_profile):
     remember(owner, told(101))
     now = timezone.now()
@@ -456,6 +476,26 @@ def test_a_rewriting_of_rewritten_lines_is_taken_back_first(owner, model_server,
     assert len(undone.versions) == 2
     assert lines(owner) == old
     assert not MemoryVersion.objects.filter(undone_at__isnull=True).exists()
+
+
+def test_a_rewriting_that_ends_while_one_is_taken_back_is_seen(
+    owner, model_server, default_profile, monkeypatch
+):
+    remember(owner, told(101))
+    answers(model_server, "\n".join(FEWER))
+    compress(owner)
+    first, real = MemoryVersion.objects.get(), versions._locked
+
+    def ended_just_before(version):
+        monkeypatch.setattr(versions, "_locked", real)
+        answers(model_server, "The user keeps much in mind.")
+        assert compress(owner).status == "succeeded"
+        return real(version)
+
+    monkeypatch.setattr(versions, "_locked", ended_just_before)
+    with pytest.raises(WouldLoseLinesError, match="newer"):
+        undo_rewriting(first)
+    assert len(lines(owner)) in (11, 60)
 
 
 def test_what_a_line_came_from_may_be_gone_when_it_returns(owner, model_server, default_profile):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from contextlib import ExitStack
 
 import pytest
 from rest_framework.test import APIClient
 
+from chatapp.conf import chatapp_settings
+from chatapp.pools import slow_work
 from compaction.api.memory_json import ONE_LINE
 from compaction.engine.memories import ProposedLine, fault_of_line
 from compaction.memories.lines import add_memory, propose_memories
@@ -132,6 +135,16 @@ def test_compressing_waits_queues_or_only_estimates(api, owner, model_server, qu
     assert (waited.json()["lines_before"], waited.json()["lines_after"]) == (91, 50)
     (run,) = api.get(f"{ADDRESS}runs/").json()["results"]
     assert run == waited.json()
+
+
+def test_who_waits_for_too_much_at_once_leaves_no_run_behind(api, owner):
+    remember(owner, told(101))
+    with ExitStack() as waiting:
+        for _ in range(chatapp_settings.turns_per_owner):
+            waiting.enter_context(slow_work.of(owner))
+        answer = post(api, "compress/", {"wait": True})
+    assert (answer.status_code, answer.json()["code"]) == (429, "too_much_at_once")
+    assert not MemoryRun.objects.exists()
 
 
 def test_a_failed_rewriting_says_why(api, owner, model_server):
