@@ -16,6 +16,7 @@ from chatapp.context.backend import context_backend
 from compaction.engine.memories import ProposedLine, block_of
 from compaction.errors import CompactionError
 from compaction.limits.budget import overspent
+from compaction.memories import lines as lines_module
 from compaction.memories import rewriting, runs, versions
 from compaction.memories.execution import execute_memory_run
 from compaction.memories.lines import (
@@ -530,6 +531,20 @@ def test_a_line_that_is_gone_is_not_stored_anew(owner, default_profile):
         with pytest.raises(MemoryGoneError):
             do()
     assert not Memory.objects.exists()
+
+
+def test_a_line_that_goes_while_it_is_changed_or_accepted_is_gone(
+    owner, default_profile, monkeypatch
+):
+    row = add_memory(owner=owner, text="tea")
+    monkeypatch.setattr(
+        lines_module, "request_if_too_many", lambda *_: Memory.objects.all().delete()
+    )
+    with pytest.raises(MemoryGoneError):
+        change_memory(row, text="coffee")
+    propose_memories(owner_id=owner.pk, bot="", lines=[ProposedLine(text="milk")], sources=[])
+    with pytest.raises(MemoryGoneError):
+        accept_memory(Memory.objects.get())
 
 
 def test_the_tokens_of_a_line_are_counted_when_it_is_stored(owner, model_server, default_profile):
