@@ -8,6 +8,7 @@ import uuid
 from contextlib import ExitStack
 
 import pytest
+from drf_spectacular.generators import SchemaGenerator
 from rest_framework.test import APIClient
 
 from chatapp.conf import chatapp_settings
@@ -242,3 +243,11 @@ def test_the_schema_describes_just_the_lines_that_are_taken():
     drawn = [f"{one}{two}{three}" for one in pieces for two in pieces for three in pieces]
     for text in ["", *pieces, *drawn]:
         assert bool(pattern.match(text)) == (fault_of_line(text) == ""), repr(text)
+
+
+@pytest.mark.parametrize("body", ["NewMemoryRequest", "ChangedMemoryRequest"])
+def test_the_schema_takes_no_empty_line(body):
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    text = schema["components"]["schemas"][body]["properties"]["text"]
+    assert (text["type"], text["pattern"]) == ("string", ONE_LINE)
+    assert (text["minLength"], text["maxLength"]) == (1, 1_000)
