@@ -25,7 +25,7 @@ class LineField(serializers.CharField):
 
     def __init__(self, **options: Any) -> None:
         # Not allow_blank, and a sentence of ours: the schema would take an empty text beside lines.
-        told = {"blank": fault_of_line("")}
+        told: dict[str, Any] = {"blank": fault_of_line("")}
         super().__init__(trim_whitespace=False, error_messages=told, **options)
 
     def run_validators(self, value: Any) -> None:
