@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, get_type_hints
@@ -128,6 +129,8 @@ RENAMED = {
 # What several names are stored as; a single one is a text.
 NAMES = str | tuple[str, ...]
 MOST_NAMES = 10
+# What no database takes; JSON can hold both, escaped.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -194,6 +197,8 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
             return "Must be a text."
         if len(value) > limits.get("longest", len(value)):
             return f"Must be at most {limits['longest']:,} characters long."
+        if _UNSTORABLE.search(value):
+            return "Must be text: this has a NUL or a broken character."
         if name == "tool_actions":
             return problem_with_tool_actions(value)
         return _choice_problem(name, value, limits)
