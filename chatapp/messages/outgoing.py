@@ -183,7 +183,8 @@ def arguments_object(arguments: Any) -> str:
         return json.dumps({"unreadable_arguments": arguments}, ensure_ascii=False)
     if isinstance(value, dict):
         return str(arguments)
-    return json.dumps({"value": value}, ensure_ascii=False)
+    # As it was written: half of a character's pair can be sent escaped alone.
+    return f'{{"value": {arguments.strip()}}}'
 
 
 def _refuse(constant: str) -> Any:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from chatapp.messages.wire import CUT_FROM, content_of, text_of
+from chatapp.messages.wire import CUT_FROM, Cleaner, content_of, text_of
 
 MAX_LINE = 120
 MAX_NAME = 40
@@ -150,16 +150,19 @@ def failed(row: Speech, text: str) -> bool:
 
 
 def first_argument(arguments: str) -> str:
-    """Return the first argument of a call on one line: its value, or all where it is no JSON."""
+    """Return the first argument of a call on one line: its value, or all where it is no JSON.
+
+    JSON can escape what no text that is sent may hold: half of a character's pair.
+    """
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):
         return one_line(arguments)
     if isinstance(value, dict):
         value = next(iter(value.values()), "")
-    if isinstance(value, str):
-        return one_line(value)
-    return one_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return one_line(Cleaner().text(value))
 
 
 def one_line(text: str) -> str:

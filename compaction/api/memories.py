@@ -180,13 +180,13 @@ class MemoryCompress(KnownQueryView):
         asked, owner = form.validated_data, cast(Any, request.user)
         if asked["dry_run"]:
             return Response(shapes.MemoryEstimateSerializer(_estimate(owner, asked["bot"])).data)
-        waits = asked["wait"]
-        run = request_compression(
-            owner=owner, bot=asked["bot"], requested_by=owner, is_waited_for=waits
-        )
-        if not waits:
+        whose = {"owner": owner, "bot": asked["bot"], "requested_by": owner}
+        if not asked["wait"]:
+            run = request_compression(**whose)
             return Response(shapes.MemoryRunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
+        # Refused before there is a run: nobody would be told of it.
         with slow_work.of(owner):
+            run = request_compression(**whose, is_waited_for=True)
             execute_memory_run(run.pk, seconds=compaction_settings.inline_seconds)
         return Response(shapes.MemoryRunSerializer(_find(request, MemoryRun, str(run.pk))).data)
 

@@ -17,12 +17,16 @@ _ENDS = "\\n\\r\\u000b\\u000c\\u001c-\\u001e\\u0085\\u2028\\u2029"
 ONE_LINE = f"^[^{_ENDS}]*[^\\s\\u001c-\\u001f\\u0085][^{_ENDS}]*$"
 
 
-@extend_schema_field({"type": "string", "maxLength": MAX_LINE_CHARS, "pattern": ONE_LINE})
+@extend_schema_field(
+    {"type": "string", "minLength": 1, "maxLength": MAX_LINE_CHARS, "pattern": ONE_LINE}
+)
 class LineField(serializers.CharField):
     """One line of text, as it was sent: nothing is trimmed, so that nothing is taken off unsaid."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(trim_whitespace=False, allow_blank=True, **options)
+        # Not allow_blank, and a sentence of ours: the schema would take an empty text beside lines.
+        told: dict[str, Any] = {"blank": fault_of_line("")}
+        super().__init__(trim_whitespace=False, error_messages=told, **options)
 
     def run_validators(self, value: Any) -> None:
         """Refuse what is no line, with the sentence that says why."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
-from compaction.engine.extractive.sentences import encodable
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.policy.gates import version_of
 from compaction.engine.registry import REGISTRIES
@@ -129,6 +129,8 @@ RENAMED = {
 # What several names are stored as; a single one is a text.
 NAMES = str | tuple[str, ...]
 MOST_NAMES = 10
+# What no database takes; JSON can hold both, escaped.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -195,8 +197,8 @@ def _problem(name: str, value: Any, limits: Mapping[str, Any]) -> str:
             return "Must be a text."
         if len(value) > limits.get("longest", len(value)):
             return f"Must be at most {limits['longest']:,} characters long."
-        if encodable(value) != value or "\x00" in value:
-            return "Holds a character that no database stores (NUL, or half of one): take it out."
+        if _UNSTORABLE.search(value):
+            return "Must be text: this has a NUL or a broken character."
         if name == "tool_actions":
             return problem_with_tool_actions(value)
         return _choice_problem(name, value, limits)

@@ -94,8 +94,7 @@ def change_memory(row: Memory, *, text: str | None = None, bot: str | None = Non
             raise MemoryGoneError
         remember_keys(row.owner_id, bot, [text])
         request_if_too_many(row.owner_id, bot)
-    row.refresh_from_db()
-    return row
+    return _read_again(row)
 
 
 def delete_memory(row: Memory) -> None:
@@ -116,8 +115,7 @@ def accept_memory(row: Memory) -> Memory:
             request_if_too_many(row.owner_id, row.bot)
         elif not Memory.objects.filter(pk=row.pk).exists():
             raise MemoryGoneError
-    row.refresh_from_db()
-    return row
+    return _read_again(row)
 
 
 def propose_memories(
@@ -149,6 +147,15 @@ def propose_memories(
     if stored:
         event("memories_proposed", owner=owner_id, lines=stored)
     return stored
+
+
+def _read_again(row: Memory) -> Memory:
+    """Return a line as it is stored now. Raises MemoryGoneError."""
+    try:
+        row.refresh_from_db()
+    except Memory.DoesNotExist as gone:
+        raise MemoryGoneError from gone
+    return row
 
 
 def position_at(moment: datetime) -> int:

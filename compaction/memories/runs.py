@@ -83,11 +83,26 @@ def request_compression(
 ) -> MemoryRun:
     """Have an owner's lines for a bot rewritten; return the run, which may be one under way.
 
-    With `is_waited_for` no worker of the queue is told: the caller does the work.
+    An automatic one that waits becomes theirs who ask, and waits for nothing any more. With
+    `is_waited_for` no worker of the queue is told: the caller does the work.
     """
-    return _request(
+    run = _request(
         owner_id=owner.pk, bot=bot, requested_by=requested_by, is_announced=not is_waited_for
     )
+    if requested_by is not None:
+        _hasten(run, requested_by=requested_by, is_announced=not is_waited_for)
+    return run
+
+
+def _hasten(run: MemoryRun, *, requested_by: Any, is_announced: bool) -> None:
+    """Have a run that was queued without anybody's asking, or that waits, begin at once."""
+    waits = Q(requested_by__isnull=True) | Q(waits_until__isnull=False)
+    told = {"requested_by": requested_by, "waits_until": None, "error_code": "", "error": ""}
+    with transaction.atomic():
+        queued = MemoryRun.objects.filter(waits, pk=run.pk, status=Status.QUEUED)
+        if queued.update(queued_at=database_now(), **told) and is_announced:
+            memory_run_waiting.send(sender=MemoryRun, run_id=run.pk)
+    run.refresh_from_db()
 
 
 def request_extraction(run: CompactionRun) -> MemoryRun | None:
@@ -228,7 +243,8 @@ def put_back(run: MemoryRun, *, until: datetime | None, code: str, sentence: str
         )
         if back and until is None:
             memory_run_waiting.send(sender=MemoryRun, run_id=run.pk)
-    run.refresh_from_db()
+    if back:
+        run.refresh_from_db()
 
 
 # --- what the sweep does --------------------------------------------------------------------------

@@ -60,6 +60,9 @@ def undo_rewriting(version: MemoryVersion, *, cascade: bool = False) -> UndoneRe
     with `cascade` the newer rewritings are taken back as well, and changed lines go.
     """
     with transaction.atomic():
+        # First: a rewriting that reads these lines is over, with its version there, or finds them
+        # changed.
+        _locked(version)
         rows = MemoryVersion.objects.select_for_update()
         # Those of the owner and bot, so that two who undo wait for each other.
         own = list(rows.filter(owner_id=version.owner_id, bot=version.bot).order_by("-created_at"))
@@ -95,7 +98,7 @@ def _built_on(version: MemoryVersion, newest_first: Sequence[MemoryVersion]) -> 
 def _give_back(version: MemoryVersion, *, cascade: bool) -> int:
     """Put the old lines in the places of the new ones; return how many there are."""
     written = {UUID(line["id"]): line["text"] for line in version.after}
-    rows = list(Memory.objects.select_for_update().filter(pk__in=written))
+    rows = _locked(version)
     changed = [row for row in rows if row.text != written[row.pk] or row.bot != version.bot]
     if changed and not cascade:
         raise WouldLoseLinesError(
@@ -107,6 +110,12 @@ def _give_back(version: MemoryVersion, *, cascade: bool) -> int:
     version.undone_at = database_now()
     version.save(update_fields=["undone_at"])
     return len(version.before)
+
+
+def _locked(version: MemoryVersion) -> list[Memory]:
+    """Return those of the lines that a rewriting wrote that are there, locked."""
+    rows = Memory.objects.select_for_update().filter(pk__in=_ids(version.after))
+    return list(rows.order_by("pk"))
 
 
 def _rows_of(version: MemoryVersion) -> list[Memory]:

@@ -177,6 +177,7 @@ def test_a_longer_history_begins_with_the_same_bytes(stored):
         ("[1, 2]", {"value": [1, 2]}),
         ('"text"', {"value": "text"}),
         ("null", {"value": None}),
+        (r'["half \ud83d"]', {"value": ["half \ud83d"]}),
         ('{"a": NaN}', None),
         ("path=a", None),
         ("[" * 100_000, None),
@@ -185,6 +186,10 @@ def test_a_longer_history_begins_with_the_same_bytes(stored):
 def test_arguments_are_an_object_and_nothing_of_them_is_lost(stored, expected):
     found = json.loads(arguments_object(stored))
     assert found == ({"unreadable_arguments": stored} if expected is None else expected)
+
+
+def test_half_of_a_character_is_sent_as_it_was_escaped():
+    assert arguments_object(r' "half \ud83d" ') == r'{"value": "half \ud83d"}'
 
 
 def test_readable_arguments_keep_their_bytes():

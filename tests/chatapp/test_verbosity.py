@@ -194,6 +194,8 @@ def test_images_have_no_size():
         ("", ""),
         ("{not json\u2028at all", "{not json at all"),
         ("[" * 100_000, "[" * 100_000),
+        (r'{"a": "half \ud83d"}', "half \ufffd"),
+        (r'{"a": ["nul \u0000", "\udc00"]}', r'["nul \u0000","' "\ufffd" '"]'),
     ],
 )
 def test_the_first_argument_is_found_in_whatever_was_sent(arguments, first):

@@ -16,7 +16,8 @@ from chatapp.context.backend import context_backend
 from compaction.engine.memories import ProposedLine, block_of
 from compaction.errors import CompactionError
 from compaction.limits.budget import overspent
-from compaction.memories import rewriting, runs
+from compaction.memories import lines as lines_module
+from compaction.memories import rewriting, runs, versions
 from compaction.memories.execution import execute_memory_run
 from compaction.memories.lines import (
     MemoryGoneError,
@@ -249,6 +250,26 @@ def test_after_failures_automatic_runs_wait_twice_as_long_each_time(
     assert run.waits_until == now + timedelta(seconds=60 * 4)
 
 
+def test_who_asks_for_a_rewriting_need_not_wait_for_the_end_of_a_back_off(
+    owner, model_server, default_profile, queued, django_capture_on_commit_callbacks
+):
+    rows = remember(owner, told(101))
+    answers(model_server, "")
+    execute_memory_run(request_if_too_many(owner.pk, "").pk)
+    waiting = request_if_too_many(owner.pk, "")
+    assert waiting.waits_until is not None
+    # So few that no automatic run would rewrite them.
+    Memory.objects.filter(pk__in=[row.pk for row in rows[:40]]).delete()
+    answers(model_server, FEWER[0])
+    queued.clear()
+    with django_capture_on_commit_callbacks(execute=True):
+        run = request_compression(owner=owner, requested_by=owner)
+        assert request_compression(owner=owner, requested_by=owner) == run
+    assert (run.pk, run.waits_until, run.requested_by) == (waiting.pk, None, owner)
+    assert queued == [("compaction.tasks.work_at_memories", str(run.pk))]
+    assert execute_memory_run(run.pk) == "succeeded"
+
+
 def test_a_success_ends_the_waiting(owner, model_server, default_profile):
     remember(owner, told(101))
     now = timezone.now()
@@ -458,6 +479,26 @@ def test_a_rewriting_of_rewritten_lines_is_taken_back_first(owner, model_server,
     assert not MemoryVersion.objects.filter(undone_at__isnull=True).exists()
 
 
+def test_a_rewriting_that_ends_while_one_is_taken_back_is_seen(
+    owner, model_server, default_profile, monkeypatch
+):
+    remember(owner, told(101))
+    answers(model_server, "\n".join(FEWER))
+    compress(owner)
+    first, real = MemoryVersion.objects.get(), versions._locked
+
+    def ended_just_before(version):
+        monkeypatch.setattr(versions, "_locked", real)
+        answers(model_server, "The user keeps much in mind.")
+        assert compress(owner).status == "succeeded"
+        return real(version)
+
+    monkeypatch.setattr(versions, "_locked", ended_just_before)
+    with pytest.raises(WouldLoseLinesError, match="newer"):
+        undo_rewriting(first)
+    assert len(lines(owner)) in (11, 60)
+
+
 def test_what_a_line_came_from_may_be_gone_when_it_returns(owner, model_server, default_profile):
     session = SessionFactory(owner=owner, wires=[{"role": "user", "content": "I like tea."}])
     remember(owner, told(101))
@@ -490,6 +531,20 @@ def test_a_line_that_is_gone_is_not_stored_anew(owner, default_profile):
         with pytest.raises(MemoryGoneError):
             do()
     assert not Memory.objects.exists()
+
+
+def test_a_line_that_goes_while_it_is_changed_or_accepted_is_gone(
+    owner, default_profile, monkeypatch
+):
+    row = add_memory(owner=owner, text="tea")
+    monkeypatch.setattr(
+        lines_module, "request_if_too_many", lambda *_: Memory.objects.all().delete()
+    )
+    with pytest.raises(MemoryGoneError):
+        change_memory(row, text="coffee")
+    propose_memories(owner_id=owner.pk, bot="", lines=[ProposedLine(text="milk")], sources=[])
+    with pytest.raises(MemoryGoneError):
+        accept_memory(Memory.objects.get())
 
 
 def test_the_tokens_of_a_line_are_counted_when_it_is_stored(owner, model_server, default_profile):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from contextlib import ExitStack
 
 import pytest
+from drf_spectacular.generators import SchemaGenerator
 from rest_framework.test import APIClient
 
+from chatapp.conf import chatapp_settings
+from chatapp.pools import slow_work
 from compaction.api.memory_json import ONE_LINE
 from compaction.engine.memories import ProposedLine, fault_of_line
 from compaction.memories.lines import add_memory, propose_memories
@@ -134,6 +138,16 @@ def test_compressing_waits_queues_or_only_estimates(api, owner, model_server, qu
     assert run == waited.json()
 
 
+def test_who_waits_for_too_much_at_once_leaves_no_run_behind(api, owner):
+    remember(owner, told(101))
+    with ExitStack() as waiting:
+        for _ in range(chatapp_settings.turns_per_owner):
+            waiting.enter_context(slow_work.of(owner))
+        answer = post(api, "compress/", {"wait": True})
+    assert (answer.status_code, answer.json()["code"]) == (429, "too_much_at_once")
+    assert not MemoryRun.objects.exists()
+
+
 def test_a_failed_rewriting_says_why(api, owner, model_server):
     remember(owner, told(101))
     answers(model_server, "")
@@ -229,3 +243,11 @@ def test_the_schema_describes_just_the_lines_that_are_taken():
     drawn = [f"{one}{two}{three}" for one in pieces for two in pieces for three in pieces]
     for text in ["", *pieces, *drawn]:
         assert bool(pattern.match(text)) == (fault_of_line(text) == ""), repr(text)
+
+
+@pytest.mark.parametrize("body", ["NewMemoryRequest", "ChangedMemoryRequest"])
+def test_the_schema_takes_no_empty_line(body):
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    text = schema["components"]["schemas"][body]["properties"]["text"]
+    assert (text["type"], text["pattern"]) == ("string", ONE_LINE)
+    assert (text["minLength"], text["maxLength"]) == (1, 1_000)

@@ -167,3 +167,12 @@ def test_too_much_for_the_window_has_the_newer_half_read(session, owner, use_mod
     read = [call.text for call in model_server.calls if ASKED in call.text]
     assert all("Part 0. " not in text for text in read)
     assert Memory.objects.get().source.position > 1_000_000
+
+
+def test_what_no_database_takes_is_dropped_and_the_rest_is_proposed(session, owner, model_server):
+    proposes(
+        model_server,
+        r'["Drinks tea.", "nul \u0000 here", "half \ud83d here", {"text": "Red \u001b[31m."}]',
+    )
+    assert compacted(session).status == "succeeded"
+    assert proposed(owner) == ["Drinks tea.", "Red \x1b[31m."]

@@ -115,6 +115,7 @@ def test_the_wishes_of_a_person_reach_every_form():
         ("not json", "ls(not json)"),
         ("[1, 2]", "ls([1, 2])"),
         ("[" * 100_000, f"ls({'[' * 100_000})"),
+        (r'{"path": "half \ud83d", "\udc00n": "\ud83d\ude00"}', 'ls(path="half ", n="\U0001f600")'),
     ],
 )
 def test_a_call_looks_like_a_function_s(arguments, shown):

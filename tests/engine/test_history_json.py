@@ -135,7 +135,7 @@ def test_a_text_that_no_database_stores_is_refused_by_its_path(escaped):
     found = read_history_json(f'{{"prompt": "{escaped}"}}')
     with pytest.raises(HistoryJsonError) as error:
         check_history_values(PRESETS["abridged"], found.over({}))
-    assert "no database stores" in error.value.errors["prompt"]
+    assert "NUL or a broken character" in error.value.errors["prompt"]
 
 
 def test_a_nested_part_that_is_no_object_is_refused():

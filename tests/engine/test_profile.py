@@ -167,3 +167,10 @@ def test_a_variable_below_the_least_value_counts_as_the_least(variable, text, na
 
 def test_every_variable_sets_a_parameter_that_exists():
     assert set(ENVIRONMENT.values()) <= set(parameter_types())
+
+
+@pytest.mark.parametrize("text", ["nul \x00 here", "half \ud83d here"])
+def test_a_text_that_no_database_takes_is_refused(text):
+    with pytest.raises(ProfileError) as refusal:
+        build(PRESETS["abridged"], {"prompt": text})
+    assert "NUL or a broken character" in refusal.value.errors["prompt"]

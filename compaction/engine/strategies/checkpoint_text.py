@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from compaction.engine.extractive.sentences import encodable
 from compaction.engine.types import Item, ToolCall
 
 CHECKPOINT = "checkpoint"
@@ -167,7 +168,8 @@ def labelled_parts(item: Item) -> Iterator[str]:
 def called(call: ToolCall) -> str:
     """Return a call as a function's: `name(path="a", n=1)`.
 
-    What is no JSON object stands as it was sent.
+    What is no JSON object stands as it was sent. Half of a character's pair, which JSON can escape
+    and no server takes, is left out.
     """
     name = " ".join(call.name.split())
     try:
@@ -177,7 +179,7 @@ def called(call: ToolCall) -> str:
     if not isinstance(arguments, dict):
         return f"{name}({call.arguments})"
     named = (f"{key}={_compact(value)}" for key, value in arguments.items())
-    return f"{name}({', '.join(named)})"
+    return encodable(f"{name}({', '.join(named)})")
 
 
 def _compact(value: object) -> str:
