@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Length
@@ -20,7 +21,17 @@ from compaction.engine.types import Item
 PAGE = 256
 # So many pages stay in memory: what lies between a cursor and the newest message, mostly.
 PAGES_KEPT = 12
-_COLUMNS = ("position", "role", "tokens", "created_at", "kind", "pinned", "plain", "size")
+_COLUMNS = (
+    "position",
+    "role",
+    "tokens",
+    "chars",
+    "created_at",
+    "kind",
+    "pinned",
+    "plain",
+    "text_chars",
+)
 
 
 class StoredConversation:
@@ -35,19 +46,25 @@ class StoredConversation:
         )
         self._pages: OrderedDict[int, list[Item]] = OrderedDict()
 
+    @property
+    def metadata(self) -> Any:
+        """What the session's metadata say of its client, which a profile may leave out."""
+        return self._session.metadata
+
     def _sizes(self) -> Iterator[MessageSize]:
         """Yield the sizes of all messages; no text leaves the database."""
         rows = path_messages(self._branch).annotate(
-            size=Length("content"),
+            text_chars=Length("content"),
             plain=ExpressionWrapper(Q(tool_calls__isnull=True), output_field=BooleanField()),
         )
         found = rows.values_list(*_COLUMNS).iterator()
-        for position, role, tokens, created_at, kind, pinned, plain, size in found:
+        for position, role, tokens, chars, created_at, kind, pinned, plain, text_chars in found:
             yield MessageSize(
                 position=position,
                 role=role,
                 tokens=tokens,
-                chars=size or 0,
+                chars=chars,
+                text_chars=text_chars or 0,
                 seconds=created_at.timestamp(),
                 has_calls=not plain,
                 is_note=kind == Message.Kind.NOTE,

@@ -19,7 +19,7 @@ from compaction.convert import with_thoughts
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.head import HistoryHead, read_head
+from compaction.engine.policy.head import read_head, with_dropped
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import Strategy
 from compaction.engine.provenance import SourcePiece, Unit
@@ -112,19 +112,7 @@ def summarise(
     job = replace(job, items=job.items[: len(checked.items)])
     found = with_fidelity(checked, job, profile)
     found = found if not changed else replace(found, **_in_messages(found, changed))
-    return _with_dropped(found, head, items)
-
-
-def _with_dropped(outcome: Outcome, head: HistoryHead, items: Sequence[Item]) -> Outcome:
-    """Return an outcome that stands for what was dropped unread, too, and says that it was cut.
-
-    The messages would be sent verbatim for ever otherwise.
-    """
-    whole = tuple(items[: head.dropped + len(outcome.items)])
-    if head.items == whole[head.dropped :] and not head.dropped:
-        return outcome
-    metadata = dict(outcome.metadata) | {"dropped_messages": head.dropped}
-    return replace(outcome, items=whole, truncated=True, metadata=metadata)
+    return with_dropped(found, head, items)
 
 
 def _conversation(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from compaction.engine.abridged import truncate_middle
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.exchanges import exchanges, size_of
-from compaction.engine.types import Item
+from compaction.engine.types import Item, Outcome
 
 SEGMENTS_A_LIMIT = 3
 LEAST_SEGMENTS_TO_DROP = 4
@@ -57,6 +57,18 @@ def read_head(items: Sequence[Item], profile: Profile) -> HistoryHead:
     first = first_kept([one.chars for one in found], limit)
     kept = tuple(item for one in found[first:] for item in one.items)
     return HistoryHead(dropped=len(items) - len(kept), items=_within(kept, limit))
+
+
+def with_dropped(outcome: Outcome, head: HistoryHead, items: Sequence[Item]) -> Outcome:
+    """Return an outcome that stands for what was dropped unread, too, and says that it was cut.
+
+    The messages would be sent verbatim for ever otherwise.
+    """
+    whole = tuple(items[: head.dropped + len(outcome.items)])
+    if head.items == whole[head.dropped :] and not head.dropped:
+        return outcome
+    metadata = dict(outcome.metadata) | {"dropped_messages": head.dropped}
+    return replace(outcome, items=whole, truncated=True, metadata=metadata)
 
 
 def _within(items: tuple[Item, ...], limit: int) -> tuple[Item, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.policy.cuts import legal_plan
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
@@ -36,6 +37,7 @@ class ReplayedCut:
 
     messages: int
     tokens: int
+    chars: int
     newest: tuple[Item, ...]
 
 
@@ -88,6 +90,13 @@ class ReplayedBranch:
         return self.sums.tokens(self.state.cursor, self.end) + self.rules_behind[1]
 
     @property
+    def chars(self) -> int:
+        """Characters of the history as it is sent: what is behind the cursor, and summaries."""
+        covered = self.sums.rules_covered(self.state.cursor)
+        rules = self.sums.rule_chars(covered, self.sums.rules_stored(self.end))
+        return self.sums.chars(self.state.cursor, self.end) + rules + self.state.summary_chars
+
+    @property
     def pinned_tokens(self) -> int:
         """Tokens of the rules and pinned messages before the cursor, which are sent again."""
         covered = self.sums.rules_covered(self.state.cursor)
@@ -99,6 +108,14 @@ class ReplayedBranch:
         """Tokens of the next request besides the messages behind the cursor."""
         prompt = self.conversation.prompt_tokens
         return prompt + self.pinned_tokens + self.state.summary_tokens
+
+    @property
+    def cache_age_ms(self) -> int | None:
+        """How long ago the request was sent whose prompt a server keeps; None where none is."""
+        asked = self.state.asked_seconds
+        if asked is None or not has_clock(self.profile):
+            return None
+        return round(1000 * (self.seconds - asked))
 
     @cached_property
     def facts(self) -> Facts:
@@ -118,6 +135,8 @@ class ReplayedBranch:
             seconds_since=since,
             waiting_seconds=self._waiting_seconds(),
             window=model.window,
+            chars=self.chars,
+            cache_age_ms=self.cache_age_ms,
         )
 
     def _waiting_seconds(self) -> float | None:
@@ -148,13 +167,17 @@ class ReplayedBranch:
         cut, cursor = self.cut(), self.state.cursor
         again = self.sums.pinned_in(cursor, cursor + cut.messages)
         tokens = max(0, cut.tokens - sum(self.sums.messages[one].tokens for one in again))
+        chars = cut.chars - sum(self.sums.messages[one].chars for one in again)
         rules, rule_tokens = self.rules_behind
+        covered = self.sums.rules_covered(cursor)
         return Gain(
             messages=cut.messages - len(again),
             tokens=tokens,
             request_tokens=math.floor(self.model.scale * tokens),
+            chars=max(0, chars),
             fixed_messages=rules,
             fixed_tokens=rule_tokens,
+            fixed_chars=self.sums.rule_chars(covered, covered + rules),
             frame_tokens=0 if cursor else self.state.frame_tokens,
         )
 
@@ -194,7 +217,8 @@ class ReplayedBranch:
             messages = self.countable - len(plan.keep)
             cursor = self.state.cursor
             tokens = self.sums.tokens(cursor, cursor + messages)
-            return ReplayedCut(messages=messages, tokens=tokens, newest=tuple(items))
+            chars = self.sums.chars(cursor, cursor + messages)
+            return ReplayedCut(messages=messages, tokens=tokens, chars=chars, newest=tuple(items))
 
     def _plan(self, strategy: Strategy, items: Sequence[Item], earlier: int) -> Plan:
         window = math.floor(max(0, self.model.window) / self.model.scale)

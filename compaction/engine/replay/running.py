@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from compaction.engine.abridged import entries_of
+from compaction.engine.abridging import with_history, with_small_history
 from compaction.engine.fidelity.redaction import redact, redact_items
 from compaction.engine.policy.groups import MoreItemsNeeded
+from compaction.engine.policy.head import read_head, with_dropped
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.policy.window import batch_size, first_batch, uses_digest
+from compaction.engine.protocols import SentSummary
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.replay.branch import ReplayedBranch
 from compaction.engine.replay.state import ReplayedSummary, sent_text_of
@@ -129,7 +133,7 @@ class ReplayedRun:
         items = self._input()
         if not items:
             return None
-        outcome = self._outcome(items)
+        outcome = self._with_abridged(self._outcome(items))
         self._must_shrink(outcome)
         self.left = len(items) - len(outcome.items)
         covered = self.branch.state.cursor + len(outcome.items)
@@ -158,10 +162,11 @@ class ReplayedRun:
 
     def _outcome(self, items: Sequence[Item]) -> Outcome:
         """Return what the strategy makes of the items; raise SummaryFailed."""
-        profile = self.branch.profile
+        profile = self.branch.model.summary_profile(self.branch.profile)
         name = DIGEST if self.is_digest else profile.strategy
         strategy = STRATEGIES.get(name)
-        job = self._job(items, reads_whole=not strategy.uses_summarizer)
+        head = read_head(items, profile)
+        job = self._job(head.items, reads_whole=not strategy.uses_summarizer)
         try:
             outcome = strategy.run(job, profile, self.summarizer, _unheard)
         except (SummaryFailed, NoMoreCallsError):
@@ -173,14 +178,34 @@ class ReplayedRun:
                 RunCode.STRATEGY_ERROR,
                 f"The strategy {name!r} failed ({type(error).__name__}: {error}).",
             ) from error
-        if fault := fault_of_outcome(outcome, items, whole=False):
+        if fault := fault_of_outcome(outcome, head.items, whole=False):
             raise SummaryFailed(RunCode.STRATEGY_ERROR, f"The strategy {name!r} {fault}.")
         if not outcome.text.strip():
             raise SummaryFailed(RunCode.BAD_ANSWER, f"The strategy {name!r} returned no text.")
         if outcome.units or chooses_sentences(self.summarizer):
             # What was chosen brings its clauses; to measure it would take longer than to make it.
+            return with_dropped(outcome, head, items)
+        job = replace(job, items=job.items[: len(outcome.items)])
+        return with_dropped(with_fidelity(outcome, job, profile), head, items)
+
+    def _with_abridged(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with its abridged history, where the profile wants one."""
+        branch, state = self.branch, self.branch.state
+        profile, items = branch.profile, outcome.items
+        if profile.abridged_total_chars_limit <= 0:
             return outcome
-        return with_fidelity(outcome, replace(job, items=job.items[: len(outcome.items)]), profile)
+        again = branch.sums.pinned_in(state.cursor, state.cursor + len(items))
+        entries = entries_of(
+            redact_items(items)[0] if profile.redact_secrets else items,
+            earlier=state.sent[-1].entries if state.sent else (),
+            profile=profile,
+            pinned=frozenset(branch.sums.messages[number].position for number in again),
+        )
+        if not state.is_node:
+            return with_history(outcome, entries, profile)
+        before, after = self._sizes(outcome)
+        count = branch.model.counter.count
+        return with_small_history(outcome, entries, profile, saved=before - after, count=count)
 
     def _job(self, items: Sequence[Item], *, reads_whole: bool) -> SummaryJob:
         branch, state, profile = self.branch, self.branch.state, self.branch.profile
@@ -231,23 +256,29 @@ class ReplayedRun:
     def _must_shrink(self, outcome: Outcome) -> None:
         """Raise SummaryFailed where text or next request would not be smaller than before."""
         branch, state, counter = self.branch, self.branch.state, self.branch.model.counter
-        cursor, sums = state.cursor, branch.sums
-        covered = cursor + len(outcome.items)
         problem = does_not_shrink(outcome.input_tokens, counter.count(outcome.text))
-        before = branch.fixed_tokens + branch.tokens + self._question_tokens(cursor)
-        staying = state.staying(outcome)
-        summaries = sum(one.tokens for one in staying) + counter.count(sent_text_of(outcome))
-        question = self._question_tokens(covered)
-        after = branch.fixed_tokens + branch.tokens - state.summary_tokens + summaries
-        after += (len(staying) + 1) * state.frame_tokens + question
-        after -= sum(item.tokens for item in outcome.items) - sums.pinned_tokens(cursor, covered)
+        before, after = self._sizes(outcome)
         smaller = branch.profile.smaller_after_failures
         if outcome.is_digest or 0 < smaller <= state.failures:
+            question = self._question_tokens(state.cursor + len(outcome.items))
             after -= state.frame_tokens + question
         if not problem and before and after >= before:
             problem = f"The next request would have {after:,} tokens, not fewer than {before:,}."
         if problem:
             raise SummaryFailed(RunCode.NOT_SMALLER, problem)
+
+    def _sizes(self, outcome: Outcome) -> tuple[int, int]:
+        """Return the tokens of the next request without and with an outcome."""
+        branch, state, sums = self.branch, self.branch.state, self.branch.sums
+        cursor, covered = state.cursor, state.cursor + len(outcome.items)
+        now = branch.fixed_tokens + branch.tokens
+        staying, text = state.staying(outcome), sent_text_of(outcome)
+        new = SentSummary(text=text, abridged=outcome.abridged)
+        after = now - state.summary_tokens + self._question_tokens(covered)
+        after += sum(one.tokens for one in staying) + branch.model.counter.count(text)
+        after += state.carried_tokens([*(one.sent for one in staying), new])
+        after -= sum(item.tokens for item in outcome.items) - sums.pinned_tokens(cursor, covered)
+        return now + self._question_tokens(cursor), after
 
     def _question_tokens(self, cursor: int) -> int:
         sums = self.branch.sums
