@@ -160,10 +160,12 @@ def _replayed(
                 window=own.context_window,
                 max_output=own.max_output,
                 scale=own.scale,
-                counter=own.counter,
+                counter=conversation.counter,
                 result_window=summariser.window_for(own),
             ),
-            summarizer=summariser.summarizer(own, profile, messages=len(conversation.sums)),
+            summarizer=summariser.summarizer(
+                own, profile, messages=len(conversation.sums), counter=conversation.counter
+            ),
             options=ReplayOptions(
                 inline_calls=compaction_settings.inline_calls,
                 backoff_seconds=compaction_settings.backoff_seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
@@ -16,11 +17,13 @@ from chatapp.models import Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.convert import read_items, with_thoughts
 from compaction.engine.replay.conversation import ConversationSums, MessageSize
-from compaction.engine.types import Item
+from compaction.engine.types import Item, TokenCounter
 
 PAGE = 256
 # So many pages stay in memory: what lies between a cursor and the newest message, mostly.
 PAGES_KEPT = 12
+# Texts whose tokens are remembered, and how long a short one is.
+LINES_REMEMBERED, TEXTS_REMEMBERED, LONGEST_LINE = 8_192, 32, 400
 _COLUMNS = (
     "position",
     "role",
@@ -34,12 +37,28 @@ _COLUMNS = (
 )
 
 
+class RememberingCounter:
+    """Counts as another counter does, and remembers texts: those of a summary come back each time.
+
+    So many short texts, the lines of summaries, and a few long ones, which are whole summaries.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._line = lru_cache(maxsize=LINES_REMEMBERED)(counter.count)
+        self._text = lru_cache(maxsize=TEXTS_REMEMBERED)(counter.count)
+
+    def count(self, text: str) -> int:
+        """Return 0 for the empty text and at least 1 for any other."""
+        return self._line(text) if len(text) <= LONGEST_LINE else self._text(text)
+
+
 class StoredConversation:
     """The active branch of a session, with its model and what that model's server taught."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._branch = session, session.branch
         self.model: ModelConfig = with_learned_limits(get_model(session.model))
+        self.counter = RememberingCounter(self.model.counter)
         self.sums = ConversationSums(list(self._sizes()))
         self.prompt_tokens = tools_tokens(self.model, session.tools) + text_tokens(
             self.model, session.system_prompt

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from compaction.engine.parameters import Profile
@@ -21,7 +21,7 @@ from compaction.engine.policy.window import ages
 from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.replay.conversation import ConversationSums, ReplayedConversation
-from compaction.engine.replay.state import ReplayModel, ReplayState
+from compaction.engine.replay.state import ReplayedCut, ReplayModel, ReplayState
 from compaction.engine.strategies.base import plans_from_tail
 from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 
@@ -29,16 +29,6 @@ from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 FIRST_LOOK, GROWTH = 64, 4
 # Part of the window that a run ahead of need has to work on.
 AHEAD_LEAST_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedCut:
-    """Where the cut falls: so many messages are summarised, with so many tokens; some are read."""
-
-    messages: int
-    tokens: int
-    chars: int
-    newest: tuple[Item, ...]
 
 
 class CutFailed(Exception):  # noqa: N818 - it is an outcome of a plug-in, not a fault of ours
@@ -60,7 +50,6 @@ class ReplayedBranch:
     ) -> None:
         self.conversation, self.state, self.model = conversation, state, model
         self.end, self.seconds, self.failed = end, seconds, failed
-        self._cut: ReplayedCut | None = None
 
     @property
     def profile(self) -> Profile:
@@ -194,9 +183,11 @@ class ReplayedBranch:
 
     def cut(self) -> ReplayedCut:
         """Return where the cut falls, looked for once. Raises CutFailed."""
-        if self._cut is None:
-            self._cut = self._found()
-        return self._cut
+        state = self.state
+        key = state.cursor, self.end, state.summary_tokens
+        if state.cut is None or state.cut[0] != key:
+            state.cut = key, self._found()
+        return state.cut[1]
 
     def items(self, start: int, end: int) -> Sequence[Item]:
         """Return messages behind the cursor, by their numbers from there."""

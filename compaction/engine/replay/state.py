@@ -20,7 +20,7 @@ from compaction.engine.policy.small_windows import within_window
 from compaction.engine.protocols import SentSummary
 from compaction.engine.provenance import Unit
 from compaction.engine.rendering import with_files
-from compaction.engine.types import NO_FILES, Files, Outcome, TokenCounter
+from compaction.engine.types import NO_FILES, Files, Item, Outcome, TokenCounter
 
 LONGEST_BACKOFF_SECONDS = 3600
 # Digits of a clause's worth that are kept with a summary, as where one is stored.
@@ -99,6 +99,16 @@ class ReplayedSummary:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedCut:
+    """Where the cut falls: so many messages are summarised, with so many tokens; some are read."""
+
+    messages: int
+    tokens: int
+    chars: int
+    newest: tuple[Item, ...]
+
+
 def sent_text_of(outcome: Outcome) -> str:
     """Return the text of an outcome as requests hold it."""
     if not outcome.holds_earlier:
@@ -130,6 +140,8 @@ class ReplayState:
     backoff_until: float | None = None
     last_seconds: float | None = None
     asked_seconds: float | None = None
+    cut: tuple[tuple[int, int, int], ReplayedCut] | None = None
+    """Where the cut was found last, with what it depends on: several rules ask for it."""
     frame_tokens: int = field(init=False)
     is_node: bool = field(init=False)
     summary_tokens: int = field(init=False, default=0)
