@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from compaction.engine import importance
@@ -31,6 +32,8 @@ MOST_COMMANDS = 1_000
 """Of one entry; the oldest ones are forgotten."""
 COMMAND_CHARS = 1_000
 IMAGE_MARK = "[image]"
+LONGEST_REMEMBERED = 2_000
+"""Of an entry's texts, in characters, whose names are remembered for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +212,23 @@ def _command(text: str) -> str:
 
 
 def _weighed(entries: Sequence[Entry]) -> list[Entry]:
-    again = importance.named_again([importance.things_named(_texts(one)) for one in entries])
+    again = importance.named_again([_things_named(_texts(one)) for one in entries])
     found = []
     for entry, keys in zip(entries, again, strict=True):
         score, why = importance.weighed(entry.why, keys)
         found.append(replace(entry, score=score, why=why))
     return found
+
+
+def _things_named(texts: tuple[str, ...]) -> frozenset[str]:
+    is_short = sum(map(len, texts)) <= LONGEST_REMEMBERED
+    return _remembered(texts) if is_short else importance.things_named(texts)
+
+
+@lru_cache(maxsize=2048)
+def _remembered(texts: tuple[str, ...]) -> frozenset[str]:
+    """Return what an entry names: each summary of a conversation weighs all before it again."""
+    return importance.things_named(texts)
 
 
 def _texts(entry: Entry) -> tuple[str, ...]:

@@ -39,12 +39,13 @@ def with_small_history(
     That is more than half of the tokens: a node is there to make requests smaller. `count` returns
     the tokens of a text.
     """
-    found = with_history(outcome, entries, profile)
-    room = profile.abridged_total_chars_limit
-    while found.abridged and count(found.abridged) > LARGEST_SHARE * max(0, saved):
-        room = min(room, len(found.abridged)) // 2
-        found = with_history(outcome, entries, replace(profile, abridged_total_chars_limit=room))
-    return found
+    room, most = profile.abridged_total_chars_limit, LARGEST_SHARE * max(0, saved)
+    while True:
+        smaller = replace(profile, abridged_total_chars_limit=room)
+        text = abridged_text(entries, smaller)
+        if not text or count(text) <= most:
+            return with_history(outcome, entries, smaller)
+        room = min(room, len(text)) // 2
 
 
 def stored_entries(entries: Sequence[Entry], profile: Profile) -> list[Entry]:

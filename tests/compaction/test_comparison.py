@@ -140,6 +140,69 @@ def test_a_pause_after_which_messages_are_old_enough_compacts(owner, model_serve
     ]
 
 
+@pytest.mark.parametrize(
+    ("pause", "points"),
+    [
+        # 300 s of cache less 30 s and what a look may come late: due 240 s behind the answer.
+        (300, [{"messages": 16, "covered": 14, "reason": "cache_expiring", "mode": "background"}]),
+        (239, []),
+    ],
+)
+def test_a_pause_in_which_the_prompt_cache_expires_compacts(
+    owner, model_server, queued, pause, points
+):
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    wires = talk(12, words=40)
+    for number, wire in enumerate(wires):
+        late = timedelta(seconds=pause - 30) if number >= 16 else timedelta()
+        wire["meta"] = {"created_at": start + timedelta(seconds=30 * number) + late}
+    session = SessionFactory(owner=owner, wires=wires)
+    stored = Message.objects.filter(branch=session.branch).order_by("position")
+    sixteen = sum(stored.values_list("chars", flat=True)[:16])
+    save_profile(
+        name="clock",
+        base="abridged",
+        parameters={
+            "trigger_on_history_size_chars_when_cache_expiring": sixteen,
+            "history_tail_size_chars_to_exclude": 1,
+        },
+    )
+    assert figures(session, "--profiles", "clock")["clock"]["points"] == points
+
+
+def test_a_session_that_a_profile_leaves_out_is_sent_whole_and_that_is_said(session):
+    session.metadata = {"bot_type": "CODE_REVIEW_BOT"}
+    session.save(update_fields=["metadata"])
+    profile("gated", message_limit=20, keep_last_n=2, excluded_bot_types="CODE_REVIEW_BOT")
+    row = figures(session, "--profiles", "gated")["gated"]
+    assert row["compactions"] == 0
+    assert len(row["problems"]) == 1
+    assert "CODE_REVIEW_BOT" in row["problems"][0]
+
+
+def test_what_an_abridged_history_holds_survives_in_its_node(owner, model_server, queued):
+    wires = talk(30, words=40)
+    wires[0]["content"] = "Look for REQ-90417 in the long list."
+    session = SessionFactory(owner=owner, wires=wires)
+    held = {}
+    for name, chars in (("with", 20_000), ("without", 0)):
+        save_profile(
+            name=name,
+            base="abridged",
+            parameters={
+                "trigger_on_history_size_chars": 6_000,
+                "history_tail_size_chars_to_exclude": 500,
+                "abridged_total_chars_limit": chars,
+                "target_summary_tokens": 16,
+            },
+        )
+        row = figures(session, "--profiles", name)[name]
+        assert row["compactions"] > 0
+        held[name] = row["survival"]["markers"]
+    assert held["with"] == {"named": 1, "held": 1, "share": 1.0}
+    assert held["without"]["held"] == 0
+
+
 def test_nothing_is_stored_and_no_lease_is_taken(session):
     before = [model.objects.count() for model in TABLES]
     with CaptureQueriesContext(

@@ -34,8 +34,8 @@ WINDOW = 3_000
 ARGUMENTS = '{"path": "src/app/main.py", "line": 17}'
 EXTRACTIVE = {"summariser": "extractive", "cooldown_seconds": 0}
 # What each of them is about: limits by count and tokens, a sliding window, parted turns, the window
-# of the model, files behind the summary, drafts, a limit that hides, batches, characters, nodes with
-# abridged histories that have room or are made smaller, heads that are halved or dropped.
+# of the model, files behind the summary, drafts, a limit that hides, batches, characters, nodes
+# whose abridged histories have room or are made smaller, heads that are halved or dropped.
 PROFILES = {
     "counts": {"message_limit": 14, "max_context_tokens": 0, "keep_last_n": 4},
     "tokens": {"message_limit": 0, "max_context_tokens": 900, "keep_last_n": 3},

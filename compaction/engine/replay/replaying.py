@@ -175,7 +175,10 @@ class ProfileReplay:
         """Let the time pass until the next message: a rule may be due by the time alone."""
         branch = self._branch()
         passed = self._conversation.sums.seconds(count) - branch.seconds
-        old, expires = _grows_old(branch), _cache_expires(branch)
+        old = _grows_old(branch)
+        # Where an answer comes next, its request is under way, and has started the time anew.
+        is_asked = self._conversation.sums.messages[count - 1].role == "assistant"
+        expires = None if is_asked else _cache_expires(branch)
         for later in sorted({one for one in (old, expires) if one is not None}):
             if 0 < later <= passed:
                 self._look(later=later)
