@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
+from compaction.comparison.quick import QuickSummarizer
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS
 from compaction.engine.types import (
     Clock,
-    Item,
     Summarizer,
     SummaryAnswer,
     SummaryRequest,
@@ -137,22 +137,6 @@ class ComparedSummariser:
 def is_long(messages: int) -> bool:
     """Whether a conversation is so long that its summaries choose from less (QuickSummarizer)."""
     return messages > LONGEST_EXACT
-
-
-class QuickSummarizer(ExtractiveSummarizer):
-    """Chooses from the summary before and what is new, not from all clauses that were kept.
-
-    Several times as fast. A summary is about as long, so it is compacted at the same places, give
-    or take a message; what it says of long ago is less.
-    """
-
-    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
-        """Return chosen sentences; no clause is kept for the next pass."""
-        return replace(super().summarize(replace(request, units=())), units=())
-
-    def _size_of(self, item: Item) -> int:
-        """Return what was counted when the message was stored."""
-        return item.read_tokens
 
 
 class PricedSummarizer(QuickSummarizer):

@@ -17,12 +17,18 @@ LARGEST_SHARE = 0.5
 """Of what a summary saves, at most, what the abridged history beside it may take again."""
 
 
-def with_history(outcome: Outcome, entries: Sequence[Entry], profile: Profile) -> Outcome:
+def with_history(
+    outcome: Outcome,
+    entries: Sequence[Entry],
+    profile: Profile,
+    texts: dict[int, str] | None = None,
+) -> Outcome:
     """Return the outcome with what is sent of the entries, and with those that are stored."""
+    stored = stored_entries(entries, profile, texts)
     return replace(
         outcome,
-        abridged=abridged_text(entries, profile),
-        abridged_entries=tuple(one.as_json() for one in stored_entries(entries, profile)),
+        abridged=abridged_text(entries, profile, texts),
+        abridged_entries=tuple(one.as_json() for one in stored),
     )
 
 
@@ -39,21 +45,24 @@ def with_small_history(
     That is more than half of the tokens: a node is there to make requests smaller. `count` returns
     the tokens of a text.
     """
+    texts: dict[int, str] = {}
     room, most = profile.abridged_total_chars_limit, LARGEST_SHARE * max(0, saved)
     while True:
         smaller = replace(profile, abridged_total_chars_limit=room)
-        text = abridged_text(entries, smaller)
+        text = abridged_text(entries, smaller, texts)
         if not text or count(text) <= most:
-            return with_history(outcome, entries, smaller)
+            return with_history(outcome, entries, smaller, texts)
         room = min(room, len(text)) // 2
 
 
-def stored_entries(entries: Sequence[Entry], profile: Profile) -> list[Entry]:
+def stored_entries(
+    entries: Sequence[Entry], profile: Profile, texts: dict[int, str] | None = None
+) -> list[Entry]:
     """Return the entries that are kept for the next summary, in order of time.
 
     Those are all; of very many, the ones that are sent and as many of the newest as have room.
     """
-    wanted = {id(one) for one in kept_entries(entries, profile)}
+    wanted = {id(one) for one in kept_entries(entries, profile, texts)}
     left = MOST_STORED_CHARS
     for entry in reversed(entries):
         size = len(json.dumps(entry.as_json(), ensure_ascii=False))

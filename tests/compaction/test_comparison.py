@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from chatapp.models import Message
 from compaction.comparison.candidates import ComparedSummariser, candidates_of
 from compaction.comparison.comparing import compare
+from compaction.comparison.quick import joined_lines
 from compaction.comparison.reading import StoredConversation
 from compaction.engine.profile import PRESETS
 from compaction.models import (
@@ -342,3 +343,51 @@ def test_a_model_that_fails_is_told_and_the_replay_goes_on(session, model_server
     assert row["failures"] > 0
     assert row["problems"]
     assert row["turns"] == 40
+
+
+# --- long conversations ---------------------------------------------------------------------------
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_what_is_new_stands_under_its_heading_and_the_state_is_the_new_one():
+    previous = "## Facts\n- a b c\n- d e f\n\n## Current state\n- old state"
+    new = "## Facts\n- g h i\n- a b c\n\n## Current state\n- new state"
+    assert joined_lines(previous, new, 100, words) == (
+        "## Facts\n- d e f\n- g h i\n- a b c\n\n## Current state\n- new state"
+    )
+
+
+def test_lines_of_a_summary_fade_evenly_where_there_is_no_room_for_all():
+    previous = "## Facts\n" + "\n".join(f"- line {number}" for number in range(12))
+    found = joined_lines(previous, "## Facts\n- fresh one", 2 + 3 * 7, words)
+    # Six of twelve stay beside the new line: of each two the first.
+    assert found == "## Facts\n" + "\n".join(
+        [*(f"- line {number}" for number in (0, 2, 4, 6, 8, 10)), "- fresh one"]
+    )
+
+
+def test_without_room_for_anything_old_the_last_new_lines_go_too():
+    assert joined_lines("## Facts\n- old", "## Facts\n- one\n- two", 4, words) == "## Facts\n- one"
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_quick_summaries_compact_as_often_and_send_about_as_much(
+    owner, model_server, monkeypatch, seed
+):
+    chance = random.Random(seed)
+    wires = [
+        wire | {"content": f"{wire['content'][: chance.randint(40, 240)]} REQ-{number}."}
+        for number, wire in enumerate(talk(150))
+    ]
+    session = SessionFactory(owner=owner, wires=wires)
+    profile("short", message_limit=30, keep_last_n=4, target_summary_tokens=300)
+
+    exact = figures(session, "--profiles", "short")["short"]
+    monkeypatch.setattr("compaction.comparison.candidates.LONGEST_EXACT", 100)
+    quick = figures(session, "--profiles", "short")["short"]
+
+    assert quick["points"] == exact["points"]
+    assert quick["tokens_sent"] == pytest.approx(exact["tokens_sent"], rel=0.15)
