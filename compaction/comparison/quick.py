@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from compaction.engine.extractive.headings import SummarySection, section_of_title
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
-from compaction.engine.types import Item, SummaryAnswer, SummaryRequest, TokenCounter
+from compaction.engine.types import Item, SummaryAnswer, SummaryRequest
 
 # Of a text so many characters are read, at its head and at its end; of a tool's output fewer.
 HEAD, END = 900, 300
@@ -26,19 +26,12 @@ class QuickSummarizer(ExtractiveSummarizer):
     length: what was said first fades, as it does where each summary is made of the one before.
     """
 
-    def __init__(self, *, counter: TokenCounter, window: int | None = None) -> None:
-        super().__init__(counter=counter, window=window)
-        self._last = ""
-
     def summarize(self, request: SummaryRequest) -> SummaryAnswer:
         """Return chosen sentences; no clause is kept for the next pass."""
         items = tuple(map(_shortened, request.items))
         request = replace(request, items=items, units=())
-        if items and not request.texts and request.previous == self._last != "":
-            answer = self._continued(request)
-        else:
-            answer = super().summarize(request)
-        self._last = answer.text
+        continues = items and request.previous and not request.texts
+        answer = self._continued(request) if continues else super().summarize(request)
         return replace(answer, units=())
 
     def _continued(self, request: SummaryRequest) -> SummaryAnswer:
