@@ -1,35 +1,28 @@
-"""What carries summaries in a request, and its tokens: the frame, and the histories in a node.
+"""The summaries that a branch's requests carry, and what they take: tokens besides their texts, and
+characters, as rules by characters count them.
 
 The tokens of texts are stored with the summaries. Frames and abridged histories come back with each
-request unchanged, so they are counted once for each distinct text.
+request unchanged, so they are counted once for each distinct text. No message is read here
+(docs/architecture.md#a-turn-costs-the-same-at-any-age).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from chatapp.context.assembly import text_tokens
 from chatapp.llm.registry import ModelConfig
+from compaction.engine import carrying
+from compaction.engine.carrying import chars_as_sent, counts_characters, sends_node
 from compaction.engine.parameters import Profile
-from compaction.engine.protocols import NodeRendering, Rendering, SentSummary
-from compaction.engine.registry import RENDERINGS, UnknownNameError
-from compaction.engine.rendering import FALLBACK_RENDERING, history_in_node, makes_node
-from compaction.models import SessionSummary
+from compaction.engine.protocols import SentSummary
+from compaction.models import CompactionState, SessionSummary
 from compaction.selectors import newest_that_holds_all, sent_summaries
 
 if TYPE_CHECKING:
     from chatapp.models import Branch
-
-
-def sends_node(profile: Profile) -> bool:
-    """Whether the profile's rendering makes one node of the newest summary."""
-    try:
-        return makes_node(RENDERINGS.get(profile.rendering))
-    except UnknownNameError:
-        # Such a profile counts for nothing; what does is told where it is read.
-        return False
 
 
 def summaries_to_send(branch: Branch, profile: Profile, *, through: int) -> list[SessionSummary]:
@@ -50,26 +43,30 @@ def sent_form(row: SessionSummary) -> SentSummary:
 
 def carried_tokens(profile: Profile, model: ModelConfig, summaries: Sequence[SentSummary]) -> int:
     """Return the tokens of a request's summaries besides their texts: frames and histories."""
-    if not summaries:
-        return 0
-    frame = frame_tokens(profile, model)
-    if not sends_node(profile):
-        return len(summaries) * frame
-    return frame + text_tokens(model, history_in_node(summaries))
+    return carrying.carried_tokens(profile, summaries, partial(text_tokens, model))
 
 
 def frame_tokens(profile: Profile, model: ModelConfig) -> int:
     """Return the tokens of what a summary is wrapped in when it is sent."""
-    try:
-        return _tokens_of(RENDERINGS.get(profile.rendering), profile, model)
-    # What a rendering fails at is told where a request is put together.
-    except Exception:
-        return _tokens_of(FALLBACK_RENDERING, profile, model)
+    return carrying.frame_tokens(profile, partial(text_tokens, model))
 
 
-def _tokens_of(rendering: Rendering, profile: Profile, model: ModelConfig) -> int:
-    if isinstance(rendering, NodeRendering):
-        frame = rendering.node([SentSummary(text="")], profile)
-    else:
-        frame = rendering.messages([""])
-    return sum(text_tokens(model, str(message["content"])) for message in frame)
+def chars_since_summary(state: CompactionState) -> int:
+    """Return the characters behind a branch's cursor, the conversation's rules among them."""
+    return max(0, state.branch.char_total - state.covered_chars)
+
+
+def history_chars(
+    state: CompactionState, profile: Profile, summaries: Callable[[], Sequence[SentSummary]]
+) -> int:
+    """Return the characters of the whole history as it is sent.
+
+    That is what came since the last summary, and the summary itself as it is sent: a history begins
+    with the summary of what was before. `summaries` returns those that are sent. It is asked where
+    a rule by characters is in force alone: other profiles read nothing for it, and count what came
+    since.
+    """
+    chars = chars_since_summary(state)
+    if counts_characters(profile):
+        chars += chars_as_sent(profile, summaries())
+    return chars

@@ -21,8 +21,12 @@ from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.cache_clock import age_ms
-from compaction.branches.carriers import carried_tokens, sent_form, summaries_to_send
-from compaction.branches.history_size import history_chars
+from compaction.branches.carriers import (
+    carried_tokens,
+    history_chars,
+    sent_form,
+    summaries_to_send,
+)
 from compaction.branches.leases import state_of
 from compaction.branches.memory_block import MemoryBlock, memory_block
 from compaction.branches.reported_size import ReportedSize, reported_size

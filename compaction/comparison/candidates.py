@@ -8,10 +8,17 @@ from dataclasses import dataclass, replace
 
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
+from compaction.comparison.quick import QuickSummarizer
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS
-from compaction.engine.types import Clock, Summarizer, SummaryAnswer, SummaryRequest
+from compaction.engine.types import (
+    Clock,
+    Summarizer,
+    SummaryAnswer,
+    SummaryRequest,
+    TokenCounter,
+)
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile
 from compaction.profiles import usable_profile
@@ -112,14 +119,16 @@ class ComparedSummariser:
         """Return the window of whoever summarises a conversation of a model."""
         return (self.model or own).context_window
 
-    def summarizer(self, own: ModelConfig, profile: Profile, *, messages: int) -> Summarizer:
+    def summarizer(
+        self, own: ModelConfig, profile: Profile, *, messages: int, counter: TokenCounter
+    ) -> Summarizer:
         """Return the summariser for a conversation of a model with so many messages."""
         if self.model is None:
             window = own.context_window if own.is_embedded else None
             if profile.summariser == "extractive":
                 window = None
             kind = QuickSummarizer if is_long(messages) else ExtractiveSummarizer
-            return kind(counter=own.counter, window=window)
+            return kind(counter=counter, window=window)
         if self.is_estimate:
             return PricedSummarizer(self.model)
         return ModelSummarizer(model=self.model, temperature=profile.temperature)
@@ -128,18 +137,6 @@ class ComparedSummariser:
 def is_long(messages: int) -> bool:
     """Whether a conversation is so long that its summaries choose from less (QuickSummarizer)."""
     return messages > LONGEST_EXACT
-
-
-class QuickSummarizer(ExtractiveSummarizer):
-    """Chooses from the summary before and what is new, not from all clauses that were kept.
-
-    Several times as fast. A summary is about as long, so it is compacted at the same places, give
-    or take a message; what it says of long ago is less.
-    """
-
-    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
-        """Return chosen sentences; no clause is kept for the next pass."""
-        return replace(super().summarize(replace(request, units=())), units=())
 
 
 class PricedSummarizer(QuickSummarizer):

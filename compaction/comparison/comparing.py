@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from chatapp.models import Session
 from compaction.comparison.candidates import ComparedProfile, ComparedSummariser
 from compaction.comparison.reading import StoredConversation
 from compaction.conf import compaction_settings
+from compaction.engine.policy.gates import gate_of
 from compaction.engine.replay.figures import ReplayFigures, total_of
 from compaction.engine.replay.replaying import ProfileReplay, ReplayOptions
 from compaction.engine.replay.state import ReplayModel
@@ -145,21 +146,25 @@ def _replayed(
     """Return one profile's figures; a profile or plug-in that fails is a sentence among them."""
     if candidate.problem:
         return ReplayFigures(profile=candidate.name, problems=[candidate.problem])
-    own = conversation.model
+    own, profile = conversation.model, candidate.parameters
+    gate = gate_of(profile, conversation.metadata)
+    if gate:
+        # As in the application: no rule counts, and all is sent.
+        profile = replace(profile, enabled=False)
     try:
         replay = ProfileReplay(
             conversation,
-            candidate.parameters,
+            profile,
             name=candidate.name,
             model=ReplayModel(
                 window=own.context_window,
                 max_output=own.max_output,
                 scale=own.scale,
-                counter=own.counter,
+                counter=conversation.counter,
                 result_window=summariser.window_for(own),
             ),
             summarizer=summariser.summarizer(
-                own, candidate.parameters, messages=len(conversation.sums)
+                own, profile, messages=len(conversation.sums), counter=conversation.counter
             ),
             options=ReplayOptions(
                 inline_calls=compaction_settings.inline_calls,
@@ -169,6 +174,8 @@ def _replayed(
                 on_messages=tell,
             ),
         )
+        if gate:
+            replay.figures.note(gate)
         return replay.run(named)
     except (ComparisonCancelled, Error):
         raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Length
@@ -15,12 +17,39 @@ from chatapp.models import Message, Session
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.convert import read_items, with_thoughts
 from compaction.engine.replay.conversation import ConversationSums, MessageSize
-from compaction.engine.types import Item
+from compaction.engine.types import Item, TokenCounter
 
 PAGE = 256
 # So many pages stay in memory: what lies between a cursor and the newest message, mostly.
 PAGES_KEPT = 12
-_COLUMNS = ("position", "role", "tokens", "created_at", "kind", "pinned", "plain", "size")
+# Texts whose tokens are remembered, and how long a short one is.
+LINES_REMEMBERED, TEXTS_REMEMBERED, LONGEST_LINE = 8_192, 32, 400
+_COLUMNS = (
+    "position",
+    "role",
+    "tokens",
+    "chars",
+    "created_at",
+    "kind",
+    "pinned",
+    "plain",
+    "text_chars",
+)
+
+
+class RememberingCounter:
+    """Counts as another counter does, and remembers texts: those of a summary come back each time.
+
+    So many short texts, the lines of summaries, and a few long ones, which are whole summaries.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._line = lru_cache(maxsize=LINES_REMEMBERED)(counter.count)
+        self._text = lru_cache(maxsize=TEXTS_REMEMBERED)(counter.count)
+
+    def count(self, text: str) -> int:
+        """Return 0 for the empty text and at least 1 for any other."""
+        return self._line(text) if len(text) <= LONGEST_LINE else self._text(text)
 
 
 class StoredConversation:
@@ -29,25 +58,32 @@ class StoredConversation:
     def __init__(self, session: Session) -> None:
         self._session, self._branch = session, session.branch
         self.model: ModelConfig = with_learned_limits(get_model(session.model))
+        self.counter = RememberingCounter(self.model.counter)
         self.sums = ConversationSums(list(self._sizes()))
         self.prompt_tokens = tools_tokens(self.model, session.tools) + text_tokens(
             self.model, session.system_prompt
         )
         self._pages: OrderedDict[int, list[Item]] = OrderedDict()
 
+    @property
+    def metadata(self) -> Any:
+        """What the session's metadata say of its client, which a profile may leave out."""
+        return self._session.metadata
+
     def _sizes(self) -> Iterator[MessageSize]:
         """Yield the sizes of all messages; no text leaves the database."""
         rows = path_messages(self._branch).annotate(
-            size=Length("content"),
+            text_chars=Length("content"),
             plain=ExpressionWrapper(Q(tool_calls__isnull=True), output_field=BooleanField()),
         )
         found = rows.values_list(*_COLUMNS).iterator()
-        for position, role, tokens, created_at, kind, pinned, plain, size in found:
+        for position, role, tokens, chars, created_at, kind, pinned, plain, text_chars in found:
             yield MessageSize(
                 position=position,
                 role=role,
                 tokens=tokens,
-                chars=size or 0,
+                chars=chars,
+                text_chars=text_chars or 0,
                 seconds=created_at.timestamp(),
                 has_calls=not plain,
                 is_note=kind == Message.Kind.NOTE,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from compaction.engine import importance
@@ -31,6 +32,8 @@ MOST_COMMANDS = 1_000
 """Of one entry; the oldest ones are forgotten."""
 COMMAND_CHARS = 1_000
 IMAGE_MARK = "[image]"
+LONGEST_REMEMBERED = 2_000
+"""Of an entry's texts, in characters, whose names are remembered for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +212,23 @@ def _command(text: str) -> str:
 
 
 def _weighed(entries: Sequence[Entry]) -> list[Entry]:
-    again = importance.named_again([importance.things_named(_texts(one)) for one in entries])
+    again = importance.named_again([_things_named(_texts(one)) for one in entries])
     found = []
     for entry, keys in zip(entries, again, strict=True):
         score, why = importance.weighed(entry.why, keys)
         found.append(replace(entry, score=score, why=why))
     return found
+
+
+def _things_named(texts: tuple[str, ...]) -> frozenset[str]:
+    is_short = sum(map(len, texts)) <= LONGEST_REMEMBERED
+    return _remembered(texts) if is_short else importance.things_named(texts)
+
+
+@lru_cache(maxsize=2048)
+def _remembered(texts: tuple[str, ...]) -> frozenset[str]:
+    """Return what an entry names: each summary of a conversation weighs all before it again."""
+    return importance.things_named(texts)
 
 
 def _texts(entry: Entry) -> tuple[str, ...]:
@@ -236,23 +250,31 @@ def truncate_middle(text: str, limit: int) -> str:
     return f"{text[:front]}{DOTS}{text[len(text) - kept + front :]}"
 
 
-def abridged_text(entries: Sequence[Entry], profile: Profile) -> str:
+def abridged_text(
+    entries: Sequence[Entry], profile: Profile, texts: dict[int, str] | None = None
+) -> str:
     """Return the entries as they are sent: at most as many characters as the profile allows.
 
     What does not fit is left out (kept_entries); the newest entry is shortened, never left out.
+    `texts` keeps what entries are as text, by their places, for who asks for several lengths.
     """
-    return "\n".join(text for _, text in _chosen(entries, profile))
+    return "\n".join(text for _, text in _chosen(entries, profile, texts))
 
 
-def kept_entries(entries: Sequence[Entry], profile: Profile) -> list[Entry]:
+def kept_entries(
+    entries: Sequence[Entry], profile: Profile, texts: dict[int, str] | None = None
+) -> list[Entry]:
     """Return the entries that are sent, in order of time: those that are worth storing.
 
     They are chosen by score, of equal ones the newest; without `importance` the newest in a row.
     """
-    return [entry for entry, _ in _chosen(entries, profile)]
+    return [entry for entry, _ in _chosen(entries, profile, texts)]
 
 
-def _chosen(entries: Sequence[Entry], profile: Profile) -> list[tuple[Entry, str]]:
+def _chosen(
+    entries: Sequence[Entry], profile: Profile, texts: dict[int, str] | None
+) -> list[tuple[Entry, str]]:
+    texts = {} if texts is None else texts
     room = profile.abridged_total_chars_limit
     if not entries or room <= 0:
         return []
@@ -266,7 +288,9 @@ def _chosen(entries: Sequence[Entry], profile: Profile) -> list[tuple[Entry, str
         # With the shortest entry there is no room for any other: nothing more is made into text.
         if left <= len(_user_block("")):
             break
-        text = entry_text(entries[index], profile)
+        if index not in texts:
+            texts[index] = entry_text(entries[index], profile)
+        text = texts[index]
         if len(text) + 1 <= left:
             shown[index] = text
             left -= len(text) + 1

@@ -6,36 +6,24 @@ So a run reads what is new, and not the conversation. Where the summary before i
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from chatapp.context.assembly import text_tokens
 from chatapp.models import Message
 from chatapp.selectors import pinned_messages, rows_before
-from compaction.branches.carriers import sends_node
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import ITEM_COLUMNS, to_item
-from compaction.engine.abridged import (
-    Entry,
-    abridged_text,
-    entries_of,
-    entry_from_json,
-    kept_entries,
-)
+from compaction.engine.abridged import Entry, entries_of
+from compaction.engine.abridging import read_entries, with_history, with_small_history
+from compaction.engine.carrying import sends_node
 from compaction.engine.fidelity.redaction import redact_items, redact_json
-from compaction.engine.parameters import Profile
 from compaction.engine.types import Item, Outcome
 from compaction.models import SessionSummary
 from compaction.summaries.storing import Sizes
 
 MOST_WALKED_BACK = 2_000
 """Messages that are read once where the summary before has no entries."""
-MOST_STORED_CHARS = 400_000
-"""Of the entries as JSON; those that are sent are stored however long they are."""
-LARGEST_SHARE = 0.5
-"""Of what a summary saves, at most, what the abridged history beside it may take again."""
 
 Measure = Callable[[Outcome], Sizes]
 
@@ -55,39 +43,16 @@ def with_abridged(
     if profile.abridged_total_chars_limit <= 0:
         return outcome, sizes
     entries = _entries(snapshot, outcome, before)
-    found = _abridged(outcome, entries, profile)
     if not sends_node(profile):
-        return found, sizes
-    most = LARGEST_SHARE * max(0, sizes.before - sizes.after)
-    room = profile.abridged_total_chars_limit
-    while found.abridged and text_tokens(snapshot.model, found.abridged) > most:
-        room = min(room, len(found.abridged)) // 2
-        found = _abridged(outcome, entries, replace(profile, abridged_total_chars_limit=room))
-    return found, measure(found)
-
-
-def _abridged(outcome: Outcome, entries: Sequence[Entry], profile: Profile) -> Outcome:
-    """Return the outcome with what is sent of the entries, and with those that are stored."""
-    return replace(
+        return with_history(outcome, entries, profile), sizes
+    found = with_small_history(
         outcome,
-        abridged=abridged_text(entries, profile),
-        abridged_entries=tuple(one.as_json() for one in stored_entries(entries, profile)),
+        entries,
+        profile,
+        saved=sizes.before - sizes.after,
+        count=partial(text_tokens, snapshot.model),
     )
-
-
-def stored_entries(entries: Sequence[Entry], profile: Profile) -> list[Entry]:
-    """Return the entries that are kept for the next summary, in order of time.
-
-    Those are all; of very many, the ones that are sent and as many of the newest as have room.
-    """
-    wanted = {id(one) for one in kept_entries(entries, profile)}
-    left = MOST_STORED_CHARS
-    for entry in reversed(entries):
-        size = len(json.dumps(entry.as_json(), ensure_ascii=False))
-        if size <= left:
-            wanted.add(id(entry))
-            left -= size
-    return [one for one in entries if id(one) in wanted]
+    return found, measure(found)
 
 
 def _entries(
@@ -119,12 +84,6 @@ def _entries_before(snapshot: BranchSnapshot, before: Sequence[SessionSummary]) 
     """Return the entries of the newest summary that the new one follows."""
     rows = sorted(before, key=lambda row: row.covers_through)
     return read_entries(rows[-1].abridged_entries) if rows else []
-
-
-def read_entries(stored: Iterable[Any]) -> list[Entry]:
-    """Return stored entries; what is none is left out."""
-    found = map(entry_from_json, stored if isinstance(stored, list) else [])
-    return [one for one in found if one is not None]
 
 
 def _walked_back(snapshot: BranchSnapshot, *, end: int) -> list[Item]:

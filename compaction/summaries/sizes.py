@@ -12,8 +12,9 @@ from django.db.models import Q
 
 from chatapp.models import Branch, Message
 from chatapp.selectors import pinned_messages, rows_from
-from compaction.branches.carriers import carried_tokens, frame_tokens, sends_node, sent_form
+from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
 from compaction.branches.snapshot import BranchSnapshot
+from compaction.engine.carrying import sends_node
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import SentSummary
 from compaction.engine.strategies.acceptance import does_not_shrink

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from chatapp.models import Message
 from compaction.comparison.candidates import ComparedSummariser, candidates_of
 from compaction.comparison.comparing import compare
+from compaction.comparison.quick import joined_lines
 from compaction.comparison.reading import StoredConversation
 from compaction.engine.profile import PRESETS
 from compaction.models import (
@@ -138,6 +139,66 @@ def test_a_pause_after_which_messages_are_old_enough_compacts(owner, model_serve
     assert points == [
         {"messages": 16, "covered": 10, "reason": "maximum_age", "mode": "background"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("pause", "points"),
+    [
+        # 300 s of cache less 30 s and what a look may come late: due 240 s behind the answer.
+        (300, [{"messages": 16, "covered": 14, "reason": "cache_expiring", "mode": "background"}]),
+        (239, []),
+    ],
+)
+def test_a_pause_in_which_the_prompt_cache_expires_compacts(
+    owner, model_server, queued, pause, points
+):
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    wires = talk(12, words=40)
+    for number, wire in enumerate(wires):
+        late = timedelta(seconds=pause - 30) if number >= 16 else timedelta()
+        wire["meta"] = {"created_at": start + timedelta(seconds=30 * number) + late}
+    session = SessionFactory(owner=owner, wires=wires)
+    stored = Message.objects.filter(branch=session.branch).order_by("position")
+    sixteen = sum(stored.values_list("chars", flat=True)[:16])
+    save_profile(
+        name="clock",
+        base="abridged",
+        parameters={
+            "trigger_on_history_size_chars_when_cache_expiring": sixteen,
+            "history_tail_size_chars_to_exclude": 1,
+        },
+    )
+    assert figures(session, "--profiles", "clock")["clock"]["points"] == points
+
+
+def test_a_session_that_a_profile_leaves_out_is_sent_whole_and_that_is_said(session):
+    session.metadata = {"bot_type": "CODE_REVIEW_BOT"}
+    session.save(update_fields=["metadata"])
+    profile("gated", message_limit=20, keep_last_n=2, excluded_bot_types="CODE_REVIEW_BOT")
+    row = figures(session, "--profiles", "gated")["gated"]
+    assert row["compactions"] == 0
+    assert len(row["problems"]) == 1
+    assert "CODE_REVIEW_BOT" in row["problems"][0]
+
+
+def test_what_an_abridged_history_holds_survives_in_its_node(session):
+    held = {}
+    for chars in (0, 20_000):
+        name = f"history-{chars}"
+        profile(
+            name,
+            message_limit=76,
+            max_context_tokens=0,
+            keep_last_n=2,
+            target_summary_tokens=16,
+            rendering="node",
+            abridged_total_chars_limit=chars,
+        )
+        row = figures(session, "--profiles", name)[name]
+        assert row["compactions"] == 1
+        held[chars] = row["survival"]["markers"]["held"]
+    # A summary of 16 tokens has room for one of 40 or two; each entry holds its own.
+    assert held[20_000] >= held[0] + 5
 
 
 def test_nothing_is_stored_and_no_lease_is_taken(session):
@@ -282,3 +343,51 @@ def test_a_model_that_fails_is_told_and_the_replay_goes_on(session, model_server
     assert row["failures"] > 0
     assert row["problems"]
     assert row["turns"] == 40
+
+
+# --- long conversations ---------------------------------------------------------------------------
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_what_is_new_stands_under_its_heading_and_the_state_is_the_new_one():
+    previous = "## Facts\n- a b c\n- d e f\n\n## Current state\n- old state"
+    new = "## Facts\n- g h i\n- a b c\n\n## Current state\n- new state"
+    assert joined_lines(previous, new, 100, words) == (
+        "## Facts\n- d e f\n- g h i\n- a b c\n\n## Current state\n- new state"
+    )
+
+
+def test_lines_of_a_summary_fade_evenly_where_there_is_no_room_for_all():
+    previous = "## Facts\n" + "\n".join(f"- line {number}" for number in range(12))
+    found = joined_lines(previous, "## Facts\n- fresh one", 2 + 3 * 7, words)
+    # Six of twelve stay beside the new line: of each two the first.
+    assert found == "## Facts\n" + "\n".join(
+        [*(f"- line {number}" for number in (0, 2, 4, 6, 8, 10)), "- fresh one"]
+    )
+
+
+def test_without_room_for_anything_old_the_last_new_lines_go_too():
+    assert joined_lines("## Facts\n- old", "## Facts\n- one\n- two", 4, words) == "## Facts\n- one"
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_quick_summaries_compact_as_often_and_send_about_as_much(
+    owner, model_server, monkeypatch, seed
+):
+    chance = random.Random(seed)
+    wires = [
+        wire | {"content": f"{wire['content'][: chance.randint(40, 240)]} REQ-{number}."}
+        for number, wire in enumerate(talk(150))
+    ]
+    session = SessionFactory(owner=owner, wires=wires)
+    profile("short", message_limit=30, keep_last_n=4, target_summary_tokens=300)
+
+    exact = figures(session, "--profiles", "short")["short"]
+    monkeypatch.setattr("compaction.comparison.candidates.LONGEST_EXACT", 100)
+    quick = figures(session, "--profiles", "short")["short"]
+
+    assert quick["points"] == exact["points"]
+    assert quick["tokens_sent"] == pytest.approx(exact["tokens_sent"], rel=0.15)

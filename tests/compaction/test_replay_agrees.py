@@ -34,7 +34,8 @@ WINDOW = 3_000
 ARGUMENTS = '{"path": "src/app/main.py", "line": 17}'
 EXTRACTIVE = {"summariser": "extractive", "cooldown_seconds": 0}
 # What each of them is about: limits by count and tokens, a sliding window, parted turns, the window
-# of the model, files behind the summary, drafts, a limit that hides, batches.
+# of the model, files behind the summary, drafts, a limit that hides, batches, characters, nodes
+# whose abridged histories have room or are made smaller, heads that are halved or dropped.
 PROFILES = {
     "counts": {"message_limit": 14, "max_context_tokens": 0, "keep_last_n": 4},
     "tokens": {"message_limit": 0, "max_context_tokens": 900, "keep_last_n": 3},
@@ -83,6 +84,41 @@ PROFILES = {
         "reserve_tokens": 800,
         "context_size_by": "count",
         "target_summary_tokens": 300,
+    },
+    "abridged": {
+        "base": "abridged",
+        "trigger_on_history_size_chars": 5_000,
+        "history_tail_size_chars_to_exclude": 1_200,
+    },
+    "abridged in little room": {
+        "base": "abridged",
+        "trigger_on_history_size_chars": 4_000,
+        "history_tail_size_chars_to_exclude": 600,
+        "abridged_total_chars_limit": 500,
+        "importance": False,
+        "head_chars_limit": 1_800,
+    },
+    "node of several": {
+        "message_limit": 14,
+        "keep_last_n": 4,
+        "rendering": "node",
+        "summary_limit": 3,
+        "abridged_total_chars_limit": 900,
+        "redact_secrets": True,
+        "summary_node_response_message": "Read. On we go.",
+    },
+    "history beside a summary": {
+        "message_limit": 0,
+        "trigger_on_history_size_chars": 4_500,
+        "abridged_total_chars_limit": 700,
+        "target_summary_tokens": 4_000,
+    },
+    "dropped": {
+        "base": "abridged",
+        "trigger_on_history_size_chars": 6_000,
+        "history_tail_size_chars_to_exclude": 900,
+        "head_chars_limit": 1_500,
+        "head_overflow": "drop",
     },
 }
 

@@ -76,7 +76,7 @@ class ExtractiveSummarizer:
 
         Raises SummarizerOverflow when a window was given and the request does not fit it.
         """
-        items = [self._count(_item_text(item)) for item in request.items]
+        items = [self._size_of(item) for item in request.items]
         carried = sum(self._count(text) for text in (request.previous, *request.texts))
         self._check_window(request, items, carried)
         new = sum(items)
@@ -108,6 +108,10 @@ class ExtractiveSummarizer:
             # Of a message or two, a share is less than a line: each pass would add nothing.
             room = max(room, min(SMALLEST_ADDITION_TOKENS, int(LARGEST_ADDITION_SHARE * new)))
         return max(0, min(request.target_tokens, carried + room, new + carried - 1))
+
+    def _size_of(self, item: Item) -> int:
+        """Return the tokens of a message as it is read here."""
+        return self._count(_item_text(item))
 
     def _count(self, text: str) -> int:
         return self.counter.count(encodable(text)) if text else 0

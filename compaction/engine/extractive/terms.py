@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set
 
@@ -44,9 +45,22 @@ STOP_WORDS = word_set(
     "won't wouldn't shouldn't haven't hasn't ok okay hey hi hello thanks thank"
 )
 
+# Characters of a clause whose words are remembered for a while.
+LONGEST_REMEMBERED = 400
+
 
 def words_of(text: str) -> list[str]:
     """Return the words of a clause that are no stop words, casefolded, in order."""
+    return list(_remembered(text) if len(text) <= LONGEST_REMEMBERED else _looked_for(text))
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str) -> tuple[str, ...]:
+    """Return the words of a clause: each pass over a conversation meets the kept ones again."""
+    return tuple(_looked_for(text))
+
+
+def _looked_for(text: str) -> list[str]:
     found = [word.casefold() for word in _WORD.findall(text)]
     return [word for word in found if word not in STOP_WORDS]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,11 +39,14 @@ def answered_calls(items: Sequence[Item]) -> dict[int, int]:
     return {result: caller for result, (caller, _) in pair(places).items()}
 
 
-def legal_cuts(items: Sequence[Item]) -> list[int]:
-    """Return every i from 1 to n-1 where items[:i] and items[i:] may be parted, ascending."""
+def legal_cuts(items: Sequence[Item], *, answered: Mapping[int, int] | None = None) -> list[int]:
+    """Return every i from 1 to n-1 where items[:i] and items[i:] may be parted, ascending.
+
+    `answered` are the calls that results answer, where somebody has paired them already.
+    """
     # reach[i] is the last index that belongs with item i.
     reach = list(range(len(items)))
-    for tool, caller in answered_calls(items).items():
+    for tool, caller in (answered_calls(items) if answered is None else answered).items():
         reach[caller] = max(reach[caller], tool)
     cuts: list[int] = []
     furthest = -1
@@ -82,7 +85,7 @@ class LegalCuts:
             waiting = (i for i, item in enumerate(items) if results[i] < len(item.tool_calls))
             highest = next(waiting, len(items) - 1)
         return cls(
-            places=legal_cuts(items),
+            places=legal_cuts(items, answered=answered),
             lowest=lowest,
             highest=highest,
             is_end=earlier,

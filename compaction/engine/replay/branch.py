@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.policy.cuts import legal_plan
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
@@ -20,7 +21,7 @@ from compaction.engine.policy.window import ages
 from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.replay.conversation import ConversationSums, ReplayedConversation
-from compaction.engine.replay.state import ReplayModel, ReplayState
+from compaction.engine.replay.state import ReplayedCut, ReplayModel, ReplayState
 from compaction.engine.strategies.base import plans_from_tail
 from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 
@@ -28,15 +29,6 @@ from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 FIRST_LOOK, GROWTH = 64, 4
 # Part of the window that a run ahead of need has to work on.
 AHEAD_LEAST_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedCut:
-    """Where the cut falls: so many messages are summarised, with so many tokens; some are read."""
-
-    messages: int
-    tokens: int
-    newest: tuple[Item, ...]
 
 
 class CutFailed(Exception):  # noqa: N818 - it is an outcome of a plug-in, not a fault of ours
@@ -58,7 +50,6 @@ class ReplayedBranch:
     ) -> None:
         self.conversation, self.state, self.model = conversation, state, model
         self.end, self.seconds, self.failed = end, seconds, failed
-        self._cut: ReplayedCut | None = None
 
     @property
     def profile(self) -> Profile:
@@ -88,6 +79,13 @@ class ReplayedBranch:
         return self.sums.tokens(self.state.cursor, self.end) + self.rules_behind[1]
 
     @property
+    def chars(self) -> int:
+        """Characters of the history as it is sent: what is behind the cursor, and summaries."""
+        covered = self.sums.rules_covered(self.state.cursor)
+        rules = self.sums.rule_chars(covered, self.sums.rules_stored(self.end))
+        return self.sums.chars(self.state.cursor, self.end) + rules + self.state.summary_chars
+
+    @property
     def pinned_tokens(self) -> int:
         """Tokens of the rules and pinned messages before the cursor, which are sent again."""
         covered = self.sums.rules_covered(self.state.cursor)
@@ -99,6 +97,14 @@ class ReplayedBranch:
         """Tokens of the next request besides the messages behind the cursor."""
         prompt = self.conversation.prompt_tokens
         return prompt + self.pinned_tokens + self.state.summary_tokens
+
+    @property
+    def cache_age_ms(self) -> int | None:
+        """How long ago the request was sent whose prompt a server keeps; None where none is."""
+        asked = self.state.asked_seconds
+        if asked is None or not has_clock(self.profile):
+            return None
+        return round(1000 * (self.seconds - asked))
 
     @cached_property
     def facts(self) -> Facts:
@@ -118,6 +124,8 @@ class ReplayedBranch:
             seconds_since=since,
             waiting_seconds=self._waiting_seconds(),
             window=model.window,
+            chars=self.chars,
+            cache_age_ms=self.cache_age_ms,
         )
 
     def _waiting_seconds(self) -> float | None:
@@ -148,13 +156,17 @@ class ReplayedBranch:
         cut, cursor = self.cut(), self.state.cursor
         again = self.sums.pinned_in(cursor, cursor + cut.messages)
         tokens = max(0, cut.tokens - sum(self.sums.messages[one].tokens for one in again))
+        chars = cut.chars - sum(self.sums.messages[one].chars for one in again)
         rules, rule_tokens = self.rules_behind
+        covered = self.sums.rules_covered(cursor)
         return Gain(
             messages=cut.messages - len(again),
             tokens=tokens,
             request_tokens=math.floor(self.model.scale * tokens),
+            chars=max(0, chars),
             fixed_messages=rules,
             fixed_tokens=rule_tokens,
+            fixed_chars=self.sums.rule_chars(covered, covered + rules),
             frame_tokens=0 if cursor else self.state.frame_tokens,
         )
 
@@ -171,9 +183,11 @@ class ReplayedBranch:
 
     def cut(self) -> ReplayedCut:
         """Return where the cut falls, looked for once. Raises CutFailed."""
-        if self._cut is None:
-            self._cut = self._found()
-        return self._cut
+        state = self.state
+        key = state.cursor, self.end, state.summary_tokens
+        if state.cut is None or state.cut[0] != key:
+            state.cut = key, self._found()
+        return state.cut[1]
 
     def items(self, start: int, end: int) -> Sequence[Item]:
         """Return messages behind the cursor, by their numbers from there."""
@@ -194,7 +208,8 @@ class ReplayedBranch:
             messages = self.countable - len(plan.keep)
             cursor = self.state.cursor
             tokens = self.sums.tokens(cursor, cursor + messages)
-            return ReplayedCut(messages=messages, tokens=tokens, newest=tuple(items))
+            chars = self.sums.chars(cursor, cursor + messages)
+            return ReplayedCut(messages=messages, tokens=tokens, chars=chars, newest=tuple(items))
 
     def _plan(self, strategy: Strategy, items: Sequence[Item], earlier: int) -> Plan:
         window = math.floor(max(0, self.model.window) / self.model.scale)

@@ -22,7 +22,7 @@ ASSUMED_SECONDS_A_MESSAGE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSize:
-    """One message without its text; `chars` are those of its content.
+    """One message without its text; `chars` are all of its characters, `text_chars` its content's.
 
     `seconds` is when it was stored. `has_calls`: it asks for tools. A pinned system message is a
     rule: always sent, never summarised.
@@ -32,6 +32,7 @@ class MessageSize:
     role: str
     tokens: int
     chars: int = 0
+    text_chars: int = 0
     seconds: float = 0.0
     has_calls: bool = False
     is_note: bool = False
@@ -90,8 +91,10 @@ class ConversationSums:
         rules = [one for one in sizes if one.is_rule]
         self._positions = [one.position for one in self.messages]
         self._tokens = _sums_of([one.tokens for one in self.messages])
+        self._chars = _sums_of([one.chars for one in self.messages])
         self._rule_positions = [one.position for one in rules]
         self._rule_tokens = _sums_of([one.tokens for one in rules])
+        self._rule_chars = _sums_of([one.chars for one in rules])
         numbered = list(enumerate(self.messages))
         self.pinned = [number for number, one in numbered if one.pinned]
         self._pinned_tokens = _sums_of([self.messages[number].tokens for number in self.pinned])
@@ -107,6 +110,10 @@ class ConversationSums:
         """Return the tokens of a stretch of messages, rules not counted."""
         return self._tokens[end] - self._tokens[start]
 
+    def chars(self, start: int, end: int) -> int:
+        """Return the characters of a stretch of messages, rules not counted."""
+        return self._chars[end] - self._chars[start]
+
     def rules_stored(self, count: int) -> int:
         """Return how many rules are there when so many messages have come."""
         if count >= len(self._positions):
@@ -120,6 +127,10 @@ class ConversationSums:
     def rule_tokens(self, start: int, end: int) -> int:
         """Return the tokens of a stretch of rules."""
         return self._rule_tokens[end] - self._rule_tokens[start]
+
+    def rule_chars(self, start: int, end: int) -> int:
+        """Return the characters of a stretch of rules."""
+        return self._rule_chars[end] - self._rule_chars[start]
 
     def pinned_in(self, start: int, end: int) -> Sequence[int]:
         """Return the numbers of the pinned messages of a stretch."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.cache_clock import run_delay_ms
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import falls_out, uses_digest
 from compaction.engine.replay.branch import CutFailed, ReplayedBranch
@@ -90,6 +91,7 @@ class ProfileReplay:
                     self._ask()
                 self._end = number + 1
                 if message.role == "assistant":
+                    self._state.asked_seconds = self._branch().seconds
                     self._look()
             self._options.on_messages(len(messages))
             if messages and messages[-1].role != "assistant":
@@ -114,6 +116,8 @@ class ProfileReplay:
 
     def _ask(self) -> None:
         """Compact what cannot wait, and put the request together that gets the next answer."""
+        # It starts the time of its server's prompt cache anew.
+        self._state.asked_seconds = None
         branch = self._branch()
         # A worker takes up what is due now; the request does not wait for it.
         is_queued = self._is_for_worker(branch) and self._due_later(branch) is not None
@@ -168,15 +172,19 @@ class ProfileReplay:
     # --- in the background ------------------------------------------------------------------------
 
     def _wait_until(self, count: int) -> None:
-        """Let the time pass until the next message: what waits may grow old enough meanwhile."""
+        """Let the time pass until the next message: a rule may be due by the time alone."""
         branch = self._branch()
-        age = branch.profile.compression_cooldown_sec
-        since = branch.facts.waiting_seconds
-        if not age or since is None:
-            return
         passed = self._conversation.sums.seconds(count) - branch.seconds
-        if since < age <= since + passed:
-            self._look(later=age - since)
+        old = _grows_old(branch)
+        # Where an answer comes next, its request is under way, and has started the time anew.
+        is_asked = self._conversation.sums.messages[count - 1].role == "assistant"
+        expires = None if is_asked else _cache_expires(branch)
+        for later in sorted({one for one in (old, expires) if one is not None}):
+            if 0 < later <= passed:
+                self._look(later=later)
+                if later == expires:
+                    # The clock fires once.
+                    self._state.asked_seconds = None
 
     def _look(self, *, later: float = 0.0) -> None:
         """Do what is due in the background, run after run, as workers do that keep up."""
@@ -254,3 +262,16 @@ class ProfileReplay:
         rest = self._branch(end=branch.end)
         if rest.cut().messages:
             self._compact(rest, Decision(reason=Reason.REST), mode=BACKGROUND)
+
+
+def _grows_old(branch: ReplayedBranch) -> float | None:
+    """Return in how many seconds what waits is old enough for a run; None where it never is."""
+    age = branch.profile.compression_cooldown_sec
+    since = branch.facts.waiting_seconds if age else None
+    return None if since is None else age - since
+
+
+def _cache_expires(branch: ReplayedBranch) -> float | None:
+    """Return in how many seconds a run is due before the prompt cache expires; None: never."""
+    delay = run_delay_ms(branch.profile, branch.cache_age_ms)
+    return None if delay is None else delay / 1000

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from compaction.engine.rendering import history_in_node
 from compaction.engine.replay.branch import ReplayedBranch
 from compaction.engine.replay.conversation import ReplayedConversation
 from compaction.engine.tool_results import (
@@ -43,7 +44,9 @@ class ReplayedRequests:
         self._single = limits.max_chars(window)
         messages = conversation.sums.messages
         self._long = [
-            number for number in conversation.sums.results if messages[number].chars > self._single
+            number
+            for number in conversation.sums.results
+            if messages[number].text_chars > self._single
         ]
         self._saved: dict[tuple[int, int], int] = {}
 
@@ -79,7 +82,9 @@ class ReplayedRequests:
     def texts(self, branch: ReplayedBranch) -> Iterator[str]:
         """Yield what the next request says: prompt, rules, summaries, messages as they are sent."""
         yield from self._conversation.fixed_texts()
-        yield from (one.sent_text for one in branch.state.sent)
+        yield from (one.text for one in branch.state.sent_forms)
+        if branch.state.is_node:
+            yield history_in_node(branch.state.sent_forms)
         parts = self.parts(branch)
         targets = self._targets(branch, parts, together=False)
         for number in (*parts.apart, *range(parts.start, parts.end)):
@@ -130,10 +135,30 @@ class ReplayedRequests:
             long = [number for number in self._long if parts.start <= number < parts.end]
             return dict.fromkeys((*long, *set(parts.apart).intersection(self._long)), self._single)
         numbers = self._results(branch, parts)
-        sizes = [branch.sums.messages[number].chars for number in numbers]
+        sizes = [branch.sums.messages[number].text_chars for number in numbers]
         keep = self._limits.min_keep(self._window)
-        found = allot(sizes, single=self._single, together=self._single, min_keep=keep)
+        found = allot(
+            sizes,
+            single=self._single,
+            together=self._single,
+            min_keep=keep,
+            room=self._room_for_results(branch, parts, numbers),
+        )
         return {numbers[index]: limit for index, limit in found.items()}
+
+    def _room_for_results(
+        self, branch: ReplayedBranch, parts: RequestParts, numbers: Sequence[int]
+    ) -> int:
+        """Return the characters of tool results that fit beside the rest and the answer."""
+        sums, model = branch.sums, branch.model
+        tokens = sum(sums.messages[number].tokens for number in numbers)
+        # Pinned messages before the cursor are among the fixed ones.
+        behind = sum(sums.messages[one].tokens for one in parts.apart if one >= branch.state.cursor)
+        behind += sums.tokens(parts.start, parts.end)
+        rest = branch.fixed_tokens + behind - tokens
+        usable = (model.window - model.reserve(branch.profile)) / model.scale
+        characters = sum(sums.messages[number].text_chars for number in numbers)
+        return max(0, math.floor((usable - rest) * characters / max(1, tokens)))
 
     def _results(self, branch: ReplayedBranch, parts: RequestParts) -> Sequence[int]:
         apart = [one for one in parts.apart if branch.sums.messages[one].role == "tool"]
@@ -146,7 +171,7 @@ class ReplayedRequests:
         most = self._single if branch.profile.limit_tool_results else None
         total = 0
         for number, limit in targets.items():
-            size = branch.sums.messages[number].chars
+            size = branch.sums.messages[number].text_chars
             total += max(0, (size if most is None else min(size, most)) - limit)
         return total
 

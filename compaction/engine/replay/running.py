@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from compaction.engine.abridged import entries_of
+from compaction.engine.abridging import with_history, with_small_history
 from compaction.engine.fidelity.redaction import redact, redact_items
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.head import count_dropped, within_limit
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.policy.window import batch_size, first_batch, uses_digest
+from compaction.engine.protocols import SentSummary
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.replay.branch import ReplayedBranch
 from compaction.engine.replay.state import ReplayedSummary, sent_text_of
@@ -133,7 +136,7 @@ class ReplayedRun:
         asks = STRATEGIES.get(self._strategy).uses_summarizer
         dropped = count_dropped(items, self.branch.profile) if asks else 0
         outcome = self._outcome(items[dropped:], after=self.branch.state.cursor + dropped)
-        outcome = replace(outcome, dropped=tuple(items[:dropped]))
+        outcome = self._with_abridged(replace(outcome, dropped=tuple(items[:dropped])))
         self._must_shrink(outcome)
         self.left = len(items) - len(outcome.passed)
         covered = self.branch.state.cursor + len(outcome.passed)
@@ -166,7 +169,7 @@ class ReplayedRun:
 
     def _outcome(self, items: Sequence[Item], *, after: int) -> Outcome:
         """Return what the strategy makes of the items `after` so many; raise SummaryFailed."""
-        profile, name = self.branch.profile, self._strategy
+        profile, name = self.branch.model.summary_profile(self.branch.profile), self._strategy
         strategy = STRATEGIES.get(name)
         job = self._job(items, after=after, reads_whole=not strategy.uses_summarizer)
         try:
@@ -188,6 +191,25 @@ class ReplayedRun:
             # What was chosen brings its clauses; to measure it would take longer than to make it.
             return outcome
         return with_fidelity(outcome, replace(job, items=job.items[: len(outcome.items)]), profile)
+
+    def _with_abridged(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with its abridged history, where the profile wants one."""
+        branch, state = self.branch, self.branch.state
+        profile, items = branch.profile, outcome.passed
+        if profile.abridged_total_chars_limit <= 0:
+            return outcome
+        again = branch.sums.pinned_in(state.cursor, state.cursor + len(items))
+        entries = entries_of(
+            redact_items(items)[0] if profile.redact_secrets else items,
+            earlier=state.sent[-1].entries if state.sent else (),
+            profile=profile,
+            pinned=frozenset(branch.sums.messages[number].position for number in again),
+        )
+        if not state.is_node:
+            return with_history(outcome, entries, profile)
+        before, after = self._sizes(outcome)
+        count = branch.model.counter.count
+        return with_small_history(outcome, entries, profile, saved=before - after, count=count)
 
     def _job(self, items: Sequence[Item], *, after: int, reads_whole: bool) -> SummaryJob:
         branch, state, profile = self.branch, self.branch.state, self.branch.profile
@@ -237,23 +259,29 @@ class ReplayedRun:
     def _must_shrink(self, outcome: Outcome) -> None:
         """Raise SummaryFailed where text or next request would not be smaller than before."""
         branch, state, counter = self.branch, self.branch.state, self.branch.model.counter
-        cursor, sums = state.cursor, branch.sums
-        covered = cursor + len(outcome.passed)
         problem = does_not_shrink(outcome.input_tokens, counter.count(outcome.text))
-        before = branch.fixed_tokens + branch.tokens + self._question_tokens(cursor)
-        staying = state.staying(outcome)
-        summaries = sum(one.tokens for one in staying) + counter.count(sent_text_of(outcome))
-        question = self._question_tokens(covered)
-        after = branch.fixed_tokens + branch.tokens - state.summary_tokens + summaries
-        after += (len(staying) + 1) * state.frame_tokens + question
-        after -= sum(item.tokens for item in outcome.passed) - sums.pinned_tokens(cursor, covered)
+        before, after = self._sizes(outcome)
         smaller = branch.profile.smaller_after_failures
         if outcome.is_digest or 0 < smaller <= state.failures:
+            question = self._question_tokens(state.cursor + len(outcome.passed))
             after -= state.frame_tokens + question
         if not problem and before and after >= before:
             problem = f"The next request would have {after:,} tokens, not fewer than {before:,}."
         if problem:
             raise SummaryFailed(RunCode.NOT_SMALLER, problem)
+
+    def _sizes(self, outcome: Outcome) -> tuple[int, int]:
+        """Return the tokens of the next request without and with an outcome."""
+        branch, state, sums = self.branch, self.branch.state, self.branch.sums
+        cursor, covered = state.cursor, state.cursor + len(outcome.passed)
+        now = branch.fixed_tokens + branch.tokens
+        staying, text = state.staying(outcome), sent_text_of(outcome)
+        new = SentSummary(text=text, abridged=outcome.abridged)
+        after = now - state.summary_tokens + self._question_tokens(covered)
+        after += sum(one.tokens for one in staying) + branch.model.counter.count(text)
+        after += state.carried_tokens([*(one.sent for one in staying), new])
+        after -= sum(item.tokens for item in outcome.passed) - sums.pinned_tokens(cursor, covered)
+        return now + self._question_tokens(cursor), after
 
     def _question_tokens(self, cursor: int) -> int:
         sums = self.branch.sums

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from compaction.engine.abridged import Entry
+from compaction.engine.abridging import read_entries
+from compaction.engine.carrying import (
+    carried_tokens,
+    chars_as_sent,
+    counts_characters,
+    frame_tokens,
+    sends_node,
+)
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.small_windows import within_window
+from compaction.engine.protocols import SentSummary
 from compaction.engine.provenance import Unit
-from compaction.engine.registry import RENDERINGS
-from compaction.engine.rendering import FALLBACK_RENDERING, with_files
-from compaction.engine.types import NO_FILES, Files, Outcome, TokenCounter
+from compaction.engine.rendering import with_files
+from compaction.engine.types import NO_FILES, Files, Item, Outcome, TokenCounter
 
 LONGEST_BACKOFF_SECONDS = 3600
 # Digits of a clause's worth that are kept with a summary, as where one is stored.
@@ -37,16 +48,22 @@ class ReplayModel:
         """Return the tokens that a request may have; None where the window is not known."""
         return self.window - self.reserve(profile) if self.window > 0 else None
 
+    def summary_profile(self, profile: Profile) -> Profile:
+        """Return the profile with summaries of sizes that the window has room for."""
+        usable = self.usable(profile)
+        return within_window(profile, None if usable is None else math.floor(usable / self.scale))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedSummary:
     """A summary of the replay: what is continued of it, what is sent of it, and its size.
 
-    `covered` messages stand before its end.
+    `covered` messages stand before its end. `entries` are what the next abridged history is made
+    of, besides what is new.
     """
 
     text: str
-    sent_text: str
+    sent: SentSummary
     tokens: int
     covered: int
     holds_earlier: bool = False
@@ -54,6 +71,7 @@ class ReplayedSummary:
     units: tuple[Unit, ...] = ()
     named_weight: float = 0.0
     files: Files = NO_FILES
+    entries: tuple[Entry, ...] = ()
 
     @classmethod
     def of(cls, outcome: Outcome, *, covered: int, counter: TokenCounter) -> ReplayedSummary:
@@ -67,7 +85,7 @@ class ReplayedSummary:
         sent = sent_text_of(outcome)
         return cls(
             text=outcome.text,
-            sent_text=sent,
+            sent=SentSummary(text=sent, abridged=outcome.abridged),
             tokens=counter.count(sent),
             covered=covered,
             holds_earlier=outcome.holds_earlier,
@@ -77,7 +95,18 @@ class ReplayedSummary:
             ),
             named_weight=outcome.quality.named_weight if outcome.quality else 0.0,
             files=files,
+            entries=tuple(read_entries(outcome.abridged_entries)),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedCut:
+    """Where the cut falls: so many messages are summarised, with so many tokens; some are read."""
+
+    messages: int
+    tokens: int
+    chars: int
+    newest: tuple[Item, ...]
 
 
 def sent_text_of(outcome: Outcome) -> str:
@@ -97,7 +126,8 @@ class ReplayState:
     """The state of one replay; `cursor` messages are summarised.
 
     `written` are the summaries that are sent, oldest first, `digest` the fallback digest that no
-    summary has taken in, `draft` a summary that waits until a rule asks for it.
+    summary has taken in, `draft` a summary that waits until a rule asks for it. `asked_seconds` is
+    when the request was sent whose prompt a server still keeps.
     """
 
     profile: Profile
@@ -109,10 +139,19 @@ class ReplayState:
     failures: int = 0
     backoff_until: float | None = None
     last_seconds: float | None = None
+    asked_seconds: float | None = None
+    cut: tuple[tuple[int, int, int], ReplayedCut] | None = None
+    """Where the cut was found last, with what it depends on: several rules ask for it."""
     frame_tokens: int = field(init=False)
+    is_node: bool = field(init=False)
+    summary_tokens: int = field(init=False, default=0)
+    """Tokens of the summaries as they are sent, with frames and abridged histories."""
+    summary_chars: int = field(init=False, default=0)
+    """Their characters, where a rule counts any."""
 
     def __post_init__(self) -> None:
-        self.frame_tokens = frame_of(self.profile, self.counter)
+        self.frame_tokens = frame_tokens(self.profile, self.counter.count)
+        self.is_node = sends_node(self.profile)
 
     @property
     def sent(self) -> list[ReplayedSummary]:
@@ -127,15 +166,19 @@ class ReplayState:
         return [*self.written[-1:], *digest]
 
     @property
-    def summary_tokens(self) -> int:
-        """Tokens of the summaries in their frames."""
-        return sum(one.tokens + self.frame_tokens for one in self.sent)
+    def sent_forms(self) -> list[SentSummary]:
+        """The summaries as requests hold them."""
+        return [one.sent for one in self.sent]
+
+    def carried_tokens(self, summaries: Sequence[SentSummary]) -> int:
+        """Return the tokens of summaries besides their texts: frames and abridged histories."""
+        return carried_tokens(self.profile, summaries, self.counter.count)
 
     def staying(self, outcome: Outcome) -> Sequence[ReplayedSummary]:
         """Return what is sent beside an outcome as the newest summary."""
         if outcome.is_digest:
             return self.written
-        others = 0 if outcome.holds_earlier else self.profile.summary_limit - 1
+        others = 0 if outcome.holds_earlier else self._limit - 1
         found = self.written[-others:] if others else []
         stays = self.digest is not None and self.digest not in self.continued
         return [*found, *([self.digest] if stays and self.digest else [])]
@@ -149,10 +192,19 @@ class ReplayState:
             if self.digest in self.continued:
                 self.digest = None
             kept = [] if summary.holds_earlier else self.written
-            self.written = [*kept, summary][-self.profile.summary_limit :]
+            self.written = [*kept, summary][-self._limit :]
             self.failures = 0
         self.draft = None
         self.cursor, self.last_seconds, self.backoff_until = summary.covered, seconds, None
+        self.summary_tokens = sum(one.tokens for one in self.sent)
+        self.summary_tokens += self.carried_tokens(self.sent_forms)
+        if counts_characters(self.profile):
+            self.summary_chars = chars_as_sent(self.profile, self.sent_forms)
+
+    @property
+    def _limit(self) -> int:
+        """How many summaries are sent: a node holds the newest, which has taken in the others."""
+        return 1 if self.is_node else self.profile.summary_limit
 
     def keep(self, draft: ReplayedSummary) -> None:
         """Keep a summary that does not count yet."""
@@ -167,14 +219,3 @@ class ReplayState:
     def hold_off(self, *, until: float) -> None:
         """Have automatic runs wait; a longer pause is not made shorter."""
         self.backoff_until = max(until, self.backoff_until or until)
-
-
-def frame_of(profile: Profile, counter: TokenCounter) -> int:
-    """Return the tokens of what a summary is wrapped in; where a rendering fails, of ours."""
-    try:
-        frame = RENDERINGS.get(profile.rendering).messages([""])
-        return sum(counter.count(str(message["content"])) for message in frame)
-    # A plug-in may raise anything; its request goes out in the built-in frame.
-    except Exception:
-        frame = FALLBACK_RENDERING.messages([""])
-        return sum(counter.count(str(message["content"])) for message in frame)

@@ -1,0 +1,83 @@
+"""What carries summaries in a request, and how large it is: frames, and the histories in a node.
+
+How large a text is in tokens, the caller says. A rendering of a plug-in may fail at anything; what
+it makes is then measured in the built-in frame, in which its request goes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compaction.engine.parameters import Profile
+from compaction.engine.protocols import NodeRendering, Rendering, SentSummary
+from compaction.engine.registry import RENDERINGS, UnknownNameError
+from compaction.engine.rendering import (
+    FALLBACK_RENDERING,
+    history_in_node,
+    makes_node,
+    rendered,
+)
+
+Count = Callable[[str], int]
+
+
+def sends_node(profile: Profile) -> bool:
+    """Whether the profile's rendering makes one node of the newest summary."""
+    try:
+        return makes_node(RENDERINGS.get(profile.rendering))
+    except UnknownNameError:
+        # Such a profile counts for nothing; what does is told where it is read.
+        return False
+
+
+def carried_tokens(profile: Profile, summaries: Sequence[SentSummary], count: Count) -> int:
+    """Return the tokens of a request's summaries besides their texts: frames and histories."""
+    if not summaries:
+        return 0
+    frame = frame_tokens(profile, count)
+    if not sends_node(profile):
+        return len(summaries) * frame
+    return frame + count(history_in_node(summaries))
+
+
+def frame_tokens(profile: Profile, count: Count) -> int:
+    """Return the tokens of what a summary is wrapped in when it is sent."""
+    try:
+        return _tokens_of(RENDERINGS.get(profile.rendering), profile, count)
+    # What a rendering fails at is told where a request is put together.
+    except Exception:
+        return _tokens_of(FALLBACK_RENDERING, profile, count)
+
+
+def _tokens_of(rendering: Rendering, profile: Profile, count: Count) -> int:
+    if isinstance(rendering, NodeRendering):
+        frame = rendering.node([SentSummary(text="")], profile)
+    else:
+        frame = rendering.messages([""])
+    return sum(count(str(message["content"])) for message in frame)
+
+
+def chars_as_sent(profile: Profile, summaries: Sequence[SentSummary]) -> int:
+    """Return the characters of summaries in the messages that carry them; 0 where there is none."""
+    if not summaries:
+        return 0
+    try:
+        return _chars_in(RENDERINGS.get(profile.rendering), summaries, profile)
+    # What a rendering fails at is told where a request is put together.
+    except Exception:
+        return _chars_in(FALLBACK_RENDERING, summaries, profile)
+
+
+def counts_characters(profile: Profile) -> bool:
+    """Whether a rule of the profile looks at characters: before a request, or by the clock."""
+    return any(
+        (
+            profile.trigger_on_history_size_chars,
+            profile.trigger_on_history_size_chars_when_cache_expiring,
+        )
+    )
+
+
+def _chars_in(rendering: Rendering, summaries: Sequence[SentSummary], profile: Profile) -> int:
+    messages = rendered(rendering, summaries, profile)
+    return sum(len(str(message["content"])) for message in messages)
