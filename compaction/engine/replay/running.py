@@ -136,7 +136,10 @@ class ReplayedRun:
         asks = STRATEGIES.get(self._strategy).uses_summarizer
         dropped = count_dropped(items, self.branch.profile) if asks else 0
         outcome = self._outcome(items[dropped:], after=self.branch.state.cursor + dropped)
-        outcome = self._with_abridged(replace(outcome, dropped=tuple(items[:dropped])))
+        # What was cut to be read is counted, and abridged, as it is stored.
+        stored = tuple(items[dropped : dropped + len(outcome.items)])
+        outcome = replace(outcome, items=stored, dropped=tuple(items[:dropped]))
+        outcome = self._with_abridged(outcome)
         self._must_shrink(outcome)
         self.left = len(items) - len(outcome.passed)
         covered = self.branch.state.cursor + len(outcome.passed)
