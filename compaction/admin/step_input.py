@@ -43,6 +43,7 @@ _COLUMNS = (
     "parts",
     "position",
     "tokens",
+    "chars",
     "tool_calls",
     "tool_call_id",
     "tool_name",

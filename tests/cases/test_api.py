@@ -20,7 +20,7 @@ from rest_framework.test import APIClient
 from chatapp import transcript
 from chatapp.models import Branch, ImportJob, Message, Session
 from chatapp.transcript.writing import NewMessage
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, Memory, MemoryVersion, SessionSummary
 from tests.cases.support import (
     add,
     ask,
@@ -317,6 +317,10 @@ def secrets(cases, play, owner):
         "run_id": run.pk,
         "summary_id": SessionSummary.objects.get().pk,
         "import_id": ImportJob.objects.create(owner=owner, name="MK-5201.json").pk,
+        "memory_id": Memory.objects.create(
+            owner=owner, text="MK-5201 likes tea", tokens=5, position=1
+        ).pk,
+        "version_id": MemoryVersion.objects.create(owner=owner, before=[], after=[]).pk,
     }
     return case, session, ids
 

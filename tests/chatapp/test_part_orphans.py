@@ -144,13 +144,13 @@ def test_what_comes_into_a_deleted_session_leaves_no_file(session, part_folder):
 def test_a_file_that_somebody_deleted_meanwhile_is_there_when_its_row_is(
     session, part_folder, monkeypatch
 ):
-    add_to_sums = writing._add_to_sums
+    add_at_end = writing.add_at_end
 
     def after_a_clean_up(branch, **sums):
         delete_files_of(session.pk)
-        add_to_sums(branch, **sums)
+        return add_at_end(branch, **sums)
 
-    monkeypatch.setattr(writing, "_add_to_sums", after_a_clean_up)
+    monkeypatch.setattr(writing, "add_at_end", after_a_clean_up)
     store(session, [user_with(IMAGE)])
     assert Message.objects.get().content_with_files()[1] == IMAGE
 

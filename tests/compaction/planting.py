@@ -88,6 +88,10 @@ def said(marker: str) -> dict[str, Any]:
     return {"said": words(marker), "status": 400}
 
 
+def entry(marker: str) -> list[dict[str, Any]]:
+    return [{"state": "answered", "position": 5, "user": marker, "response": marker}]
+
+
 def line(marker: str) -> list[dict[str, Any]]:
     moment = timezone.now().isoformat()
     found = {"id": str(uuid.uuid4()), "text": marker, "tokens": 3, "position": 5, "origin": "hand"}
@@ -132,6 +136,7 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (SessionSummary, "files_deleted"): listed,
     (SessionSummary, "details"): noted,
     (SessionSummary, "abridged"): words,
+    (SessionSummary, "abridged_entries"): entry,
     (SessionSummary, "instructions"): words,
     (CompactionRun, "instructions"): words,
     (CompactionRun, "switch_label"): str,

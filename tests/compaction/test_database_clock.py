@@ -129,7 +129,7 @@ def test_a_machine_with_another_clock_looks_again_when_the_others_would(odd_mach
     save_profile(name="w", base="sliding_window", parameters=waits_for_age, make_default=True)
     session = SessionFactory(wires=talk(40))
     snapshot = snapshot_of(session, state=ensure_state(session.branch))
-    right = _next_check(snapshot)
+    right = _next_check(snapshot, None)
     odd_machine()
-    assert _next_check(snapshot_of(session)) == right
+    assert _next_check(snapshot_of(session), None) == right
     assert right is not None

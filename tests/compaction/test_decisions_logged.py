@@ -16,8 +16,11 @@ from chatapp import transcript
 from chatapp.models import Message
 from chatapp.transcript.writing import NewMessage
 from compaction.branches.leases import Lease, ensure_state
+from compaction.engine.memories import ProposedLine
 from compaction.limits import circuit_breaker
-from compaction.models import CompactionRun, CompactionState, ModelBreaker
+from compaction.memories.lines import propose_memories
+from compaction.memories.versions import undo_rewriting
+from compaction.models import CompactionRun, CompactionState, MemoryVersion, ModelBreaker
 from compaction.runs import lifecycle, queue
 from compaction.runs import sweep as sweeping
 from compaction.runs.scheduling import check_branch
@@ -25,6 +28,7 @@ from compaction.runs.sweep import sweep_runs
 from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say
+from tests.compaction.test_memories import answers, compress, remember
 from tests.compaction.test_window import failing, window
 from tests.factories import SessionFactory, profile, store, talk, user
 
@@ -41,6 +45,9 @@ ABOUT_A_BRANCH = {
 ABOUT_A_MODEL = {
     "breaker_opened", "breaker_probes", "breaker_closed", "model_passed_over", "model_failing",
     "model_works_again",
+}  # fmt: skip
+ABOUT_AN_OWNER = {
+    "memory_run_requested", "memory_run_ended", "memories_proposed", "memories_restored",
 }  # fmt: skip
 REST = {"swept"}
 
@@ -91,8 +98,27 @@ def names_of_decisions() -> set[str]:
 
 
 def test_every_decision_has_a_test_here():
-    assert names_of_decisions() == ABOUT_A_RUN | ABOUT_A_BRANCH | ABOUT_A_MODEL | REST
+    assert names_of_decisions() == set().union(
+        ABOUT_A_RUN, ABOUT_A_BRANCH, ABOUT_A_MODEL, ABOUT_AN_OWNER, REST
+    )
     assert names_of_decisions() <= names_given_to("told", Path(__file__))
+
+
+def test_memories_that_are_rewritten_taken_back_and_proposed(owner, model_server, told):
+    profile(**NEVER)
+    remember(owner, [f"line {number} of the tea" for number in range(101)])
+    answers(model_server, "The user likes tea.")
+    run = compress(owner)
+    (asked,), (ended,) = told("memory_run_requested"), told("memory_run_ended")
+    assert (asked.owner, asked.kind) == (owner.pk, "compress")
+    assert (ended.owner, ended.status) == (owner.pk, "succeeded")
+    undo_rewriting(MemoryVersion.objects.get(run=run))
+    (restored,) = told("memories_restored")
+    assert (restored.owner, restored.versions, restored.lines) == (owner.pk, 1, 91)
+    proposals = [ProposedLine(text="The user keeps bees.")]
+    propose_memories(owner_id=owner.pk, bot="", lines=proposals, sources=[])
+    (proposed,) = told("memories_proposed")
+    assert (proposed.owner, proposed.lines) == (owner.pk, 1)
 
 
 def test_a_switch_with_a_summary(session, told, on_commit):

@@ -154,14 +154,15 @@ def test_a_digest_follows_the_newest_row_and_a_summary_the_one_it_continues():
 
 def test_a_text_without_a_model_names_its_writer_as_far_as_the_column_goes(session):
     run = SimpleNamespace(keep_last_n=None)
-    snapshot = SimpleNamespace(profile=Profile(keep_last_n=7, cut="last_n"), session=session)
+    made = Profile(keep_last_n=7, cut="last_n")
+    snapshot = SimpleNamespace(profile=made, summary_profile=made, session=session)
     found = storing.asked_columns(snapshot, run, outcome(writer="w" * 101))
     assert found == {"model": "w" * 100, "keep_last_n": 7}
 
 
 def test_the_version_of_a_prompt_is_stored_as_far_as_the_column_goes(session):
     run = SimpleNamespace(keep_last_n=4)
-    snapshot = SimpleNamespace(profile=Profile(), session=session)
+    snapshot = SimpleNamespace(profile=Profile(), summary_profile=Profile(), session=session)
     found = storing.asked_columns(snapshot, run, outcome(prompt="Write.", prompt_version="v" * 41))
     assert (found["prompt_version"], found["summary_prompt"]) == ("v" * 40, "Write.")
     assert found["keep_last_n"] == 4
