@@ -35,6 +35,7 @@ ANSWER_TOKENS = 8
 READY_SECONDS = 60
 # Compactions happen when the test asks for one, or when the server refuses a request.
 PROFILE = {
+    "COMPACTION_DEFAULT_PROFILE": "bisect",
     "SUMMARY_MESSAGE_LIMIT": "0",
     "SUMMARY_MAX_CONTEXT_TOKENS": "0",
     "SUMMARY_KEEP_LAST_N": "0",
@@ -255,8 +256,9 @@ def a_compaction_refuses_every_answer_of_the_model(client: Client, path: str) ->
     status, run = client.ask(f"{path}/compact/", {"wait": True})
     assert (status, run["status"]) == (200, "succeeded"), run
     assert {step["outcome"] for step in run["steps"]} <= REFUSED
-    assert run["tokens_after"] < run["tokens_before"]
     summary = client.ask(f"summaries/{run['summary']}/")[1]
+    # By hand a few messages may be compacted whose summary is larger only with its frame.
+    assert summary["summary_tokens"] < summary["approx_tokens"]
     assert summary["metadata"]["truncated"] is True
     assert "PX-4471" in summary["summary_text"]
     lines = [line[2:] for line in summary["summary_text"].splitlines() if line[:2] == "- "]
