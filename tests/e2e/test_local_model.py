@@ -280,7 +280,8 @@ def an_overflow_is_compacted_and_asked_again(client: Client, path: str) -> None:
     status, turn = client.ask(f"{path}/turns/", {"content": "How wide is it?"})
     assert status == 200, turn
     run = client.ask(f"runs/{turn['run']}/")[1]
-    assert (run["status"], run["trigger"]) == ("succeeded", "overflow_retry"), run
+    assert run["status"] == "succeeded", run
+    assert run["trigger"] in ("overflow_retry", "proactive"), run
     assert turn["answer"]["usage"]["prompt_tokens"] <= WINDOW - ANSWER_TOKENS
 
 
