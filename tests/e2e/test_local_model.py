@@ -35,7 +35,6 @@ ANSWER_TOKENS = 8
 READY_SECONDS = 60
 # Compactions happen when the test asks for one, or when the server refuses a request.
 PROFILE = {
-    "COMPACTION_DEFAULT_PROFILE": "bisect",
     "SUMMARY_MESSAGE_LIMIT": "0",
     "SUMMARY_MAX_CONTEXT_TOKENS": "0",
     "SUMMARY_KEEP_LAST_N": "0",
@@ -59,8 +58,10 @@ django.setup()
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from chatapp.keys import create_key
-from compaction.profiles import save_profile
+from compaction.profiles import make_default, save_profile
 call_command("migrate", verbosity=0)
+# The profile that halves; new installations have another default.
+make_default("bisect")
 plain = {"fallback": "truncate", "keep_last_n": 0, "temperature": 0.0}
 save_profile(name="plain", parameters=plain)
 print(create_key(owner=get_user_model().objects.create_user("ann"), name="tests").secret)
@@ -256,23 +257,22 @@ def a_compaction_refuses_every_answer_of_the_model(client: Client, path: str) ->
     status, run = client.ask(f"{path}/compact/", {"wait": True})
     assert (status, run["status"]) == (200, "succeeded"), run
     assert {step["outcome"] for step in run["steps"]} <= REFUSED
+    assert run["tokens_after"] < run["tokens_before"]
     summary = client.ask(f"summaries/{run['summary']}/")[1]
-    # By hand a few messages may be compacted whose summary is larger only with its frame.
-    assert summary["summary_tokens"] < summary["approx_tokens"]
     assert summary["metadata"]["truncated"] is True
-    assert summary["summary_text"].strip()
+    assert "PX-4471" in summary["summary_text"]
     lines = [line[2:] for line in summary["summary_text"].splitlines() if line[:2] == "- "]
     # Who spoke stands before what was said.
     quoted = [line.removeprefix("[assistant] ") for line in lines]
     rows = client.ask(f"{path}/messages/?page_size=100")[1]["results"]
     said = "\n".join(row["content"] for row in rows if row["content"])
-    assert [line for line in quoted if line.rstrip("…") not in said] == []
+    assert [line for line in quoted if line not in said] == []
 
     status, turn = client.ask(f"{path}/turns/", {"content": "Which order is it about?"})
     assert status == 200
     assert turn["answer"]["usage"]["prompt_tokens"] < WINDOW
     _, context = client.ask(f"{path}/context/")
-    assert summary["summary_text"].split("\n")[0] in str(context["messages"][:2])
+    assert "PX-4471" in str(context["messages"][:2])
 
 
 def an_overflow_is_compacted_and_asked_again(client: Client, path: str) -> None:
@@ -280,8 +280,7 @@ def an_overflow_is_compacted_and_asked_again(client: Client, path: str) -> None:
     status, turn = client.ask(f"{path}/turns/", {"content": "How wide is it?"})
     assert status == 200, turn
     run = client.ask(f"runs/{turn['run']}/")[1]
-    assert run["status"] == "succeeded", run
-    assert run["trigger"] in ("overflow_retry", "proactive"), run
+    assert (run["status"], run["trigger"]) == ("succeeded", "overflow_retry"), run
     assert turn["answer"]["usage"]["prompt_tokens"] <= WINDOW - ANSWER_TOKENS
 
 
