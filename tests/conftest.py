@@ -205,7 +205,8 @@ def api(owner) -> APIClient:
 
 @pytest.fixture
 def queued(monkeypatch) -> list[tuple]:
-    """What would have been put into the queue: (task, *arguments)."""
+    """What would have been put into the queue, and waits there until taken: (task, *arguments)."""
     tasks: list[tuple] = []
     monkeypatch.setattr("compaction.runs.queue._put", lambda *call: tasks.append(call))
+    monkeypatch.setattr("compaction.runs.queue.waiting_tasks", lambda: len(tasks))
     return tasks

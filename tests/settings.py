@@ -15,6 +15,12 @@ CONNECTING_OR_TUNING = (
     "TURN_", "MAX_", "PART_", "MODEL_TIMEOUT", "STREAM_", "HEARTBEAT_", "EMBEDDED_", "TIKTOKEN_",
 )  # fmt: skip
 os.environ.setdefault("SECRET_KEY", "only-for-tests")
+# Every process of the tests has its own queue: what another one leaves in a shared Redis is not
+# taken for the tasks of this one's runs.
+os.environ.setdefault(
+    "QUEUE_NAME",
+    "-".join([Path(os.environ["PALIMPSEST_DATA_DIR"]).name, os.getenv("PYTEST_XDIST_WORKER", "")]),
+)
 for name in list(os.environ):
     # What a developer's shell connects or tunes is no matter of the tests.
     if name.startswith(CONNECTING_OR_TUNING):
