@@ -11,7 +11,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from rest_framework.throttling import SimpleRateThrottle
 
-from chatapp.conf import MOVED_BACKENDS, ChatappSettings, backend_path, chatapp_settings
+from chatapp.conf import (
+    MOVED_BACKENDS,
+    SETTINGS_TAG,
+    ChatappSettings,
+    backend_path,
+    chatapp_settings,
+)
 from chatapp.context.backend import context_backend
 from chatapp.formats.registry import broken_formats
 from chatapp.health import counting_parts, readiness_checks, unknown_part
@@ -20,7 +26,7 @@ from chatapp.llm.tokens import describe_counter
 from chatapp.part_store import part_storage
 
 
-@register(Tags.security, deploy=True)
+@register(SETTINGS_TAG, Tags.security, deploy=True)
 def check_secret(**kwargs: Any) -> list[CheckMessage]:
     """A server that users reach needs a secret key of its own, the same on every machine."""
     if not getattr(settings, "SECRET_KEY_IS_GENERATED", False):
@@ -35,7 +41,7 @@ def check_secret(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_models(**kwargs: Any) -> list[CheckMessage]:
     """CHATAPP must be readable and name models that can be made."""
     models = _models()
@@ -89,7 +95,7 @@ def _check_model(model: ModelConfig) -> Iterator[CheckMessage]:
         )
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_moved_backends(**kwargs: Any) -> list[CheckMessage]:
     """A BACKEND with an older dotted path works for one version and says so."""
     if isinstance(_models(), Exception):
@@ -108,7 +114,7 @@ def check_moved_backends(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_token_counter(**kwargs: Any) -> list[CheckMessage]:
     """TOKEN_COUNTER must be one of the ways there are. No encoding is loaded for this."""
     wished: str = chatapp_settings.token_counter
@@ -123,7 +129,7 @@ def check_token_counter(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility, deploy=True)
+@register(SETTINGS_TAG, Tags.compatibility, deploy=True)
 def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
     """Say how tokens are counted where that is not exact.
 
@@ -140,7 +146,7 @@ def check_exact_counts(**kwargs: Any) -> list[CheckMessage]:
 LEAST_WORDING_CHARS = 6
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_limits(**kwargs: Any) -> list[CheckMessage]:
     """Numbers with which nothing could ever work are refused."""
     models = _models()
@@ -172,7 +178,7 @@ def _number_wanted(number: Any, least: float) -> str:
     return "" if number >= least else f"at least {least}"
 
 
-@register(Tags.files)
+@register(SETTINGS_TAG, Tags.files)
 def check_part_storage(**kwargs: Any) -> list[CheckMessage]:
     """The storage of parts must be one that can be made. It is not asked for anything."""
     try:
@@ -189,7 +195,7 @@ def check_part_storage(**kwargs: Any) -> list[CheckMessage]:
     return []
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_wordings(**kwargs: Any) -> list[CheckMessage]:
     """OVERFLOW_WORDINGS must be texts that do not stand in every error."""
     return [
@@ -204,7 +210,7 @@ def check_wordings(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_formats(**kwargs: Any) -> list[CheckMessage]:
     """FORMATS must name formats that can be loaded."""
     return [
@@ -218,7 +224,7 @@ def check_formats(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_readiness(**kwargs: Any) -> list[CheckMessage]:
     """READYZ_PARTS must name what can be looked at, or /readyz would never say yes."""
     return [
@@ -238,7 +244,7 @@ class _Rate(SimpleRateThrottle):
     rate = "1/s"
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_turn_rate(**kwargs: Any) -> list[CheckMessage]:
     """TURN_RATE must be readable, or every turn would fail."""
     framework: Mapping[str, Any] = settings.REST_FRAMEWORK
@@ -256,7 +262,7 @@ def check_turn_rate(**kwargs: Any) -> list[CheckMessage]:
     return []
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_context(**kwargs: Any) -> list[CheckMessage]:
     """The context backend must be importable; it adds its own checks."""
     try:

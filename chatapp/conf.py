@@ -29,6 +29,10 @@ from chatapp.environment import (
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 ONE_YEAR_SECONDS = 31_536_000
+# Marks the system checks of what somebody set. A command looks at these before it begins; pages,
+# addresses and tables, which it does not touch, take it longer than most commands work.
+SETTINGS_TAG = "settings"
+COMMAND_CHECKS = (SETTINGS_TAG,)
 
 
 class ServerSettings(SettingsGroup):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.admin import AdminSite
-from django.contrib.admin.apps import AdminConfig
+from django.contrib.admin import AdminSite, autodiscover
+from django.contrib.admin.apps import SimpleAdminConfig
+from django.contrib.admin.checks import check_admin_app, check_dependencies
 from django.contrib.admin.views.autocomplete import AutocompleteJsonView
+from django.core import checks
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -72,7 +74,23 @@ class OperatorsSite(AdminSite):
         return super().index(request, context | (extra_context or {}))
 
 
-class OperatorsAdminConfig(AdminConfig):
-    """django.contrib.admin with the site above in the place of the stock one."""
+class OperatorsAdminConfig(SimpleAdminConfig):
+    """django.contrib.admin with the site above in the place of the stock one.
+
+    Its pages are loaded by chatapp/urls.py, and by the checks: a command that shows no page starts
+    without them.
+    """
 
     default_site = "chatapp.site.OperatorsSite"
+
+    def ready(self) -> None:
+        """Register the stock checks, each behind the loading of the pages that it looks at."""
+        checks.register(check_dependencies, checks.Tags.admin)
+        checks.register(check_pages, checks.Tags.admin)
+
+
+def check_pages(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:
+    """Load the pages of all apps, and return what is wrong with them."""
+    autodiscover()
+    found: list[checks.CheckMessage] = check_admin_app(app_configs, **kwargs)
+    return found

@@ -9,6 +9,9 @@ from django.views.generic import RedirectView
 from chatapp.extensions import extension_urls
 from chatapp.health import healthz, readyz
 
+# The pages are registered here, where they are needed first (chatapp/site.py).
+admin.autodiscover()
+
 handler404 = "chatapp.api.exceptions.not_found"
 handler500 = "chatapp.api.exceptions.server_error"
 

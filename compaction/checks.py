@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connection
 
+from chatapp.conf import SETTINGS_TAG
 from chatapp.llm.registry import UnknownModelError, get_model
 from compaction import hooks
 from compaction.conf import CompactionSettings, compaction_settings
@@ -28,7 +29,7 @@ BEATS_IN_A_LEASE = 3
 MOST_SECONDS, MOST = 31_536_000, 10**12
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_queue(**kwargs: Any) -> list[CheckMessage]:
     """The queue must not deliver a task twice, nor forget or repeat a failed one."""
     queue = getattr(settings, "Q_CLUSTER", {})
@@ -74,7 +75,7 @@ def check_queue(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_times(**kwargs: Any) -> list[CheckMessage]:
     """A lease must outlive some lost signs of life, or a slow database costs a live worker it."""
     lease, beat = compaction_settings.lease_seconds, compaction_settings.heartbeat_seconds
@@ -90,7 +91,7 @@ def check_times(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_limits(**kwargs: Any) -> list[CheckMessage]:
     """Times and counts outside their limits would stop all work, never end it, or be no time."""
     found: list[CheckMessage] = []
@@ -110,7 +111,7 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_plugins(**kwargs: Any) -> list[CheckMessage]:
     """What the setting adds must be there and keep its contract; it is left out otherwise."""
     found: list[CheckMessage] = []
@@ -129,7 +130,7 @@ def check_plugins(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_hooks(**kwargs: Any) -> list[CheckMessage]:
     """Hooks must be there and answer to one of the names that are asked; they are left out else."""
     return [
@@ -143,7 +144,7 @@ def check_hooks(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(SETTINGS_TAG, Tags.compatibility)
 def check_environment(**kwargs: Any) -> list[CheckMessage]:
     """Variables that override a preset must be readable as what they stand for, and fit."""
     found: list[CheckMessage] = []

@@ -11,8 +11,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.checks.registry import registry
+from django.core.management import find_commands, load_command_class
 
-from chatapp.conf import ChatappSettings, ModelSettings, ServerSettings
+from chatapp.conf import (
+    COMMAND_CHECKS,
+    SETTINGS_TAG,
+    ChatappSettings,
+    ModelSettings,
+    ServerSettings,
+)
 from compaction.conf import CompactionSettings
 from compaction.engine.profile import ENVIRONMENT, WINDOW_ENVIRONMENT
 from tests.sequences import SEQUENCES
@@ -93,6 +101,47 @@ def test_a_started_django_has_not_loaded(library):
     done = python(f"import django, sys; django.setup(); print({library!r} in sys.modules)")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == "False"
+
+
+def test_a_command_starts_without_pages_and_addresses():
+    """They take most of a second to load, and a command that works at night shows none."""
+    code = (
+        "import sys, django\n"
+        "from django.core.management import call_command\n"
+        "django.setup()\n"
+        "try: call_command('export_transcript', '00000000-0000-4000-8000-000000000000')\n"
+        "except BaseException as error: print(type(error).__name__)\n"
+        "print([one for one in sys.modules if one.endswith(('.admin', '.urls', '.api'))])\n"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    own = ("chatapp", "compaction")
+    loaded = ast.literal_eval(done.stdout.strip().splitlines()[-1])
+    assert [name for name in loaded if name.startswith(own)] == []
+
+
+def test_a_command_looks_at_what_somebody_set_before_it_begins():
+    bare = {
+        f"{app}.{name}": type(load_command_class(app, name)).requires_system_checks
+        for app in ("chatapp", "compaction")
+        for name in find_commands(str(ROOT / app / "management"))
+    }
+    # It serves pages, so it looks at all of them; these two are for those who have set nothing.
+    assert bare.pop("chatapp.serve") == "__all__"
+    without = {"chatapp.load_encodings", "chatapp.local_model", "compaction.demo"}
+    assert {name: found for name, found in bare.items() if name not in without} == dict.fromkeys(
+        bare.keys() - without, COMMAND_CHECKS
+    )
+    assert {getattr(one, "__module__", "") for one in checks_of_settings()} == {
+        "chatapp.checks",
+        "compaction.checks",
+    }
+
+
+def checks_of_settings() -> list[object]:
+    """Return what such a command runs."""
+    found = registry.get_checks(include_deployment_checks=True)
+    return [one for one in found if SETTINGS_TAG in getattr(one, "tags", ())]
 
 
 def test_every_management_command_has_a_test():

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from chatapp import formatting
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.keys import ORDINARY_SCOPES, ApiKey, KeyRefusedError, create_key, revoke_key
 from chatapp.management.console import printable
 
@@ -23,6 +24,7 @@ class Command(BaseCommand):
     """One verb a call: create, list, revoke."""
 
     help = "Makes, lists and revokes API keys, with which programs use the API for a user."
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

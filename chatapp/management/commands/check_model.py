@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.llm.adaptations import in_words
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.probing import ProbeResult, answered, probe
@@ -23,6 +24,7 @@ class Command(BaseCommand):
         "Asks the server of a model six small questions and says what it takes, what was learnt "
         "of it and what that cost. What is learnt holds for every later request."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

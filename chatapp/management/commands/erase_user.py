@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.erasure import erase_user, told, what_erasing_takes
 from chatapp.management.console import ProgressBar, printable, stop_signals_interrupt
 from chatapp.models import Session
@@ -22,6 +23,7 @@ class Command(BaseCommand):
         "account, and what the admin's log tells of them. It cannot be undone; backups keep what "
         "they hold. One that was broken off is finished by starting it again."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", metavar="USERNAME")

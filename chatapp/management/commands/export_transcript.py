@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.formats import Export, all_exports
 from chatapp.formatting import plural
 from chatapp.models import Session
@@ -24,6 +25,7 @@ class Command(BaseCommand):
         "several sessions), jsonl (one session a line), or another form that is installed. "
         "import_transcript reads json and jsonl."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("sessions", nargs="+", metavar="SESSION_ID")

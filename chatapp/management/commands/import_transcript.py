@@ -13,6 +13,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.formats import Problem, UnknownFormatError, all_formats, file_endings
 from chatapp.formatting import plural
 from chatapp.llm.registry import UnknownModelError, get_model
@@ -63,6 +64,7 @@ class Command(BaseCommand):
         "has grown adds what is new. "
         "The exit status is 1 when a file could not be imported."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.epilog = f"Formats: {'; '.join(found.label for found in all_formats())}."

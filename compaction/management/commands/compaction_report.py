@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.formatting import percent, plural, short_id
 from chatapp.management.console import (
     DEFAULT_COLUMNS,
@@ -86,6 +87,7 @@ class Command(BaseCommand):
         "caches held, the slowest runs, and failures in words. "
         "All times are UTC."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
@@ -48,6 +49,7 @@ class Command(BaseCommand):
         "would have sent, summarised and kept. Nothing is stored. With a model that costs money, "
         "the price is said first, and only --yes goes on."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

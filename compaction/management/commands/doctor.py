@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.formatting import plural, short_id
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
@@ -45,6 +46,7 @@ class Command(BaseCommand):
         "status 0: nothing is wrong, or all of it was repaired (notes do not count); 1: an error "
         "is there; 2: wrong usage, or no database."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

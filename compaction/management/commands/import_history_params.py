@@ -10,6 +10,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.conf import COMMAND_CHECKS
 from compaction.engine.history_json import (
     LONGEST_JSON,
     HistoryJsonError,
@@ -34,6 +35,7 @@ class Command(BaseCommand):
         "version has these values over its own, key by key; null gives a value back to the preset. "
         "Whatever is wrong is named by its path, and then nothing is stored."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="the JSON file; - reads standard input")

@@ -16,6 +16,7 @@ from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.formatting import plural
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
@@ -48,6 +49,7 @@ class Command(BaseCommand):
         "prompts is skipped, so a run that was broken off goes on when it is started again. "
         "The exit status is 1 when a session failed."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         which = parser.add_mutually_exclusive_group(required=True)

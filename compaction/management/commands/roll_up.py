@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from chatapp.conf import COMMAND_CHECKS
 from compaction.statistics.daily import refresh_figures
 
 
@@ -18,6 +19,7 @@ class Command(BaseCommand):
         "not finished or not worked out yet. The queue does it every five minutes; harmless at any "
         "time."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

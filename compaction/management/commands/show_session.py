@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from chatapp.conf import COMMAND_CHECKS
 from chatapp.management.console import (
     columns_of,
     find_by_id,
@@ -33,6 +34,7 @@ class Command(BaseCommand):
         "paged on a terminal ($PAGER, or less -R). With --follow it shows no more than what is "
         "stored at the end of the conversation from now on."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

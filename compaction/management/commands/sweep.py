@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from chatapp.conf import COMMAND_CHECKS
 from compaction.runs.sweep import sweep_runs
 
 
@@ -18,6 +19,7 @@ class Command(BaseCommand):
         "Frees branches whose worker died, starts their runs again, and queues runs again that no "
         "worker took. The queue does it every minute; harmless at any time."
     )
+    requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="the counts as one JSON line")
