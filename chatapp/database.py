@@ -108,3 +108,25 @@ class _Bytes(Func):
         """Count a BLOB: the length of a text is its characters."""
         template = "LENGTH(CAST(%(expressions)s AS BLOB))"
         return self.as_sql(compiler, connection, template=template, **context)
+
+
+def drop_index_of(schema_editor: Any, model: type[Model], *fields: str) -> None:
+    """Drop the index that each of these foreign keys has for itself; of a migration.
+
+    The library alone would copy the whole table on SQLite for it.
+    """
+    ours = [index.name for index in model._meta.indexes]
+    for name in fields:
+        field: Any = model._meta.get_field(name)
+        found = schema_editor._constraint_names(
+            model, [field.column], index=True, unique=False, primary_key=False, exclude=ours
+        )
+        for index in found:
+            schema_editor.execute(schema_editor._delete_index_sql(model, index))
+
+
+def make_index_of(schema_editor: Any, model: type[Model], *fields: str) -> None:
+    """Make them again."""
+    for name in fields:
+        field = model._meta.get_field(name)
+        schema_editor.execute(schema_editor._create_index_sql(model, fields=[field]))

@@ -34,7 +34,11 @@ class Session(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="chat_sessions"
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="chat_sessions",
+        # session_owner_newest begins with it.
+        db_index=False,
     )
     title = models.CharField(max_length=200, blank=True)
     model = models.CharField(
@@ -114,7 +118,11 @@ class Branch(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     session = models.ForeignKey(
-        "chatapp.Session", on_delete=models.CASCADE, related_name="branches"
+        "chatapp.Session",
+        on_delete=models.CASCADE,
+        related_name="branches",
+        # branch_of_session begins with it.
+        db_index=False,
     )
     parent = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
@@ -203,7 +211,13 @@ class Message(models.Model):
     session = models.ForeignKey(
         "chatapp.Session", on_delete=models.CASCADE, related_name="messages"
     )
-    branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="messages")
+    branch = models.ForeignKey(
+        "chatapp.Branch",
+        on_delete=models.CASCADE,
+        related_name="messages",
+        # message_place begins with it.
+        db_index=False,
+    )
     position = models.BigIntegerField()
     role = models.CharField(max_length=9, choices=Role.choices)
     kind = models.CharField(max_length=11, choices=Kind.choices, default=Kind.MESSAGE)
@@ -373,7 +387,11 @@ class Incident(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     session = models.ForeignKey(
-        "chatapp.Session", on_delete=models.CASCADE, related_name="incidents"
+        "chatapp.Session",
+        on_delete=models.CASCADE,
+        related_name="incidents",
+        # incident_of_session begins with it.
+        db_index=False,
     )
     branch = models.ForeignKey(
         "chatapp.Branch", on_delete=models.CASCADE, null=True, blank=True, related_name="incidents"

@@ -40,7 +40,11 @@ class Memory(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memories"
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="memories",
+        # memory_of_owner begins with it.
+        db_index=False,
     )
     bot = models.CharField(max_length=MAX_BOT_CHARS, blank=True, default="")
     text = models.TextField()
@@ -86,7 +90,13 @@ class MemoryKey(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="+",
+        # memory_key_once begins with it.
+        db_index=False,
+    )
     bot = models.CharField(max_length=MAX_BOT_CHARS, blank=True, default="")
     digest = models.CharField(max_length=64)
 
@@ -127,7 +137,11 @@ class MemoryRun(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memory_runs"
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="memory_runs",
+        # memory_run_of_owner begins with it.
+        db_index=False,
     )
     bot = models.CharField(max_length=MAX_BOT_CHARS, blank=True, default="")
     kind = models.CharField(max_length=8, choices=Kind.choices)
@@ -211,7 +225,11 @@ class MemoryVersion(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memory_versions"
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="memory_versions",
+        # memory_version_of_owner begins with it.
+        db_index=False,
     )
     bot = models.CharField(max_length=MAX_BOT_CHARS, blank=True, default="")
     run = models.ForeignKey(

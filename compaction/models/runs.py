@@ -37,7 +37,13 @@ class CompactionRun(models.Model):
         BRANCH = "branch", "Branch switch"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    session = models.ForeignKey("chatapp.Session", on_delete=models.CASCADE, related_name="runs")
+    session = models.ForeignKey(
+        "chatapp.Session",
+        on_delete=models.CASCADE,
+        related_name="runs",
+        # run_of_session begins with it.
+        db_index=False,
+    )
     branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="runs")
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.QUEUED)
     trigger = models.CharField(max_length=14, choices=Trigger.choices)
@@ -46,7 +52,11 @@ class CompactionRun(models.Model):
         max_length=10, choices=[("inline", "Inline"), ("background", "Background")]
     )
     profile = models.ForeignKey(
-        "compaction.CompactionProfile", on_delete=models.PROTECT, related_name="runs"
+        "compaction.CompactionProfile",
+        on_delete=models.PROTECT,
+        related_name="runs",
+        # run_of_profile begins with it.
+        db_index=False,
     )
     instructions = models.TextField(blank=True)
     keep_last_n = models.PositiveIntegerField(null=True, blank=True)
@@ -157,7 +167,13 @@ class CompactionStep(models.Model):
         REJECTED = "rejected", "Rejected"
         ERROR = "error", "Error"
 
-    run = models.ForeignKey(CompactionRun, on_delete=models.CASCADE, related_name="steps")
+    run = models.ForeignKey(
+        CompactionRun,
+        on_delete=models.CASCADE,
+        related_name="steps",
+        # step_order begins with it.
+        db_index=False,
+    )
     parent = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
     )
@@ -232,7 +248,11 @@ class RecoveryStep(models.Model):
     recovery = models.UUIDField(editable=False)
     order = models.PositiveSmallIntegerField()
     session = models.ForeignKey(
-        "chatapp.Session", on_delete=models.CASCADE, related_name="recovery_steps"
+        "chatapp.Session",
+        on_delete=models.CASCADE,
+        related_name="recovery_steps",
+        # recovery_of_session begins with it.
+        db_index=False,
     )
     branch = models.ForeignKey(
         "chatapp.Branch", on_delete=models.CASCADE, related_name="recovery_steps"

@@ -50,7 +50,11 @@ class SessionSummary(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     session = models.ForeignKey(
-        "chatapp.Session", on_delete=models.CASCADE, related_name="summaries"
+        "chatapp.Session",
+        on_delete=models.CASCADE,
+        related_name="summaries",
+        # summary_of_session begins with it.
+        db_index=False,
     )
     branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="summaries")
     kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.COMPACTION)
@@ -197,7 +201,11 @@ class SessionSummaryMessage(models.Model):
     """One message that the summariser received for one summary."""
 
     summary = models.ForeignKey(
-        "compaction.SessionSummary", on_delete=models.CASCADE, related_name="links"
+        "compaction.SessionSummary",
+        on_delete=models.CASCADE,
+        related_name="links",
+        # link_once begins with it.
+        db_index=False,
     )
     message = models.ForeignKey(
         "chatapp.Message", on_delete=models.CASCADE, related_name="summary_links"
