@@ -13,11 +13,15 @@ sys.setswitchinterval(0.0005)
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatapp.settings")
 django.setup(set_prefix=False)
 
-from chatapp.handler import ThreadPoolHandler  # noqa: E402  # needs the settings
+from django.conf import settings  # noqa: E402
+
+from chatapp.database import share_connections  # noqa: E402  # needs the settings
+from chatapp.handler import ThreadPoolHandler  # noqa: E402
 
 # Static files come from WhiteNoise as synchronous iterators; they are small and this is known.
 warnings.filterwarnings(
     "ignore", message="StreamingHttpResponse must consume synchronous iterators"
 )
 
+share_connections(settings.DATABASE_POOL_SIZE)
 application = ThreadPoolHandler()

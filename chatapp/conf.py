@@ -95,10 +95,20 @@ class ServerSettings(SettingsGroup):
     )
     conn_max_age: int = setting(
         lambda given: 60 if on_sqlite(given["database"]) else 0,
-        "How long a thread of the web process keeps its database connection; with PostgreSQL up to "
-        "`REQUEST_THREADS` and `SLOW_THREADS` connections a process.",
+        "How long a thread keeps its database connection. With PostgreSQL the threads of a web "
+        "process share connections instead (`DATABASE_POOL_SIZE`), and this counts where they do "
+        "not: up to `REQUEST_THREADS` and `SLOW_THREADS` connections a process.",
         unit="seconds",
         shown="`60` on SQLite, else `0`",
+    )
+    database_pool_size: int = setting(
+        20,
+        "Most PostgreSQL connections that the threads of a web process share; `0`: each request "
+        "opens its own. A thread that waits longer than 10 s for one answers 503.",
+    )
+    database_behind_pgbouncer: Switch = setting(
+        False,
+        "PostgreSQL is reached through PgBouncer in transaction mode: no server-side cursors.",
     )
     redis_url: str = setting("", "Queue and cache in Redis instead of database and files.")
     time_zone: str = setting("UTC", "The admin's time zone; the API speaks UTC.")

@@ -13,7 +13,7 @@ from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections
 from django.db.models import F, IntegerField, JSONField, Model, TextField, Value
 from django.db.models.expressions import Combinable, Func
 from django.db.models.functions import Coalesce
@@ -21,6 +21,25 @@ from django.utils import timezone
 
 Result = TypeVar("Result")
 CLOCK_SECONDS = 300
+POOL_WAIT_SECONDS = 10
+"""So long a thread waits for a connection that others have; then it is an OperationalError."""
+
+
+def share_connections(size: int) -> None:
+    """Let this process's threads share so many PostgreSQL connections; 0 and SQLite: as before.
+
+    For a process of many threads that each need one for milliseconds: a connection is checked when
+    it is borrowed, and giving it back costs nothing. Processes that fork have one thread and keep
+    theirs, for no pool outlives a fork. Called before the first request.
+    """
+    settings = connections.settings["default"]
+    if size < 1 or connection.vendor != "postgresql":
+        return
+    connections.close_all()
+    pool = {"min_size": 1, "max_size": size, "timeout": POOL_WAIT_SECONDS}
+    settings["OPTIONS"] = settings.get("OPTIONS", {}) | {"pool": pool}
+    # The pool keeps them; a thread that kept one would keep it from the others.
+    settings["CONN_MAX_AGE"] = 0
 
 
 def release_connection() -> None:

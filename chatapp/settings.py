@@ -103,9 +103,13 @@ if _on_sqlite:
 elif DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     # A server that is silent must not hold up a load balancer's question for minutes.
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
+    # A pooler gives the next transaction to another connection, where no cursor of ours is open.
+    DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = server.database_behind_pgbouncer
 # Requests are answered by threads that come back (chatapp/handler.py), so a connection can be kept.
-# Opening one takes longer than a request's queries. A server's connections are few: not by default.
+# Opening one takes longer than a request's queries. A server's connections are few: the threads of
+# a web process share them (chatapp/asgi.py).
 DATABASES["default"]["CONN_MAX_AGE"] = server.conn_max_age
+DATABASE_POOL_SIZE = server.database_pool_size
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = not _on_sqlite
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
