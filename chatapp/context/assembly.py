@@ -14,7 +14,7 @@ from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.messages.pairing import strict_with_sources
-from chatapp.messages.wire import REASONING_ITEMS, WireMessage, text_of
+from chatapp.messages.wire import REASONING_ITEMS, WireMessage, as_sent, text_of
 from chatapp.models import Message, Session
 
 
@@ -187,6 +187,7 @@ def _sent(row: Message, session: Session, part: HistoryPart) -> WireMessage:
     wire = row.stored_wire()
     if row.pk in part.shortened:
         wire["content"] = part.shortened[row.pk].content
+    wire = as_sent(wire)
     if session.api == Session.Api.RESPONSES and REASONING_ITEMS in row.metadata:
         wire[REASONING_ITEMS] = row.metadata[REASONING_ITEMS]
     return wire
