@@ -139,7 +139,9 @@ def assemble(
     front = _front(session, part, model)
     pending_from = _pending_from(part.kept)
     known = [""] * len(front) + [row.place for row in part.kept]
-    sent = strict_with_sources([*front, *(_sent(row, session, part) for row in part.kept)])
+    kept = [_sent(row, session, part) for row in part.kept]
+    # What a message is told as depends on where it comes from, never on where a cut falls.
+    sent = strict_with_sources([*front, *kept], front=len(front))
     pinned, tokens = _apart(part)
     return Context(
         messages=tuple(message for message, _ in sent),
