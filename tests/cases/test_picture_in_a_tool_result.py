@@ -87,12 +87,13 @@ def test_requests_keep_their_bytes_from_turn_to_turn(server, owner):
     assert next_request(server).messages[: len(first)] == first
 
 
-def test_a_summary_says_which_letters_of_the_stored_text_it_comes_from(play, owner):
-    """The line stands behind the picture: its place is that of the whole text."""
+@pytest.mark.parametrize("between", ["", f"MAILER_TOKEN=tok-live-{'7' * 24}\n"])
+def test_a_summary_says_which_letters_of_the_stored_text_it_comes_from(play, owner, between):
+    """The line stands behind the picture, perhaps a key: its place is that of the whole text."""
     profile(keep_last_n=0, message_limit=0, max_context_tokens=0, summariser="extractive")
     play([])
     fact = "The gate of the garden was repaired by Oskar Lindqvist on 3 May for 412 euros."
-    session = stored(owner, [user(f"{data_of()}\n{fact}"), *talk(4)[1:]])
+    session = stored(owner, [user(f"{data_of()}\n{between}{fact}"), *talk(4)[1:]])
     run = compact(session)
     assert (run.status, run.error) == ("succeeded", "")
     row = originals(session)[0]
