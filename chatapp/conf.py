@@ -266,6 +266,12 @@ class ChatappSettings(SettingsGroup):
     model_timeout_seconds: int = setting(
         120, "Longest wait for one model call.", unit="seconds", minimum=1
     )
+    model_connections: int = setting(
+        96,
+        "Open connections to model servers that a process keeps between calls, for all its threads "
+        "and servers together.",
+        minimum=1,
+    )
     turns_per_owner: int = setting(
         8,
         "Turns of one owner under way at once, and as many compactions that are waited for; "

@@ -96,6 +96,18 @@ class TreeMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchUnderWay:
+    """A session is about to go on in another branch: when run `run` (its id, its status) has ended.
+
+    `branch` is where it goes on then; None where that one is gone.
+    """
+
+    run: UUID
+    status: str
+    branch: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
     """What an app adds to chatapp; everything but the name may stay empty."""
 
@@ -114,6 +126,8 @@ class Extension:
     """What exports of sessions hold of the app, by its key in the file; taken back in order."""
     tree_marks: Callable[[UUID], Iterable[TreeMark]] | None = None
     """Reads what the app marks in the tree of a session, by its id, in one statement or two."""
+    switch_under_way: Callable[[UUID], SwitchUnderWay | None] | None = None
+    """Reads whether a session, by its id, is about to change its branch, in one statement."""
 
 
 _registered: dict[str, Extension] = {}

@@ -24,6 +24,7 @@ from chatapp.conf import chatapp_settings
 from chatapp.database import database_now, release_connection
 from chatapp.formats import FileLimits, ParsedFile, ProblemList, TooMuchInFileError, parse
 from chatapp.formats.records import Conversation, Problem, UnknownFormatError
+from chatapp.formatting import plural
 from chatapp.import_jobs import ImportedSession, ImportJob, ImportPiece
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.transcript.writing import TranscriptError
@@ -74,8 +75,8 @@ def how_far(job: ImportJob) -> str:
     if job.conversations_total is None:
         return "Nothing was stored."
     return (
-        f"{job.conversations_done:,} of {job.conversations_total:,} conversations were taken in; "
-        "what is stored stays."
+        f"{job.conversations_done:,} of {plural(job.conversations_total, 'conversation')} were "
+        "taken in; what is stored stays."
     )
 
 

@@ -18,7 +18,7 @@ from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Left
 
-from chatapp.extensions import MarkKind, TreeMark, registered
+from chatapp.extensions import MarkKind, SwitchUnderWay, TreeMark, registered
 from chatapp.models import Branch, Message, Session
 
 PREVIEW_CHARS = 120
@@ -199,6 +199,12 @@ def marks_of(session: Session) -> list[TreeMark]:
     """Return what other apps mark in a session's tree."""
     reads = (each.tree_marks for each in registered() if each.tree_marks is not None)
     return [mark for read in reads for mark in read(session.pk)]
+
+
+def switch_of(session: Session) -> SwitchUnderWay | None:
+    """Return the switch to another branch that is under way in a session, or None."""
+    reads = (each.switch_under_way for each in registered() if each.switch_under_way is not None)
+    return next((found for read in reads if (found := read(session.pk)) is not None), None)
 
 
 def shown_messages(nodes: Iterable[OutlineNode]) -> Mapping[Place, Message]:

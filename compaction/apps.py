@@ -17,6 +17,7 @@ class CompactionConfig(AppConfig):
         from compaction import checks, conf, listeners  # noqa: F401
         from compaction.monitoring import health
         from compaction.runs import queue, takeover  # noqa: F401
+        from compaction.runs.switching import switch_of
         from compaction.selectors import tree_marks
         from compaction.summaries.transfer import ProfilePart, SummariesPart
 
@@ -32,6 +33,7 @@ class CompactionConfig(AppConfig):
                 admin="compaction.admin.ADMIN",
                 parts={"profile": ProfilePart(), "summaries": SummariesPart()},
                 tree_marks=tree_marks,
+                switch_under_way=switch_of,
             )
         )
         queue.watch_workers()

@@ -24,6 +24,7 @@ from chatapp.context.backend import (
 )
 from chatapp.incidents import Kind, note
 from chatapp.llm.errors import ModelError
+from chatapp.messages.inline_files import without_inline_files
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript import SwitchRefusedError, set_label
@@ -204,13 +205,15 @@ def check_again_if_it_fails(branch_id: UUID) -> Iterator[None]:
 def guarded(message: WireMessage) -> WireMessage:
     """Return a tool's message as it is stored: cut where it is longer than a row should be.
 
-    The whole text is kept beside the row (chatapp.models.MessageOriginal).
+    Files inside its texts go first, for their placeholders. The whole text is kept beside the row
+    (chatapp.models.MessageOriginal).
     """
     limit = compaction_settings.stored_result_chars
     before = texts_of(message.get("content"))
     if not limit or sum(map(len, before)) <= limit:
         return message
-    return _replaced(message, before, store_blocks(before, limit, min_keep=LEAST_KEPT_CHARS))
+    told = [without_inline_files(text) for text in before]
+    return _replaced(message, before, store_blocks(told, limit, min_keep=LEAST_KEPT_CHARS))
 
 
 def cut_for_sending(message: WireMessage, limit: int) -> WireMessage:

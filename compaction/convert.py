@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from chatapp.llm.part_tokens import attachment_tokens
+from chatapp.messages.inline_files import told, without_inline_files
 from chatapp.messages.parts import IMAGE, attachment_of, note_of
 from chatapp.models import Message
 from compaction.engine.types import Item, ToolCall
@@ -32,7 +33,7 @@ ITEM_COLUMNS = (
 
 
 def to_item(message: Message) -> Item:
-    """Return a row as the engine sees it."""
+    """Return a row as the engine sees it: placeholders for the files inside its texts."""
     return _item(*(getattr(message, column) for column in ITEM_COLUMNS))
 
 
@@ -49,8 +50,8 @@ def summary_item(placeholder: Message, *, tokens: int = 0) -> Item:
     )
 
 
-def read_items(rows: QuerySet[Message]) -> list[Item]:
-    """Return the rows of a query as the engine sees them.
+def read_items(rows: QuerySet[Message], *, as_stored: bool = False) -> list[Item]:
+    """Return the rows of a query as the engine sees them; `as_stored`: with the files in texts.
 
     Only the columns that an Item has are read, and they stay as the database gives them: no model
     instance, no UUID object for an id that only comes back in links, no look at JSON that is NULL.
@@ -72,6 +73,7 @@ def read_items(rows: QuerySet[Message]) -> list[Item]:
                 _parsed(parts),
                 kind,
                 chars,
+                as_stored=as_stored,
             )
             for pk, role, text, position, tokens, calls, call_id, name, parts, kind, chars in cursor
         ]
@@ -110,14 +112,17 @@ def _item(
     parts: list[dict[str, Any]] | None,
     kind: str,
     chars: int,
+    *,
+    as_stored: bool = False,
 ) -> Item:
     attachments = [attachment_of(part) for part in parts or ()]
     # Behind the words, wherever the parts stand: offsets in the words are those in the row.
     notes = [note_of(part, found) for part, found in zip(parts or (), attachments, strict=True)]
+    words, files = (content, ()) if as_stored else told(content or "")
     return Item(
         id=pk,
         role=role,
-        text="\n".join(filter(None, [content, *notes])),
+        text="\n".join(filter(None, [words, *notes])),
         position=position,
         tokens=tokens,
         chars=chars,
@@ -127,9 +132,11 @@ def _item(
         images=sum(one.kind == IMAGE for one in attachments if one),
         unread_tokens=sum(attachment_tokens(one) for one in attachments if one),
         is_note=kind == Message.Kind.NOTE,
+        inline_files=files,
     )
 
 
 def _call(call: dict[str, Any]) -> ToolCall:
     function = call["function"]
-    return ToolCall(id=call["id"], name=function["name"], arguments=function["arguments"])
+    arguments = without_inline_files(function["arguments"])
+    return ToolCall(id=call["id"], name=function["name"], arguments=arguments)

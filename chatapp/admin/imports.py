@@ -50,7 +50,7 @@ _TEXTS = Section(
 def _progress(job: ImportJob) -> str:
     if job.conversations_total is None:
         return "not read yet"
-    return f"{number(job.conversations_done)} of {number(job.conversations_total)} conversations"
+    return f"{number(job.conversations_done)} of {plural(job.conversations_total, 'conversation')}"
 
 
 def _problem_lines(job: ImportJob) -> SafeString | str:

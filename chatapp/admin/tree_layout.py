@@ -137,7 +137,7 @@ class TreeLayout:
     ) -> None:
         lines = formatting.plural(len(hidden), "more line")
         ends = sum(self._ends[id(each)] for each in hidden)
-        inside = "" if ends == len(hidden) else f" with {ends:,} ends"
+        inside = "" if ends == len(hidden) else f" with {formatting.plural(ends, 'end')}"
         fold = TreeFold(words=f"{lines}{inside}", node=node, skip=skip)
         is_active = any(each.is_active for each in hidden)
         self._add(lane=lane, above=above, fold=fold, is_active=is_active)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -15,19 +16,57 @@ from rest_framework.response import Response
 
 from chatapp.api.base import NewestFirstPagination, SessionView
 from chatapp.api.tree_json import MOST_NAMED, NodeSerializer
-from chatapp.extensions import MarkKind
+from chatapp.extensions import MarkKind, SwitchUnderWay
 from chatapp.models import POSITION_STEP, Message
-from chatapp.outline import Outline, OutlineBranch, OutlineNode, Place, outline_of, shown_messages
+from chatapp.outline import (
+    Outline,
+    OutlineBranch,
+    OutlineNode,
+    Place,
+    outline_of,
+    shown_messages,
+    switch_of,
+)
 
 _PLACE = re.compile(r"([0-9]{1,18})-([0-9a-f]{32})", re.ASCII)
+
+
+_KEY = {"type": "string", "format": "uuid"}
+_SWITCH: dict[str, Any] = {
+    "type": "object",
+    "nullable": True,
+    "description": "A switch to another branch that waits for a worker or is done now, or null.",
+    "required": ["run", "status", "branch"],
+    "properties": {
+        "run": _KEY | {"description": "The run that it ends with."},
+        "status": {"type": "string", "description": "`queued` or `running`."},
+        "branch": _KEY | {"nullable": True, "description": "Where the session goes on then."},
+    },
+}
 
 
 class NodePagination(NewestFirstPagination):
     """Pages of an outline's nodes; a cursor is the place of a node, so nodes may come meanwhile."""
 
+    switch: SwitchUnderWay | None = None
+    """What the page says beside its nodes: a switch of the session's that is under way."""
     _outline: Outline
     _start = 0
     _end = 0
+
+    def get_paginated_response(self, data: Any) -> Response:
+        """Return the page, and whether the session is about to go on in another branch."""
+        found = super().get_paginated_response(data)
+        switch = None if self.switch is None else asdict(self.switch)
+        found.data = {**found.data, "switch_under_way": switch}
+        return found
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the shape of a page."""
+        page = super().get_paginated_response_schema(schema)
+        page["required"].append("switch_under_way")
+        page["properties"]["switch_under_way"] = _SWITCH
+        return page
 
     def page_of(self, outline: Outline, request: Request) -> Sequence[OutlineNode]:
         """Return the nodes of the page asked for; 404 for a cursor that is no place."""
@@ -73,8 +112,10 @@ class TreeView(SessionView):
     @extend_schema(summary="Read a session's tree", responses=NodeSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of nodes in the order of their positions: parents before their children."""
-        outline = outline_of(self.get_session())
+        session = self.get_session()
+        outline = outline_of(session)
         pages = self.pagination_class()
+        pages.switch = switch_of(session)
         nodes = pages.page_of(outline, request)
         above = [node.parent for node in nodes if node.parent is not None]
         messages = shown_messages([*nodes, *above])

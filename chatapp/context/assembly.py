@@ -14,7 +14,7 @@ from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.messages.pairing import strict_with_sources
-from chatapp.messages.wire import REASONING_ITEMS, WireMessage, text_of
+from chatapp.messages.wire import REASONING_ITEMS, WireMessage, as_sent, text_of
 from chatapp.models import Message, Session
 
 
@@ -139,7 +139,9 @@ def assemble(
     front = _front(session, part, model)
     pending_from = _pending_from(part.kept)
     known = [""] * len(front) + [row.place for row in part.kept]
-    sent = strict_with_sources([*front, *(_sent(row, session, part) for row in part.kept)])
+    kept = [_sent(row, session, part) for row in part.kept]
+    # What a message is told as depends on where it comes from, never on where a cut falls.
+    sent = strict_with_sources([*front, *kept], front=len(front))
     pinned, tokens = _apart(part)
     return Context(
         messages=tuple(message for message, _ in sent),
@@ -187,6 +189,7 @@ def _sent(row: Message, session: Session, part: HistoryPart) -> WireMessage:
     wire = row.stored_wire()
     if row.pk in part.shortened:
         wire["content"] = part.shortened[row.pk].content
+    wire = as_sent(wire)
     if session.api == Session.Api.RESPONSES and REASONING_ITEMS in row.metadata:
         wire[REASONING_ITEMS] = row.metadata[REASONING_ITEMS]
     return wire

@@ -108,7 +108,9 @@ class ProblemList(list[Problem]):
         """Return what is kept, and a sentence about the others."""
         if not self.left_out:
             return list(self)
-        more = f"And {self.left_out:,} more parts of the file were left out or mended."
+        one = self.left_out == 1
+        said = "1 more part" if one else f"{self.left_out:,} more parts"
+        more = f"And {said} of the file {'was' if one else 'were'} left out or mended."
         return [*self, Problem(line=0, text=more)]
 
 

@@ -30,6 +30,7 @@ from chatapp.formats.records import (
     refuse_more,
 )
 from chatapp.formats.unread import what_it_is
+from chatapp.formatting import plural
 
 logger = logging.getLogger(__name__)
 KEYS_SHOWN = 6
@@ -260,7 +261,7 @@ def _describe(value: Any) -> str:
     if isinstance(value, list):
         if not value:
             return "an empty list"
-        return f"a list of {len(value)} items that starts with {_kind(value[0])}"
+        return f"a list of {plural(len(value), 'item')} that starts with {_kind(value[0])}"
     return _kind(value)
 
 

@@ -53,6 +53,8 @@ def what_it_is(document: Document) -> str | None:
             why = document.problems[0].text if document.problems else ""
             return f"is a {found} that is cut off or damaged; export it again. {why.rstrip('.')}"
     for value in _values(document):
+        if value.get("mapping") == {}:
+            return "is a ChatGPT export that holds no message"
         for name, is_one in _OTHERS.items():
             if is_one(value):
                 return f"is {name}, {ELSEWHERE}"

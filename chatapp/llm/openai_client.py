@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 import random
-import socket
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import Any
 
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd, end_of
-from chatapp.llm.bounded import bound_response, shortened
+from chatapp.llm.bounded import shortened
+from chatapp.llm.client_pool import client_for
 from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
@@ -60,10 +56,9 @@ class OpenAIModel:
 
     def _call(self, request: ModelRequest, on_event: OnEvent) -> Reply:
         timeout = _timeout(request)
-        client, line = _client(
-            self.config.api_key, self.config.base_url, os.getpid(), threading.get_ident()
-        )
-        with line.cut_after(_left(request) if request.stream else timeout):
+        seconds = _left(request) if request.stream else timeout
+        server = self.config.api_key, self.config.base_url
+        with client_for(*server) as (client, line), line.cut_after(seconds):
             try:
                 answer = self._ask(client.with_options(timeout=timeout), request, on_event)
                 reply = replace(answer, usage=read_usage(answer.usage))
@@ -164,32 +159,6 @@ def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelReque
     return wait < (LONGEST_ASKED_WAIT_SECONDS if left is None else left)
 
 
-@lru_cache(maxsize=64)
-def _client(api_key: str, base_url: str, process: int, thread: int) -> tuple[Any, Line]:
-    """Return an SDK client and its line; one a thread: forks and threads may not share them."""
-    import openai
-
-    line = Line()
-    try:
-        client = openai.OpenAI(
-            api_key=api_key or ("none" if base_url else None),
-            base_url=base_url or None,
-            max_retries=0,
-            http_client=openai.DefaultHttpx2Client(
-                event_hooks={"request": [line.follow], "response": [_bound]},
-                # A server that sends us elsewhere would be told the conversation and the key.
-                follow_redirects=False,
-            ),
-        )
-    except openai.OpenAIError as error:
-        raise ModelError(ErrorKind.NOT_CONFIGURED, str(error)) from error
-    return client, line
-
-
-def _bound(response: Any) -> None:
-    bound_response(response, characters=chatapp_settings.max_answer_chars)
-
-
 def as_model_error(error: Exception) -> ModelError:
     """Return the ModelError for an exception of the SDK, which may hide one of ours."""
     import httpx2
@@ -234,50 +203,3 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     except (ValueError, TypeError):
         return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-class Line:
-    """The connection that one client, used by one thread, talks through; another thread cuts it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self.is_cut = False
-
-    def follow(self, request: Any) -> None:
-        """Be told of connections made for a request: an event hook of an httpx2 client."""
-        request.extensions["trace"] = self._trace
-
-    def _trace(self, event: str, details: dict[str, Any]) -> None:
-        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            with self._lock:
-                self._socket = details["return_value"].get_extra_info("socket")
-                if self.is_cut:
-                    self._shut_down()
-
-    def _cut(self) -> None:
-        with self._lock:
-            self.is_cut = True
-            self._shut_down()
-
-    def _shut_down(self) -> None:
-        if self._socket is not None:
-            # Closing would not wake the thread that reads; a socket that is gone needs neither.
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    @contextlib.contextmanager
-    def cut_after(self, seconds: float | None) -> Iterator[None]:
-        """Cut the connection when the block takes longer; `is_cut` tells. None is no limit."""
-        self.is_cut = False
-        if seconds is None:
-            yield
-            return
-        timer = threading.Timer(seconds, self._cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()

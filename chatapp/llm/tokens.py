@@ -17,6 +17,7 @@ from chatapp.llm.encodings import (
     load_encoding,
 )
 from chatapp.llm.part_tokens import attachment_tokens, unknown_tokens
+from chatapp.messages.inline_files import without_inline_files
 from chatapp.messages.parts import FREE_PARTS, attachment_of, kept_apart, shown_text
 
 if TYPE_CHECKING:
@@ -211,13 +212,16 @@ def count_message(wire: Mapping[str, object], counter: ModelTokenCounter) -> int
     """Return what one chat message in wire format costs.
 
     Its texts, refusal, and its tool calls' names and arguments are counted as one text; files,
-    images and recordings cost what chatapp.llm.part_tokens says, never the words of their base64.
-    Role, name, ids and reasoning cost nothing.
+    images and recordings cost what chatapp.llm.part_tokens says, never the words of their base64;
+    one inside a tool's text, or a call's arguments, costs its placeholder, as it is sent. Role,
+    name, ids and reasoning cost nothing.
     """
     content = wire.get("content")
     parts = content if isinstance(content, list | tuple) else [content]
     costs = list(map(_part_cost, parts))
     texts = [text for text, _ in costs]
+    if wire.get("role") in ("tool", "function"):
+        texts = list(map(without_inline_files, texts))
     texts.append(_text(wire.get("refusal")))
     texts.extend(_call_texts(wire))
     return counter.count("".join(texts)) + sum(tokens for _, tokens in costs)
@@ -255,7 +259,7 @@ def _call_texts(wire: Mapping[str, object]) -> Iterator[str]:
         called = call.get("function") or call.get("custom")
         if isinstance(called, Mapping):
             yield _text(called.get("name"))
-            yield _text(called.get("arguments", called.get("input")))
+            yield without_inline_files(_text(called.get("arguments", called.get("input"))))
 
 
 def _text(value: object) -> str:

@@ -58,14 +58,15 @@ def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def strict_with_sources(
-    messages: Sequence[WireMessage],
+    messages: Sequence[WireMessage], *, front: int | None = None
 ) -> list[tuple[WireMessage, int | None]]:
     """Return the messages as a strict OpenAI-compatible server takes them.
 
     Results stand right behind their calls, in the calls' order; a missing one is stated; one
     without a call becomes a user's text, so that its facts stay; ids that repeat are told apart;
-    empty messages are left out; system messages after the front become notes. Each comes with the
-    index it came from; None where it was made up.
+    empty messages are left out; system messages after the front become notes. The front are the
+    first `front` messages; None: the system messages that open the list. Each comes with the index
+    it came from; None where it was made up.
     """
     placed = {place: index for index, place in answers(messages).items()}
     answering = set(placed.values())
@@ -78,7 +79,8 @@ def strict_with_sources(
         elif _calls(message):
             out += _call_and_results(index, messages, placed, used)
         elif not _is_empty(message):
-            at_front = not out or out[-1][0]["role"] == "system"
+            opens = not out or out[-1][0]["role"] == "system"
+            at_front = opens and (front is None or index < front)
             out.append((_in_place(message, at_front=at_front), index))
     return out
 

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, Required, TypedDict, TypeGuard
 
+from chatapp.messages.inline_files import without_inline_files
 from chatapp.messages.parts import KEPT_APART
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -342,11 +343,39 @@ def to_wire(message: StoredMessage) -> WireMessage:
 def chars_of(message: StoredMessage) -> int:
     """Return the characters (code points) of a message: its texts, its calls' names and arguments.
 
-    Thoughts, images and files have none.
+    Thoughts, images and files have none; a file inside a tool's text has those of its placeholder.
     """
     calls = [call["function"] for call in message.tool_calls or ()]
-    called = sum(len(call["name"]) + len(call["arguments"]) for call in calls)
-    return len(message.content or "") + called
+    called = sum(len(call["name"]) + len(without_inline_files(call["arguments"])) for call in calls)
+    if message.role != "tool":
+        return len(message.content or "") + called
+    return sum(len(without_inline_files(text)) for text in texts_of(content_of(message))) + called
+
+
+def as_sent(message: WireMessage) -> WireMessage:
+    """Return a stored message with placeholders for the files in what tools said and are given.
+
+    What people and models said stays as it is. The very same message where there is no such file.
+    """
+    changed: WireMessage = message
+    if message["role"] == "tool":
+        texts = texts_of(message.get("content"))
+        told = [without_inline_files(text) for text in texts]
+        if told != texts:
+            changed = {**changed, "content": with_texts(message.get("content"), told)}
+    if calls := message.get("tool_calls"):
+        told_calls = [_call_as_sent(call) for call in calls]
+        if told_calls != calls:
+            changed = {**changed, "tool_calls": told_calls}
+    return changed
+
+
+def _call_as_sent(call: Any) -> Any:
+    arguments = call["function"]["arguments"]
+    told = without_inline_files(arguments)
+    return (
+        call if told is arguments else call | {"function": call["function"] | {"arguments": told}}
+    )
 
 
 def texts_of(content: Any) -> list[str]:

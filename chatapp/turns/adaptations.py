@@ -149,9 +149,10 @@ def _leave_images_out(done: Adjustments, error: ModelError, request: ModelReques
         return None
     # The request that was refused holds those that are left; earlier ones are placeholders already.
     more = math.ceil(left / 2) if done.images_left_out == 0 else left
+    which = "oldest image was" if more == 1 else f"{more} oldest images were"
     return Change(
         code="images_left_out",
-        text=f"The request had too many bytes; its {more} oldest images were left out.",
+        text=f"The request had too many bytes; its {which} left out.",
         adjustments=replace(done, images_left_out=done.images_left_out + more),
     )
 

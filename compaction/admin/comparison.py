@@ -193,7 +193,9 @@ def _said(job: jobs.ComparisonJob) -> str:
         return "Waiting for a worker of the queue (manage.py qcluster)."
     if not job.total:
         return "Reading the conversations."
-    return f"{job.done:,} of {job.total:,} messages, now with the profile {job.at}."
+    return (
+        f"{job.done:,} of {formatting.plural(job.total, 'message')}, now with the profile {job.at}."
+    )
 
 
 def _result(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -305,7 +305,7 @@ class TakeBackForm(RestoreForm):
 def _choice_words(row: SessionSummary) -> str:
     first, last = formatting.place(row.covers_from), formatting.place(row.covers_through)
     name = f"{formatting.short_id(row.pk)}{' (digest)' if row.is_digest else ''}"
-    return f"{name}: {row.message_count:,} messages, positions {first} – {last}"
+    return f"{name}: {formatting.plural(row.message_count, 'message')}, positions {first} – {last}"
 
 
 def _make_take_back(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:

@@ -249,7 +249,8 @@ def source_table(summary: SessionSummary) -> Table:
         "Source messages",
         rows[:SOURCES_SHOWN],
         SOURCE_CELLS,
-        note=f"Exactly what the summariser received: {summary.message_count:,} messages."
+        note="Exactly what the summariser received: "
+        f"{formatting.plural(summary.message_count, 'message')}."
         + (f" The first {SOURCES_SHOWN} of them:" if more else ""),
         more=more,
     )
@@ -286,7 +287,7 @@ def indented(step: CompactionStep) -> SafeString:
 def message_range(step: CompactionStep) -> SafeString | str:
     """Return the first and last message of a step, by position; a merge has read two texts."""
     if vocabulary.reads_texts(step):
-        return f"{step.message_count:,} texts"
+        return f"{formatting.plural(step.message_count, 'text')}"
     if step.first_message is None or step.last_message is None:
         return f"{step.message_count:,}"
     return format_html(

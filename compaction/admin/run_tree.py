@@ -224,13 +224,14 @@ def draw(nodes: list[Node]) -> SafeString:
         for node in nodes
         if node.parent is not None
     ]
+    steps = formatting.plural(sum(1 for node in nodes if node.step), "step")
     return drawing(
         _head(frame),
         *edges,
         *(_row(node, number, frame, is_stop) for number, node in enumerate(nodes)),
         width=frame.width,
         height=HEAD + ROW * len(nodes) + 2,
-        label=f"The {sum(1 for node in nodes if node.step):,} steps of the run as a tree",
+        label=f"The {steps} of the run as a tree",
         cls="run-tree" if frame.width <= 1000 else "run-tree run-tree-wide",
         has_links=True,
     )

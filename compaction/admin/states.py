@@ -107,8 +107,8 @@ class CompactionStateAdmin(WideList):
     @admin.display(description="Summarised")
     def covered(self, state: CompactionState) -> str:
         """Return how many of the branch's messages are summarised, and their tokens."""
-        count = f"{state.covered_messages:,} of {state.branch.message_count:,} messages"
-        return f"{count}, {state.covered_tokens:,} tokens"
+        count = f"{state.covered_messages:,} of {plural(state.branch.message_count, 'message')}"
+        return f"{count}, {plural(state.covered_tokens, 'token')}"
 
     asked_again = column("Asked again", lambda state: "yes" if state.recheck_requested else "no")
     looks_again = column("Looked at again", "next_check_at", clock)
@@ -177,8 +177,8 @@ def _covered(snapshot: BranchSnapshot) -> str:
     if not state.cursor:
         return "Nothing yet."
     return (
-        f"Up to position {formatting.place(state.cursor)}: {state.covered_messages:,} messages, "
-        f"{state.covered_tokens:,} tokens."
+        f"Up to position {formatting.place(state.cursor)}: "
+        f"{plural(state.covered_messages, 'message')}, {plural(state.covered_tokens, 'token')}."
     )
 
 
@@ -290,9 +290,8 @@ def _resting_age(snapshot: BranchSnapshot) -> list[dict[str, Any]]:
         return []
     name = reason_measures(Reason.MAXIMUM_AGE, has_summary=True)
     said = (
-        f"{_span(limit)}; counts when {profile.minimum_batch:,} messages wait, "
-        f"now {snapshot.waiting:,} "
-        f"{'waits' if snapshot.waiting == 1 else 'wait'}"
+        f"{_span(limit)}; counts when {_wait(profile.minimum_batch)}, "
+        f"now {snapshot.waiting:,} {'waits' if snapshot.waiting == 1 else 'wait'}"
     )
     return [{"name": name, "bar": html.bar(0, limit, f"{name}: {said}"), "words": said}]
 
@@ -318,8 +317,11 @@ def waiting_words(snapshot: BranchSnapshot) -> str:
     waiting, tail = snapshot.waiting, snapshot.profile.tail
     if not waiting:
         return f"No message: the newest {tail:,} stay verbatim."
-    said = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
-    return f"{said}; {_runs_words(snapshot)}."
+    return f"{_wait(waiting)}; {_runs_words(snapshot)}."
+
+
+def _wait(messages: int) -> str:
+    return "1 message waits" if messages == 1 else f"{messages:,} messages wait"
 
 
 def _runs_words(snapshot: BranchSnapshot) -> str:
@@ -332,7 +334,8 @@ def _runs_words(snapshot: BranchSnapshot) -> str:
         return f"{said}; the next one is stored unsummarised, because runs keep failing"
     if size < batch_size(profile, waiting=waiting, failures=0):
         least = profile.smaller_after_failures
-        return f"{said}, fewer at once because {failures} runs failed in a row (from {least} on)"
+        failed = plural(failures, "run")
+        return f"{said}, fewer at once because {failed} failed in a row (from {least} on)"
     return said
 
 

@@ -191,7 +191,7 @@ def output_note(step: CompactionStep) -> str:
     """Return how a step ended, with its figures."""
     sign = vocabulary.OUTCOMES[vocabulary.outcome_kind(step)]
     meaning = vocabulary.OUTCOME_MEANINGS[vocabulary.outcome_kind(step)]
-    figures = f"{step.output_tokens:,} tokens, {vocabulary.step_seconds(step)}"
+    figures = f"{formatting.plural(step.output_tokens, 'token')}, {vocabulary.step_seconds(step)}"
     return f"{sign.capitalize()}: {meaning}. {figures}."
 
 
@@ -242,8 +242,9 @@ def _warning(given: StepInput) -> str:
     if not found:
         return "The messages cannot be found any more."
     return (
-        f"The step was given {count:,} messages, and {found:,} are found in its range now: what "
-        "counts as a message of the conversation has changed since (pinned, or deleted)."
+        f"The step was given {formatting.plural(count, 'message')}, and {found:,} are found in its "
+        "range now: what counts as a message of the conversation has changed since (pinned, or "
+        "deleted)."
     )
 
 

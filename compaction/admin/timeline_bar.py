@@ -131,7 +131,7 @@ def _summary(row: SessionSummary, *, even: bool, is_sent: bool) -> BarSegment:
         end=row.covers_through,
         label="digest" if row.is_digest else name,
         summary=row,
-        said=f"{what} {name} of {row.message_count:,} messages, "
+        said=f"{what} {name} of {formatting.plural(row.message_count, 'message')}, "
         f"{_places(row.covers_from, row.covers_through)}; "
         f"{formatting.before_after(row.approx_tokens, row.summary_tokens)} tokens; "
         f"{reason_label(row.reason)}; {sends}",

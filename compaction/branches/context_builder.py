@@ -13,7 +13,8 @@ from typing import Any, cast
 from uuid import UUID
 
 from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
-from chatapp.messages.wire import WireMessage, texts_of, with_texts
+from chatapp.messages.inline_files import without_inline_files
+from chatapp.messages.wire import WireMessage, as_sent, texts_of, with_texts
 from chatapp.models import Message
 from compaction.branches.carriers import carried_tokens, sent_form
 from compaction.branches.pins import PINS_OVER_SHARE, excess_now
@@ -181,7 +182,7 @@ def cut_results(
     window = cut.window or snapshot.model.context_window
     keep = limits_of(snapshot.profile).min_keep(window)
     for row, limit in allotted(snapshot, kept, cut):
-        content = row.stored_wire()["content"]
+        content = as_sent(row.stored_wire())["content"]
         texts = texts_of(content)
         after = cut_blocks(texts, limit, min_keep=least_of(limit, keep), marker=sent_marker)
         sizes = sum(map(len, texts)), sum(map(len, after))
@@ -206,10 +207,15 @@ def sizes_as_sent(snapshot: BranchSnapshot, kept: list[Message]) -> dict[UUID, i
     """Return the characters of the tool results as a plain request holds them."""
     limits = limits_of(snapshot.profile)
     single = limits.max_chars(snapshot.model.context_window)
-    sizes = {row.pk: len(row.content or "") for row in kept if row.role == Message.Role.TOOL}
+    sizes = {row.pk: _size_as_sent(row) for row in kept if row.role == Message.Role.TOOL}
     if snapshot.profile.limit_tool_results:
         sizes = {key: min(size, single) for key, size in sizes.items()}
     return sizes
+
+
+def _size_as_sent(row: Message) -> int:
+    """Return the characters of a tool result, with placeholders for the files inside it."""
+    return len(without_inline_files(row.content or ""))
 
 
 def allotted(
@@ -220,7 +226,7 @@ def allotted(
         return []
     limits, window = limits_of(snapshot.profile), cut.window or snapshot.model.context_window
     results = [row for row in kept if row.role == Message.Role.TOOL]
-    sizes = [len(row.content or "") for row in results]
+    sizes = [_size_as_sent(row) for row in results]
     single = limits.max_chars(window)
     together = single if cut.results_together else sum(sizes) + 1
     found = allot(
@@ -242,7 +248,7 @@ def _room_for_results(
     behind = sum(row.tokens for row in kept if row.position > snapshot.state.cursor)
     rest = snapshot.fixed_tokens + behind - tokens
     usable = (window - min(snapshot.reserve, window // 2)) / snapshot.model.scale
-    characters = sum(len(row.content or "") for row in results)
+    characters = sum(map(_size_as_sent, results))
     return max(0, math.floor((usable - rest) * characters / max(1, tokens)))
 
 

@@ -155,6 +155,14 @@ class Compacted:
         return self.run.status == Status.SUCCEEDED
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the session should have been compacted and was not.
+
+        It need not be where nothing can be summarised, in a short fork for example.
+        """
+        return not (self.succeeded or self.is_elsewhere or self.run.status == Status.SKIPPED)
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether another run has the conversation, perhaps one of a demo that was killed."""
         return self.run.error_code == RunCode.BUSY

@@ -8,6 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from django.db.models import Count, Max, Min
+from django.db.models.functions import Length
 
 from chatapp.formatting import plural
 from chatapp.models import Branch, Message, Session
@@ -15,7 +16,32 @@ from chatapp.selectors import on_path_q
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import part_overlapping, take_back
 from compaction.models import SessionSummary
-from compaction.selectors import NOTE
+from compaction.selectors import NOTE, summaries_of
+
+
+@dataclass(slots=True)
+class _Marks:
+    """How many placeholders of one kind a branch has, and which is the first."""
+
+    count: int = 0
+    first: UUID | None = None
+
+    def add(self, pk: UUID) -> None:
+        self.count += 1
+        self.first = self.first or pk
+
+    def note(self, line: BranchPath, *, code: str, what: str) -> Iterator[Finding]:
+        """Yield the note about them; none where there are none."""
+        if self.count:
+            yield Finding(
+                code=code,
+                text=f"{plural(self.count, 'placeholder')} {what}",
+                severity=Severity.NOTE,
+                remedy=NOTHING,
+                session=line.branch.session_id,
+                branch=line.branch.pk,
+                message=self.first,
+            )
 
 
 def check_placeholders(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
@@ -25,48 +51,46 @@ def check_placeholders(session: Session, lines: Sequence[BranchPath]) -> Iterato
         for pk in SessionSummary.objects.filter(session=session).values_list("pk", flat=True)
     }
     for line in lines:
-        alone: list[UUID] = []
-        bare: list[UUID] = []
-        for pk, named in _marks(line):
-            if named is None:
-                bare.append(pk)
-            elif str(named) not in known:
-                alone.append(pk)
-        yield from _placeholders(
+        alone, bare, blank = _Marks(), _Marks(), _Marks()
+        for pk, named, size in _marks(line):
+            if named is not None:
+                if str(named) not in known:
+                    alone.add(pk)
+            else:
+                (bare if size else blank).add(pk)
+        yield from alone.note(
             line,
-            alone,
             code="placeholder_alone",
-            what="for a summary that does not exist. None is ever sent; what was summarised there "
-            "is sent verbatim.",
+            what="for a summary that does not exist. None is ever sent. The messages that were "
+            "summarised there are sent verbatim, as far as no other summary covers them.",
         )
-        yield from _placeholders(
+        yield from bare.note(
+            line, code="placeholder_bare", what=f"{_BARE} {_what_is_sent(line.branch)}"
+        )
+        yield from blank.note(
             line,
-            bare,
-            code="placeholder_bare",
-            what="without a summary row, from an import or old data. The text in the placeholder "
-            "is sent until the branch is summarised.",
+            code="placeholder_blank",
+            what=f"{_BARE} Without a text none is ever sent, and none covers a message.",
         )
 
 
-def _marks(line: BranchPath) -> Iterator[tuple[UUID, object]]:
+_BARE = "without a summary row, from an import or old data."
+
+
+def _what_is_sent(branch: Branch) -> str:
+    """Return what becomes of the texts in placeholders that have no summary row."""
+    if summaries_of(branch).exists():
+        return "The branch is summarised: its summaries are sent, and no text of a placeholder."
+    return (
+        "As many of the newest texts in them as the profile sends summaries stand for what came "
+        "before, until the branch is summarised."
+    )
+
+
+def _marks(line: BranchPath) -> Iterator[tuple[UUID, object, int]]:
     rows = Message.objects.filter(branch=line.branch, kind=Message.Kind.PLACEHOLDER)
-    pairs = rows.order_by("position").values_list("pk", "metadata__summary_id")
-    yield from pairs.iterator(chunk_size=2000)
-
-
-def _placeholders(
-    line: BranchPath, marks: Sequence[UUID], *, code: str, what: str
-) -> Iterator[Finding]:
-    if marks:
-        yield Finding(
-            code=code,
-            text=f"{plural(len(marks), 'placeholder')} {what}",
-            severity=Severity.NOTE,
-            remedy=NOTHING,
-            session=line.branch.session_id,
-            branch=line.branch.pk,
-            message=marks[0],
-        )
+    found = rows.order_by("position").values_list("pk", "metadata__summary_id", Length("summary"))
+    yield from found.iterator(chunk_size=2000)
 
 
 def check_branch_summaries(session: Session) -> Iterator[Finding]:

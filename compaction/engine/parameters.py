@@ -157,7 +157,8 @@ class Profile(HistoryParameters):
     )
     bisect_enabled: bool = parameter(
         True,
-        "Halve an input that is too large and merge the two summaries.",
+        "Halve an input that is too large and merge the two summaries; off: what is too large is "
+        "shortened at once, as `fallback` says, and marked, instead of failing.",
         group="bisect",
         variable="SUMMARY_BISECT_ENABLED",
     )

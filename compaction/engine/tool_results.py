@@ -56,6 +56,8 @@ def limited_results(
 def first_characters(text: str, limit: int) -> str:
     """Return the first characters of a text, and a notice of how many were left out."""
     gone = len(text) - limit
+    if gone == 1:
+        return f"{text[:limit]}\n\n[1 more character of this result was left out here]"
     return f"{text[:limit]}\n\n[{gone} more characters of this result were left out here]"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from chatapp.messages.inline_files import FileSpan
 from compaction.engine.provenance import SourcedLine, Unit
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class Item:
     """One stored message as the engine sees it; `id` comes back in links, untouched.
 
     `tokens` is what a request pays for it, `chars` are the code points of its text and its calls as
-    they are stored. Of the tokens, `unread_tokens` are for images, files and
+    they are sent. `inline_files` are the files in its stored text, for which `text` has
+    placeholders. Of the tokens, `unread_tokens` are for images, files and
     recordings, which a summariser is told of in a line of `text`. `thinking` are a model's thoughts
     as far as a summariser may read them; no request of the conversation holds them. `is_note`: it
     was put between the messages, and asks nothing.
@@ -49,6 +51,7 @@ class Item:
     unread_tokens: int = 0
     thinking: str = ""
     is_note: bool = False
+    inline_files: tuple[FileSpan, ...] = ()
 
     @property
     def is_question(self) -> bool:

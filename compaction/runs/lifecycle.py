@@ -290,7 +290,7 @@ def cancel_run(run: CompactionRun) -> CompactionRun:
     return run
 
 
-def switch_under_way(session: Session) -> CompactionRun | None:
+def switch_under_way(session: Session | uuid.UUID) -> CompactionRun | None:
     """Return the run that is to switch the session, or does so now."""
     return CompactionRun.objects.filter(
         session=session,

@@ -236,9 +236,11 @@ def _changed(
 ) -> dict[Any, OffsetMap]:
     """Return, of the items whose texts are read changed, how these lead to what is stored."""
     return {
-        item.id: OffsetMap(stored=item.text, read=given.text, redacted=hidden.get(item.id))
+        item.id: OffsetMap(
+            told=Redacted.of_files(item), read=given.text, redacted=hidden.get(item.id)
+        )
         for item, given in zip(items, read, strict=True)
-        if given.text != item.text
+        if given.text != item.text or item.inline_files
     }
 
 
@@ -253,9 +255,12 @@ class ContinuedTexts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMap:
-    """Leads from a text as it was read (cut, secrets hidden) to the text as it is stored."""
+    """Leads from a text as it was read (cut, secrets hidden) to the text as it is stored.
 
-    stored: str
+    `told` is the stored text with placeholders for the files in it.
+    """
+
+    told: Redacted
     read: str
     redacted: Redacted | None
 
@@ -264,16 +269,16 @@ class OffsetMap:
         if not end:
             return 0, 0
         piece = self.read[start:end]
-        whole = self.stored if self.redacted is None else self.redacted.text
+        whole = self.told.text if self.redacted is None else self.redacted.text
         if whole[start:end] != piece:
             # Behind the middle that was left out of a long result.
             start = whole.rfind(piece)
             end = start + len(piece)
         if start < 0:
             return 0, 0
-        if self.redacted is None:
-            return start, end
-        return self.redacted.original(start), self.redacted.original_end(end)
+        if self.redacted is not None:
+            start, end = self.redacted.original(start), self.redacted.original_end(end)
+        return self.told.original(start), self.told.original_end(end)
 
 
 def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 
 from chatapp.context.backend import EDITS
+from chatapp.extensions import SwitchUnderWay
 from chatapp.models import Branch, Session
 from chatapp.transcript import lock_some_branches
 from compaction.branches.left_branch import LeftBranch
@@ -97,3 +99,11 @@ def request_switch(session: Session, branch: Branch, wishes: SwitchWishes) -> Co
     if not wishes.wait:
         return run
     return execute_run(run.pk, seconds=compaction_settings.run_seconds)
+
+
+def switch_of(session_id: UUID) -> SwitchUnderWay | None:
+    """Return the switch to another branch that a run is to make in a session, or makes now."""
+    run = lifecycle.switch_under_way(session_id)
+    if run is None:
+        return None
+    return SwitchUnderWay(run=run.pk, status=run.status, branch=run.switch_to_id)

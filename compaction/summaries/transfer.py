@@ -309,7 +309,8 @@ def _written_fact(fact: Mapping[str, Any], places: _Places) -> dict[str, Any]:
 def _imported(branch: Branch, messages: Sequence[UUID]) -> ImportedMessages:
     """Return the branch's messages as summaries have to fit them."""
     rows = path_messages(branch)
-    items = read_items(rows)
+    # Offsets of a file are those of texts as they are stored.
+    items = read_items(rows, as_stored=True)
     cut_from = f"metadata__{CUT_FROM}"
     flags = list(rows.values_list("pk", "pinned", cut_from))
     if [pk for pk, *_ in flags] != list(messages):

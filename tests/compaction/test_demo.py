@@ -24,6 +24,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 from wcwidth import width
 
+from chatapp import transcript
 from chatapp.keys import ApiKey, find_key
 from chatapp.llm import encodings
 from chatapp.llm.encodings import EncodingUnavailableError
@@ -40,6 +41,7 @@ from compaction.demo.preparing import (
 from compaction.demo.serving import Ended, PortTakenError, Processes, choose_port
 from compaction.management.commands import demo as demo_command
 from compaction.models import CompactionRun, SessionSummary
+from compaction.summaries.restore import restore_summary
 
 ROOT = Path(__file__).resolve().parents[2]
 FOREVER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -479,3 +481,27 @@ def do_what_curl_does(line: str) -> tuple[int, bytes]:
         headers=dict(headers),
         body=bodies[0].encode() if bodies else None,
     )
+
+
+# --- once more, after somebody looked around ------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_fork_that_is_too_short_to_compact_is_no_failure():
+    demo("--no-serve")
+    for session in Session.objects.all():
+        early = session.messages.filter(role="user", kind="message").earliest("position")
+        transcript.activate(session, transcript.fork(session, at=early))
+    again = demo("--no-serve")
+    assert again.error is None
+    assert "failed" not in again.out
+
+
+@pytest.mark.django_db
+def test_a_summary_that_was_taken_back_is_no_failure():
+    demo("--no-serve")
+    for summary in SessionSummary.objects.filter(status="active", previous=None):
+        restore_summary(summary, cascade=True)
+    again = demo("--no-serve")
+    assert again.error is None
+    assert "failed" not in again.out

@@ -13,6 +13,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from chatapp import transcript
+from chatapp.context.backend import context_backend
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript.writing import NewMessage
@@ -253,6 +254,71 @@ def test_a_placeholder_whose_summary_is_gone_is_a_note(session):
     row.save()
     assert codes(session) == ["placeholder_alone"]
     assert doctor()[0] == 0
+
+
+def placeholder(session: Session, *, text: str) -> None:
+    """An old placeholder at the session's end, without a summary row."""
+    wire = {"role": "assistant", "content": None}
+    mark = NewMessage(
+        wire=wire, kind="placeholder", summary=text, metadata={"type": "session_summary"}
+    )
+    transcript.append(session.branch, [mark])
+
+
+def words(session: Session) -> str:
+    (found,) = examine(session.pk)
+    return found.text
+
+
+def sent_texts(session: Session) -> str:
+    session.refresh_from_db()
+    return json.dumps(context_backend.preview(session).messages)
+
+
+def test_what_is_said_of_a_placeholder_without_a_row_is_what_is_sent(owner, model_server, queued):
+    profile(keep_last_n=0, message_limit=0, max_context_tokens=0, summary_limit=1)
+    session = SessionFactory(owner=owner, wires=talk(3))
+    placeholder(session, text="THE OLDER TALE")
+    placeholder(session, text="THE NEWER TALE")
+    store(session, talk(3))
+    assert "As many of the newest texts in them as the profile sends summaries" in words(session)
+    assert "THE NEWER TALE" in sent_texts(session)
+    assert "THE OLDER TALE" not in sent_texts(session)
+    compact(session)
+    assert "its summaries are sent, and no text of a placeholder" in words(session)
+    assert "TALE" not in sent_texts(session)
+
+
+def test_a_placeholder_without_a_text_is_said_to_do_nothing(owner, queued):
+    session = SessionFactory(owner=owner, wires=talk(3))
+    placeholder(session, text="")
+    assert codes(session) == ["placeholder_blank"]
+    assert "none is ever sent, and none covers a message" in words(session)
+    assert "question 0" in sent_texts(session)
+
+
+def test_notes_of_one_kind_are_told_together_and_errors_one_by_one(owner, queued):
+    for _ in range(7):
+        placeholder(SessionFactory(owner=owner, wires=talk(1)), text="")
+    broken = SessionFactory(owner=owner, wires=talk(2))
+    Branch.objects.filter(session=broken).update(token_total=1)
+    status, out = doctor()
+    assert status == 1
+    assert out.count("placeholder_blank") == 1
+    assert "7 notes in 7 sessions" in out
+    assert "and 2 sessions more; --json names all" in out
+    assert out.index("sums_off") < out.index("placeholder_blank")
+    _, lines = doctor("--json")
+    assert [json.loads(line)["code"] for line in lines.splitlines()].count("placeholder_blank") == 7
+    assert "placeholder" not in doctor("--quiet")[1]
+
+
+def test_one_note_alone_is_told_with_its_place(owner, queued):
+    session = SessionFactory(owner=owner, wires=talk(1))
+    placeholder(session, text="")
+    out = doctor()[1]
+    assert f"session {session.pk}, branch" in out
+    assert "1 placeholder without a summary row" in out
 
 
 def test_a_turn_lease_that_ran_out_is_freed(session):

@@ -127,3 +127,14 @@ def test_the_page_of_the_tree_says_that_a_switch_is_under_way(session, other, ad
     assert reverse("admin:compaction_compactionrun_change", args=[run.pk]) in text
     lifecycle.cancel_run(run)
     assert words not in admin_client.get(page).text
+
+
+def test_the_api_tells_with_the_tree_that_a_switch_is_under_way(session, other, api):
+    address = f"/api/v1/sessions/{session.pk}/tree/"
+    assert api.get(address).json()["switch_under_way"] is None
+    run = asked(session, other)
+    told = {"run": str(run.pk), "status": "queued", "branch": str(other.pk)}
+    assert api.get(address).json()["switch_under_way"] == told
+    assert api.get(address, {"page_size": 1}).json()["switch_under_way"] == told
+    lifecycle.cancel_run(run)
+    assert api.get(address).json()["switch_under_way"] is None

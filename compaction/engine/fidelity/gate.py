@@ -107,10 +107,14 @@ def _reasons_of_form(text: str, quality: Quality) -> Iterator[Rejection]:
     if invented := _exact(quality.unsupported):
         yield Rejection(
             code=UNSUPPORTED,
-            sentence=f"The summary names {len(invented)} numbers or identifiers that nobody wrote, "
-            f"{invented[0][:60]} for example: they would be taken for facts.",
+            sentence=f"The summary names {_invented(len(invented))} that nobody wrote, "
+            f"{invented[0][:60]} for example: what is made up would be taken for facts.",
             missing=invented[:MOST_MISSING],
         )
+
+
+def _invented(count: int) -> str:
+    return "a number or identifier" if count == 1 else f"{count} numbers or identifiers"
 
 
 def _reasons_of_content(quality: Quality, limits: GateLimits) -> Iterator[Rejection]:

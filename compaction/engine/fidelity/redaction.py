@@ -46,6 +46,11 @@ class Redacted:
     text: str
     spans: tuple[RedactedSpan, ...] = ()
 
+    @classmethod
+    def of_files(cls, item: Item) -> Redacted:
+        """Return an item's text, whose placeholders hide the files of the stored one."""
+        return cls(item.text, tuple(RedactedSpan(*span) for span in item.inline_files))
+
     @property
     def kinds(self) -> Counter[str]:
         """Return how many secrets of each kind were hidden."""

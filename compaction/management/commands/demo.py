@@ -14,6 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
+from chatapp.formatting import plural
 from chatapp.management.console import (
     ProgressBar,
     TableColumn,
@@ -105,9 +106,11 @@ class Command(BaseCommand):
         self.show_table(done)
         if serve and port is not None:
             self.serve(port, operator, samples)
-        failed = [item for item in done if not item.succeeded and not item.is_elsewhere]
+        failed = [item for item in done if item.has_failed]
         if failed:
-            raise CommandError(f"{len(failed)} of {len(done)} conversations were not compacted.")
+            raise CommandError(
+                f"{len(failed)} of {plural(len(done), 'conversation')} were not compacted."
+            )
 
     def check_configuration(self) -> None:
         """Refuse a configuration that cannot work; hints that the demo needs not are left out."""
@@ -147,8 +150,8 @@ class Command(BaseCommand):
         """Store the sample conversations."""
         samples = store_samples(operator.user)
         added = sum(sample.added for sample in samples)
-        news = f"{added} messages stored" if added else "already stored"
-        self.note("Samples", f"{len(samples)} conversations, {news}")
+        news = f"{plural(added, 'message')} stored" if added else "already stored"
+        self.note("Samples", f"{plural(len(samples), 'conversation')}, {news}")
         return samples
 
     def compact(self, samples: list[Sample]) -> list[Compacted]:
@@ -233,8 +236,10 @@ class Command(BaseCommand):
 def _news(item: Compacted) -> str:
     if item.is_elsewhere:
         return "another run has it; should that one be dead, it is taken over within minutes"
-    if not item.succeeded:
+    if item.has_failed:
         return f"failed. {item.run.error}"
+    if not item.succeeded:
+        return item.run.error or "nothing to compact"
     return "already compacted" if item.before else "compacted"
 
 

@@ -8,6 +8,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,7 @@ from compaction.doctor.findings import Finding
 from compaction.management.redo import ids_of
 
 ERRORS_STATUS, USAGE_STATUS = 1, 2
+MOST_SESSIONS_NAMED = 5
 INDENT = " " * 6
 
 
@@ -71,6 +73,7 @@ class Command(BaseCommand):
         self.as_json: bool = options["json"]
         self.quiet: bool = options["quiet"]
         self.totals = _FindingTotals()
+        self.notes: dict[str, _NoteGroup] = {}
         try:
             sessions = _sessions(options)
             self.take_steps(sessions)
@@ -78,6 +81,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"The database cannot be reached: {error}", returncode=USAGE_STATUS
             ) from error
+        self.show_notes()
         if not self.quiet:
             stream = self.stderr if self.as_json else self.stdout
             stream.write(self.totals.sentence(fix=self.fix), style_func=str)
@@ -96,6 +100,7 @@ class Command(BaseCommand):
                     self.take_step(session_id)
             except KeyboardInterrupt:
                 self.bar.clear()
+                self.show_notes()
                 raise CommandError(
                     f"Stopped after {plural(self.totals.sessions, 'session')}.",
                     returncode=INTERRUPTED_STATUS,
@@ -109,13 +114,38 @@ class Command(BaseCommand):
         else:
             outcomes = [Repaired(finding=finding) for finding in findings]
         self.totals.add(outcomes)
-        shown = [one for one in outcomes if one.finding.is_error or not self.quiet]
+        notes = [] if self.quiet else [one for one in outcomes if not one.finding.is_error]
+        shown = [one for one in outcomes if one.finding.is_error]
+        if self.as_json:
+            shown += notes
+        else:
+            for one in notes:
+                self.notes.setdefault(one.finding.code, _NoteGroup(first=one)).add(one)
         if shown:
             self.bar.clear()
             for outcome in shown:
                 self.stdout.writelines(f"{line}\n" for line in self._lines(outcome))
         self.bar.advance()
         return outcomes
+
+    def show_notes(self) -> None:
+        """Write the notes, those of one kind together: a big database has many that are alike."""
+        for code in sorted(self.notes):
+            self.stdout.writelines(f"{line}\n" for line in self._group_lines(self.notes[code]))
+
+    def _group_lines(self, group: _NoteGroup) -> Iterator[str]:
+        if group.count == 1:
+            yield from self._lines(group.first)
+            return
+        finding = group.first.finding
+        yield f"{finding.severity.value:<6}{finding.code:<25}{group.words}"
+        texts = [f"In the first one: {finding.text}", self._end(group.first)]
+        texts += [f"session {session}" for session in group.sessions]
+        if group.more:
+            texts.append(f"and {plural(group.more, 'session')} more; --json names all")
+        width = columns_of(self.stdout) - len(INDENT)
+        for text in texts:
+            yield from (f"{INDENT}{line}" for line in wrapped(text, width))
 
     def _lines(self, outcome: Repaired) -> Iterator[str]:
         finding = outcome.finding
@@ -140,6 +170,37 @@ class Command(BaseCommand):
         if outcome.problem:
             return f"Not repaired. {outcome.problem}"
         return f"With --fix: {finding.remedy}" if finding.repair else finding.remedy
+
+
+@dataclass(slots=True)
+class _NoteGroup:
+    """The notes of one kind: how many there are, the first one, and a few of their sessions."""
+
+    first: Repaired
+    count: int = 0
+    session_count: int = 0
+    sessions: list[UUID] = field(default_factory=list)
+    _last: UUID | None = None
+
+    def add(self, outcome: Repaired) -> None:
+        self.count += 1
+        session = outcome.finding.session
+        # Sessions come one after the other: a new one was never counted before.
+        if session != self._last:
+            self._last = session
+            self.session_count += 1
+            if len(self.sessions) < MOST_SESSIONS_NAMED:
+                self.sessions.append(session)
+
+    @property
+    def more(self) -> int:
+        """How many sessions are not named."""
+        return self.session_count - len(self.sessions)
+
+    @property
+    def words(self) -> str:
+        """How many notes there are, in how many sessions."""
+        return f"{plural(self.count, 'note')} in {plural(self.session_count, 'session')}"
 
 
 class _FindingTotals:

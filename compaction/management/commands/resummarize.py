@@ -181,7 +181,7 @@ class _ResultTotals:
 
 
 def _figures(result: SessionResult) -> str:
-    figures = f"{result.messages:,} messages ({result.tokens:,} tokens)"
+    figures = f"{plural(result.messages, 'message')} ({plural(result.tokens, 'token')})"
     figures += f" in {result.summaries} summar{'y' if result.summaries == 1 else 'ies'}"
     if result.status != QUEUED:
         figures += f", {plural(result.calls, 'call')}, cost {result.cost:.4f}"

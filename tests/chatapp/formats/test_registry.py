@@ -71,11 +71,11 @@ def test_files_of_other_programs_are_refused(real_file: ReadFile, path: str) -> 
 
 def test_a_refusal_says_what_was_seen_and_what_can_be_read() -> None:
     with pytest.raises(UnknownFormatError) as refused:
-        parse('{"mapping": {}, "title": "x"}', name="export.json")
+        parse('{"mappings": {}, "title": "x"}', name="export.json")
 
     sentence = str(refused.value)
     assert "“export.json”" in sentence
-    assert "the keys mapping, title" in sentence
+    assert "the keys mappings, title" in sentence
     assert "pi sessions" in sentence
     assert "Claude Code" in sentence
     assert "OpenAI chat" in sentence

@@ -47,6 +47,7 @@ def archive() -> bytes:
         ("Conversation\n====\nconversationId: c1\n", "a LibreChat export as text.* as JSON"),
         ('{"conversations": [{"from": "human", "value": "Hi"}]}', "a ShareGPT data set, which is"),
         ('{"conversations": [{"conversation": {}, "responses": []}]}', "a Grok export, which is"),
+        ('[{"title": "Trip", "mapping": {}}]', "a ChatGPT export that holds no message"),
     ],
 )
 def test_what_is_no_transcript_is_named(content: bytes | str, sentence: str) -> None:
@@ -83,3 +84,20 @@ def test_an_export_that_is_cut_off_is_named(content: str, name: str, indent: int
     sentence = refusal(whole[: len(whole) - 2])
 
     assert f"is a {name} that is cut off or damaged; export it again." in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "holds an empty list, which is no conversation"),
+        ("{}", "holds an empty object, which is no conversation"),
+        ("[1]", "holds a list of 1 item that starts with a number"),
+        ("[1, 2]", "holds a list of 2 items that starts with a number"),
+        ('{"messages": []}', "but it holds no message"),
+        ('[{"messages": []}, {"messages": []}]', "but it holds no message"),
+        (json.dumps([export(node("r", None))]), "but it holds no message"),
+    ],
+)
+def test_what_makes_nothing_is_an_error(content: str, words: str) -> None:
+    with pytest.raises(UnknownFormatError, match=words):
+        parse(content, name="file")
