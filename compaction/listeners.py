@@ -49,7 +49,9 @@ def follow_positions(*, session: Session, moved: dict[int, int], **kwargs: Any) 
     states = list(CompactionState.objects.filter(branch__session=session))
     for state in states:
         state.cursor = moved.get(state.cursor, state.cursor)
-    CompactionState.objects.bulk_update(states, ["cursor"])
+        if state.hold_through is not None:
+            state.hold_through = moved.get(state.hold_through, state.hold_through)
+    CompactionState.objects.bulk_update(states, ["cursor", "hold_through"])
     summaries = list(
         SessionSummary.objects.filter(session=session).only("covers_from", "covers_through")
     )

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.policy.gates import version_of
+from compaction.engine.policy.holds import problem_with_hold
 from compaction.engine.registry import REGISTRIES
 from compaction.engine.rendering import template_problem
 from compaction.engine.tool_actions import problem_with as problem_with_tool_actions
@@ -254,7 +255,9 @@ def _across(profile: Profile) -> dict[str, str]:
 
 
 def _sending_problems(profile: Profile) -> dict[str, str]:
-    """Return what is wrong with the words of a summary node, and with the sessions left out."""
+    """Return what is wrong with the hold, a summary node's words, and the sessions left out."""
+    if problem := problem_with_hold(profile.restore_hold):
+        return {"restore_hold": problem}
     name = "summary_node_request_message_template"
     if problem := template_problem(profile.summary_node_request_message_template):
         return {name: problem}

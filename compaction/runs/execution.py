@@ -16,6 +16,7 @@ from chatapp.database import again_if_cut, database_now
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
+from compaction.branches.holds import held_since, is_by_hand, until_words
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import PlanFailed, batch_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -228,6 +229,15 @@ def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:
 
 def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether an automatic run has still a reason; where it has none, it ends as skipped."""
+    if _gives_way_to_hold(run, snapshot):
+        lifecycle.finish(
+            run,
+            Status.SKIPPED,
+            code=RunCode.HELD,
+            sentence="A person took a summary back and holds its messages: no rule compacts them, "
+            f"{until_words(snapshot.state)}, or until the window forces it.",
+        )
+        return False
     is_automatic = run.trigger == Trigger.PROACTIVE and run.reason not in _ALWAYS_DUE
     if not is_automatic or decision_of(snapshot) is not None:
         return True
@@ -239,6 +249,19 @@ def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
         "and the prompt cache lasts longer.",
     )
     return False
+
+
+def _gives_way_to_hold(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
+    """Whether a person's hold on the branch counts for more than the run.
+
+    By hand counts what was asked for last. What a request waits for was looked at when it was asked
+    for, and a hold that came since counts, too.
+    """
+    if not snapshot.state.is_held:
+        return False
+    if is_by_hand(run) or run.mode == "inline":
+        return held_since(snapshot.state, run.created_at)
+    return decision_of(snapshot) is None
 
 
 def _tell_of_digest(run: CompactionRun, snapshot: BranchSnapshot, *, messages: int) -> None:

@@ -17,6 +17,7 @@ from compaction.branches.context_builder import (
     kept_of,
     sizes_as_sent,
 )
+from compaction.branches.holds import copied
 from compaction.branches.leases import ensure_state, held
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.tool_results import is_oversized, limits_of
@@ -91,6 +92,7 @@ def follow_replay(replayed: Replay) -> None:
         last_consolidated_at=old_state.last_consolidated_at,
         failures=old_state.failures,
         backoff_until=old_state.backoff_until,
+        **copied(old_state),
     )
 
 

@@ -19,6 +19,7 @@ from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import insert_between, lock_branches
 from chatapp.transcript.writing import NewMessage
+from compaction.branches.holds import RELEASED, note_end_of_hold
 from compaction.branches.leases import Lease, after_lease
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
@@ -160,6 +161,7 @@ def store_summary(
             changes=moved_cursor(passed, ends.last, messages=len(outcome.passed))
             | _failures_left(snapshot, outcome),
         )
+        note_end_of_hold(state, run)
         if state.passes_over:
             _supersede_passed_over(run, through=ends.last.position)
         summary = write_summary(
@@ -355,6 +357,8 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "last_consolidated_at": database_now(),
         "failures": 0,
         "backoff_until": None,
+        # What was held lies before the cursor now (branches/holds.note_end_of_hold).
+        **RELEASED,
         # Should this worker die before it looks for what is left, the sweep does.
         "next_check_at": after_lease(),
     }
