@@ -61,7 +61,7 @@ class AuditEntry(models.Model):
     @property
     def title(self) -> str:
         """What was done, in a few words."""
-        return self.action.replace("_", " ").capitalize()
+        return title_of(self.action)
 
 
 def record(
@@ -74,7 +74,8 @@ def record(
 ) -> AuditEntry:
     """Store that a person did something to a session, and forget what is older than the newest.
 
-    `session` and `branch` are rows or ids. `by` is the user; what is no stored user (a command, a test) counts as nobody.
+    `session` and `branch` are rows or ids. `by` is the user; what is no stored user (a command)
+    counts as nobody.
     """
     session_id = getattr(session, "pk", session)
     entry = AuditEntry.objects.create(
@@ -90,6 +91,11 @@ def record(
     if too_old is not None:
         entries.filter(created_at__lte=too_old).delete()
     return entry
+
+
+def title_of(action: str) -> str:
+    """Return what an action's code is called for people: Hold lifted."""
+    return action.replace("_", " ").capitalize()
 
 
 def name_of(user: Any) -> str:

@@ -97,9 +97,7 @@ def note_end_of_hold(state: CompactionState, run: CompactionRun) -> None:
         event("hold_lifted", session=run.session_id, branch=run.branch_id, run=run)
         return
     record(run.session_id, BROKEN, _broken_words(state), branch=run.branch_id)
-    event(
-        "hold_broken", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason
-    )
+    event("hold_broken", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
 
 
 def is_by_hand(run: CompactionRun) -> bool:

@@ -44,9 +44,9 @@ def state_of(branch: Branch) -> CompactionState:
     """Return the branch's state with the branch's newest sums; one never stored is worked out.
 
     A new branch starts where the summaries of its path reach, with its parent's profile and hold.
-    This only reads; `ensure_state` stores. A cursor behind the last message (a restored backup) would
-    hide everything: it counts as standing where the summaries reach. So does one that rests on
-    summaries of a later program (after a rollback), which nobody here can read.
+    This only reads; `ensure_state` stores. A cursor behind the last message (a restored backup)
+    would hide everything: it counts as standing where the summaries reach. So does one that rests
+    on summaries of a later program (after a rollback), which nobody here can read.
     """
     states = CompactionState.objects.select_related("branch").filter(pk=branch.pk)
     found = states.annotate(is_ahead=_of_later_program("branch__session")).first()

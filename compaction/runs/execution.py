@@ -45,6 +45,7 @@ from compaction.runs.steps import Work
 from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise, with_dropped
 from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
+from compaction.summaries.instructions import Carried, carried_instructions, instructions_of
 from compaction.summaries.sizes import must_shrink, sizes_of, sizes_of_version
 from compaction.summaries.storing import EndRun, Sizes, store_new_version, store_summary
 
@@ -195,6 +196,8 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         digest=_digest_before(snapshot),
         before=snapshot.continued,
     )
+    if not run.instructions:
+        _carry(run, carried_instructions(snapshot, items, before=snapshot.continued))
     # The last way is there for all else that failed, hooks too.
     hooked = None if is_last_way else ask_before_compaction(work, snapshot, items, continued)
     if hooked is not None:
@@ -216,6 +219,15 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         end_run=_ends_with(run, sizes),
     )
     lifecycle.reload(run)
+
+
+def _carry(run: CompactionRun, carried: Carried) -> None:
+    """Have a run follow instructions that its messages were summarised by before.
+
+    They are stored with its summary alone: the run's row says what somebody asked of it.
+    """
+    run.instructions = carried.text
+    run.carries_on, run.carries_from = True, carried.by
 
 
 def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:
@@ -354,6 +366,8 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
             sentence="The summary has no source messages any more.",
         )
         return
+    if not (work.run.instructions or work.run.replaces_instructions):
+        _carry(work.run, instructions_of(old))
     before = continued_by(old)
     continued = ContinuedTexts(
         previous="\n\n".join(row.summary_text for row in before), before=before

@@ -65,13 +65,13 @@ def next_turn_of(snapshot: BranchSnapshot) -> NextTurn:
 class RestorePreview:
     """What restoring a summary would do: how much is sent again, who holds it, what follows.
 
-    `state` is the branch's as it would be: its hold says until when.
+    `snapshot` is the branch as it would be: its state's hold says until when.
     """
 
     summaries: list[SessionSummary]
     messages: int
     tokens: int
-    state: CompactionState
+    snapshot: BranchSnapshot
     next_turn: NextTurn
 
     @property
@@ -82,7 +82,8 @@ class RestorePreview:
     @property
     def hold(self) -> str:
         """Until when no rule would compact them; empty where nothing would hold them."""
-        return until_words(self.state) if self.state.is_held else ""
+        state = self.snapshot.state
+        return until_words(state) if state.is_held else ""
 
 
 def restored_words(tokens: int, turn: NextTurn) -> str:
@@ -101,35 +102,32 @@ def preview_restore(
 ) -> RestorePreview:
     """Return what restoring a summary would do; nothing is changed.
 
-    Told is what follows for the branch that the session is on, where the summary counts there, else
-    for the summary's own. Raises CompactionError where restore_summary would, but for a busy branch.
+    Told is what follows for the branch that the session is on, where the summary counts there,
+    else for its own. Raises CompactionError where restore_summary would, but for a busy branch.
     """
     refuse_branch_summary(summary)
     session = summary.session
     branches = list(Branch.objects.filter(session_id=session.pk))
     affected = taken_back_with(summary, branches, cascade=cascade)
     snapshot = _taken_back(session, session.branch, affected, by=by)
-    if snapshot is None:
+    if snapshot.state.cursor == snapshot.state.stored_cursor:
         snapshot = _taken_back(session, summary.branch, affected, by=by)
-    assert snapshot is not None, "A summary that is active covers something on its own branch."
     state, before = snapshot.state, state_of(snapshot.branch)
     return RestorePreview(
         summaries=affected,
         messages=before.covered_messages - state.covered_messages,
         tokens=before.covered_tokens - state.covered_tokens,
-        state=state,
+        snapshot=snapshot,
         next_turn=next_turn_of(snapshot),
     )
 
 
 def _taken_back(
     session: Session, branch: Branch, affected: list[SessionSummary], *, by: Any
-) -> BranchSnapshot | None:
-    """Return a branch as it would be without some summaries; None where they change nothing."""
+) -> BranchSnapshot:
+    """Return a branch as it would be without some summaries."""
     now = snapshot_of(session, branch)
     reach = coverage_of(branch, besides=[row.pk for row in affected])
-    if reach.cursor >= now.state.cursor and branch.pk == session.branch.pk:
-        return None
     state = copy.copy(now.state)
     columns = {**hold_of_restore(now.state, by=by), **reach.as_columns()}
     for name, value in columns.items():

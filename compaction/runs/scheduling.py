@@ -153,8 +153,8 @@ def schedule_next_check(snapshot: BranchSnapshot, *, waits: bool = False) -> Non
 def _next_check(snapshot: BranchSnapshot, fires: datetime | None) -> datetime | None:
     """Return when time alone may make a run due; None: never by itself.
 
-    That is when a person's hold or a back-off ends, when the waiting messages are old enough, or when the clock of the
-    prompt cache fires over enough characters.
+    That is when a person's hold or a back-off ends, when the waiting messages are old enough, or
+    when the clock of the prompt cache fires over enough characters.
     """
     state, profile = snapshot.state, snapshot.profile
     if not profile.enabled:

@@ -273,6 +273,7 @@ def write_summary(
         tokens_after=sizes.after,
         cost=outcome.cost,
         instructions=run.instructions,
+        instructions_by_id=_author_of_instructions(run),
         run=run,
         profile=run.profile,
         **_kept_with(outcome),
@@ -284,6 +285,13 @@ def write_summary(
     if not is_draft:
         write_placeholder(snapshot.branch, summary)
     return summary
+
+
+def _author_of_instructions(run: CompactionRun) -> Any:
+    """Return the id of the user whose instructions a run follows; None where there are none."""
+    if not run.instructions:
+        return None
+    return run.carries_from if run.carries_on else run.requested_by_id
 
 
 def _kept_with(outcome: Outcome) -> dict[str, Any]:
