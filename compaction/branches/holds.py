@@ -96,6 +96,7 @@ def note_end_of_hold(state: CompactionState, run: CompactionRun) -> None:
         record(run.session_id, LIFTED, text, by=by, branch=run.branch_id)
         event("hold_lifted", session=run.session_id, branch=run.branch_id, run=run)
         return
+    run.broke_hold = True
     record(run.session_id, BROKEN, _broken_words(state), branch=run.branch_id)
     event("hold_broken", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
 

@@ -100,6 +100,8 @@ class CompactionRun(models.Model):
     # id of the user whose they are.
     carries_on: bool = False
     carries_from: Any = None
+    # Whether it summarised what a person held, because the window forced it.
+    broke_hold: bool = False
 
     class Meta:
         db_table = "compaction_runs"

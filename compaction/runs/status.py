@@ -28,7 +28,7 @@ from compaction.summaries.drafts import draft_id_of
 
 def run_summary(run: CompactionRun) -> dict[str, Any]:
     """Return the few facts of a run that a waiting client wants to see."""
-    return {
+    told: dict[str, Any] = {
         "run": str(run.pk),
         "status": run.status,
         "reason": run.reason,
@@ -36,6 +36,7 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
         "tokens_after": run.tokens_after,
         "error": run.error,
     }
+    return told | ({"hold_broken": True} if run.broke_hold else {})
 
 
 def switched_by(run: CompactionRun, session: Session, branch: Branch) -> Switched:

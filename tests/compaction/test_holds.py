@@ -82,8 +82,10 @@ def test_the_window_breaks_it_and_that_is_said(outgrown, owner, model_server, pr
     assert SessionSummary.objects.get().status == "active"
     restore_summary(summary, by=owner)
     assert "the next turn breaks the hold and compacts" in hold_facts(snapshot_of(session))["text"]
-    calls = len(model_server.summarising())
-    assert say(session, "And now?").answer is not None
+    calls, told = len(model_server.summarising()), []
+    said = say(session, "And now?", emit=lambda name, data: told.append(data))
+    assert said.answer is not None
+    assert any(data.get("hold_broken") for data in told)
     assert state(session).cursor > 0
     assert not state(session).is_held
     told = AuditEntry.objects.get(session=session, action="hold_broken")
@@ -234,7 +236,7 @@ def test_the_api_says_before_and_after_a_restore_what_follows(session, owner, ap
     assert shown["hold"] == after["hold"]
     assert shown["hold"]["by"] == owner.username
     asked = api.get(f"/api/v1/sessions/{session.pk}/context/").json()
-    assert asked["branch"]["hold"]["text"] == shown["hold"]["text"]
+    assert asked["facts"]["branch"]["hold"]["text"] == shown["hold"]["text"]
 
 
 def test_the_api_lifts_a_hold_of_ones_own_alone(session, owner, api):

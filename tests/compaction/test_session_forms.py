@@ -142,7 +142,8 @@ def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
     assert "1 newer summary was built on this one." in plain(response.text)
     assert '<details class="page-form" id="form-restore" open>' in response.text
     assert state(twice).cursor == 18_000_000
-    response = do(admin_client, twice, "restore", summary=str(oldest.pk), cascade="on", confirmed="yes")
+    asked = {"summary": str(oldest.pk), "cascade": "on", "confirmed": "yes"}
+    response = do(admin_client, twice, "restore", **asked)
     assert not SessionSummary.objects.filter(status="active").exists()
     assert state(twice).cursor == 0
     assert "and 1 newer summary no longer cover their 18 messages" in plain(told(response))
