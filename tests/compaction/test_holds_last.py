@@ -139,7 +139,7 @@ def test_a_run_that_was_queued_before_the_restore_steps_aside(compacted, owner):
     waiting = queued_run(session)
     restored(session, owner)
     done = execute_run(waiting.pk)
-    assert (done.status, done.error_code) == ("skipped", "held")
+    assert (done.status, done.error_code) == ("skipped", "held_by_person")
     assert "until somebody lifts it" in done.error
     assert state(session).cursor == 0
 
@@ -148,7 +148,7 @@ def test_what_was_asked_for_by_hand_before_the_restore_steps_aside_too(compacted
     session = compacted("bisect")
     waiting = queued_run(session, trigger="manual", reason="manual", requested_by=owner)
     restored(session, owner)
-    assert execute_run(waiting.pk).error_code == "held"
+    assert execute_run(waiting.pk).error_code == "held_by_person"
     assert state(session).is_held
 
 
