@@ -141,6 +141,8 @@ def build(base: Profile, values: Mapping[str, Any]) -> Profile:
     Values are typed: no text counts as true, no "42px" as 42.
     """
     values = {RENAMED.get(name, name): value for name, value in values.items()}
+    if type(minutes := values.get("restore_hold")) is int:
+        values["restore_hold"] = str(minutes)
     known = {item.name: item for item in fields(Profile)}
     errors = {
         name: f"There is no such parameter. Known: {', '.join(known)}."

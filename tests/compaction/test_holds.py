@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
 from django.db.models import Sum
+from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
-from chatapp.audit import AuditEntry
+from chatapp.audit import AuditEntry, record
+from chatapp.erasure import erase_user
 from chatapp.models import Message
 from compaction.branches.leases import ensure_state
 from compaction.branches.snapshot import snapshot_of
@@ -298,6 +301,47 @@ def test_a_restore_may_be_compacted_again_with_instructions(session, owner, admi
 
 
 # --- acts of people -------------------------------------------------------------------------------
+
+
+def test_who_is_erased_leaves_acts_without_a_name_and_no_instructions(session, owner):
+    operator = UserFactory()
+    compact(session, instructions="Keep MK-0001.", requested_by=operator)
+    take_back(session, operator)
+    lift_hold(session, by=operator)
+    # Carried on by a run that nobody asked for.
+    compact(session)
+    erase_user(operator)
+    assert not SessionSummary.objects.exclude(instructions="").exists()
+    assert not CompactionRun.objects.exclude(instructions="").exists()
+    acts = AuditEntry.objects.filter(session=session)
+    assert {act.actor for act in acts} == {None}
+    assert acts.count() == 2
+    assert state(session).held_by is None
+    erase_user(owner)
+    assert not AuditEntry.objects.exists()
+
+
+def test_of_one_session_so_many_of_the_newest_acts_stay(session, owner, monkeypatch):
+    monkeypatch.setattr("chatapp.audit.MOST_ENTRIES", 3)
+    for number in range(7):
+        record(session, "pinned", f"Act {number}.", by=owner)
+    kept = AuditEntry.objects.filter(session=session).order_by("created_at")
+    assert [act.text for act in kept] == ["Act 4.", "Act 5.", "Act 6."]
+
+
+def test_a_turn_on_a_held_branch_reads_and_writes_no_more_than_another(session, owner):
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            say(session)
+        return len(queries)
+
+    say(session)
+    free = statements()
+    compact(session)
+    take_back(session, owner)
+    assert state(session).is_held
+    say(session)
+    assert statements() <= free
 
 
 def test_pins_switches_and_profiles_are_rows_with_who_did_it(session, owner, api):

@@ -40,6 +40,10 @@ def test_what_a_profile_may_say(text, end, lasts):
     assert (found.end, found.lasts) == (end, lasts)
 
 
+def test_minutes_may_come_as_a_number():
+    assert build(Profile(), {"restore_hold": 45}).restore_hold == "45"
+
+
 def test_no_minutes_hold_nothing():
     assert hold_length("0") is None
 
