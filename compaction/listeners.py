@@ -29,6 +29,7 @@ from compaction.models import (
 )
 from compaction.profiles import install_presets
 from compaction.runs import queue
+from compaction.summaries.instructions import forget_instructions_of
 from compaction.summaries.replays import follow_replay
 
 
@@ -49,7 +50,9 @@ def follow_positions(*, session: Session, moved: dict[int, int], **kwargs: Any) 
     states = list(CompactionState.objects.filter(branch__session=session))
     for state in states:
         state.cursor = moved.get(state.cursor, state.cursor)
-    CompactionState.objects.bulk_update(states, ["cursor"])
+        if state.hold_through is not None:
+            state.hold_through = moved.get(state.hold_through, state.hold_through)
+    CompactionState.objects.bulk_update(states, ["cursor", "hold_through"])
     summaries = list(
         SessionSummary.objects.filter(session=session).only("covers_from", "covers_through")
     )
@@ -122,5 +125,6 @@ def forget_words_of(*, user: Any, **kwargs: Any) -> None:
     asked = CompactionRun.objects.filter(requested_by=user).exclude(instructions="")
     SessionSummary.objects.filter(run__in=asked).update(instructions="")
     asked.update(instructions="")
+    forget_instructions_of(user)
     # Nobody can tell whose call it was; the next failed one says what is wrong again.
     ModelBreaker.objects.exclude(last_error="").update(last_error="")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -257,13 +257,17 @@ class Coverage:
         }
 
 
-def coverage_of(branch: Branch) -> Coverage:
+def coverage_of(branch: Branch, *, besides: Collection[UUID] = ()) -> Coverage:
     """Return how far the branch's summaries reach, worked out from the rows.
 
+    With `besides` as if those summaries did not count.
     Without summary rows, an old placeholder reaches up to its own place, less the messages that
     its writer kept (it was appended behind them, with `keepLastN` noted).
     """
-    newest = summaries_of(branch).values_list("covers_through", flat=True).first()
+    rows = summaries_of(branch)
+    if besides:
+        rows = rows.exclude(pk__in=besides)
+    newest = rows.values_list("covers_through", flat=True).first()
     cursor = newest if newest is not None else placeholder_reach(branch)
     if not cursor:
         return Coverage()

@@ -320,6 +320,15 @@ EXPLANATIONS: dict[str, Explanation] = {
         "trigger.",
         ways=("session", "state"),
     ),
+    RunCode.HELD: Explanation(
+        title="A person holds the branch",
+        happened="A person had taken a summary back, and its messages are held: no rule compacts "
+        "them.",
+        means="They are sent verbatim; no model was called.",
+        remedy="Nothing has to be done. Lift the hold on the session's page and the rules count "
+        "again; “Compact now” lifts it, too.",
+        ways=("session", "state"),
+    ),
     RunCode.NOT_ACTIVE: Explanation(
         title="The summary was not active any more",
         happened="The summary to make again was replaced or taken back before a worker came.",

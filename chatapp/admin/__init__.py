@@ -1,5 +1,6 @@
 """The operators' pages of conversations: sessions, messages, incidents, limits, keys, imports."""
 
+from chatapp.admin.audit import AuditEntryAdmin
 from chatapp.admin.imports import ImportJobAdmin
 from chatapp.admin.incidents import IncidentAdmin
 from chatapp.admin.keys import ApiKeyAdmin
@@ -10,6 +11,7 @@ from chatapp.admin.users import ErasingPeople
 
 __all__ = [
     "ApiKeyAdmin",
+    "AuditEntryAdmin",
     "BranchAdmin",
     "ErasingPeople",
     "ImportJobAdmin",

@@ -29,17 +29,18 @@ def _make_unpin(request: HttpRequest, message: Message, data: Any) -> forms.Form
 
 
 def _pin(request: HttpRequest, message: Message, asked: dict[str, Any]) -> str:
-    return _set(message, True, "Pinned {}, {} tokens: sent verbatim with every request.")
+    return _set(request, message, True, "Pinned {}, {} tokens: sent verbatim with every request.")
 
 
 def _unpin(request: HttpRequest, message: Message, asked: dict[str, Any]) -> str:
-    return _set(message, False, "{}, {} tokens, no longer pinned: what is summarised is not sent.")
+    words = "{}, {} tokens, no longer pinned: what is summarised is not sent."
+    return _set(request, message, False, words)
 
 
-def _set(message: Message, pinned: bool, words: str) -> str:
+def _set(request: HttpRequest, message: Message, pinned: bool, words: str) -> str:
     """Pin or unpin, and say what that comes to, and where all pins take too much."""
     try:
-        rows = transcript.set_pinned(message, pinned)
+        rows = transcript.set_pinned(message, pinned, by=request.user)
     except TranscriptError as refusal:
         raise RefusedError(str(refusal)) from refusal
     count = formatting.plural(len(rows), "message")

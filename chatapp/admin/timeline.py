@@ -30,6 +30,7 @@ from chatapp.admin.toolkit.timeline import (
     place_of,
     read_timeline,
 )
+from chatapp.audit import AuditEntry, name_of
 from chatapp.models import Branch, Incident, Session
 
 PANEL_ENTRIES = 8
@@ -68,9 +69,37 @@ class Incidents:
         )
 
 
+class AuditEntries:
+    """What people did to the session."""
+
+    key = "audit"
+
+    def rows(self, session: Session) -> QuerySet[AuditEntry]:
+        """Return the session's entries with who did it."""
+        return AuditEntry.objects.filter(session=session.pk).select_related("actor")
+
+    def entries(
+        self, session: Session, rows: Sequence[AuditEntry], *, texts: bool
+    ) -> Mapping[Any, TimelineEntry]:
+        """Return an entry a row; nothing more is read."""
+        return {row.pk: self._entry(row) for row in rows}
+
+    def _entry(self, row: AuditEntry) -> TimelineEntry:
+        by = name_of(row.actor)
+        return TimelineEntry(
+            at=row.created_at,
+            title=row.title,
+            label="By a person" if by else "Audit log",
+            tone="busy",
+            reason=row.text,
+            numbers=[("By", by)] if by else [],
+            links=[Link.to("Branch", Branch, row.branch_id)] if row.branch_id else [],
+        )
+
+
 def timeline_sources() -> list[TimelineSource]:
     """Return the tables that a timeline is merged from: ours, and those of other apps."""
-    ours: list[TimelineSource] = [Incidents(), Replays()]
+    ours: list[TimelineSource] = [Incidents(), Replays(), AuditEntries()]
     found = {each.key: each for each in ours}
     for extension in admin_extensions():
         found |= {each.key: each for each in extension.timeline_sources}

@@ -60,7 +60,7 @@ class BranchList(SessionView):
         start = transcript.fork_before if asked["before"] else transcript.fork
         branch = start(session, at=at, label=asked["label"] or "")
         if asked["activate"]:
-            transcript.switch(session, branch)
+            transcript.switch(session, branch, {"requested_by": request.user})
         branch.session = session
         return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
 

@@ -167,7 +167,7 @@ class MessageDetail(KnownQueryView):
         message = message_of(request.user, message_id)
         serializer = PinSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        transcript.set_pinned(message, serializer.validated_data["pinned"])
+        transcript.set_pinned(message, serializer.validated_data["pinned"], by=request.user)
         message.refresh_from_db()
         warning = warning_of_pins(message.session)
         return Response({**MessageSerializer(message).data, "warning": warning or None})

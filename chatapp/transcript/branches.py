@@ -14,7 +14,9 @@ from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
+from chatapp.audit import record
 from chatapp.context.backend import Switched, context_backend
+from chatapp.formatting import short_id
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
@@ -127,18 +129,25 @@ class SwitchRefusedError(TranscriptError):
 def switch(session: Session, branch: Branch, wishes: Mapping[str, Any] | None = None) -> Switched:
     """Let the context backend make `branch` the line the next turn goes on with.
 
-    `wishes` are the backend's own but for `label`, which names the branch. Raises TranscriptError
-    for another session's branch, and SwitchRefusedError where the backend refuses; then nothing
-    changes.
+    `wishes` are the backend's own but for `label`, which names the branch, and `requested_by`, the
+    person whose act stands in the session's audit log. Raises TranscriptError for another session's
+    branch, and SwitchRefusedError where the backend refuses; then nothing changes.
     """
     if branch.session_id != session.pk:
         raise TranscriptError("The branch belongs to another session.")
     wishes = wishes or {}
     label: str | None = wishes.get("label")
+    old_id = session.active_branch_id
     done = context_backend.switch(
         session, branch, wishes, activate=partial(_go_on_in, session, branch, label)
     )
-    return done or Switched(branch=branch)
+    done = done or Switched(branch=branch)
+    by = wishes.get("requested_by")
+    if by is not None and done.is_done and done.run is None and branch.pk != old_id:
+        # A switch that a run does is told by the run's row.
+        text = f"The session goes on with branch {short_id(branch.pk)}."
+        record(session, "branch_switched", text, by=by, branch=branch)
+    return done
 
 
 def _go_on_in(session: Session, branch: Branch, label: str | None) -> Branch:

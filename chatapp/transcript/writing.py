@@ -15,7 +15,9 @@ from django.db.models import F, Min, OuterRef, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
+from chatapp.audit import record
 from chatapp.context.backend import context_backend
+from chatapp.formatting import plural
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
@@ -347,11 +349,12 @@ def renumber(session: Session) -> dict[int, int]:
     return moved
 
 
-def set_pinned(message: Message, pinned: bool) -> list[Message]:
+def set_pinned(message: Message, pinned: bool, *, by: Any = None) -> list[Message]:
     """Pin or unpin a message and, with it, all of its group; return the rows.
 
     A pinned message is always sent verbatim, also when a summary covers it. Rows that repeat them
-    in replayed branches go along: a client may know only the older ids.
+    in replayed branches go along: a client may know only the older ids. `by` is the person who says
+    so, for the session's audit log.
     """
     if not message.is_spoken:
         raise TranscriptError("A placeholder cannot be pinned: it only marks a summary's place.")
@@ -360,6 +363,10 @@ def set_pinned(message: Message, pinned: bool) -> list[Message]:
         members = group_of(message)
         rows = [*members, *copies_of(members)]
         Message.objects.filter(pk__in=[row.pk for row in rows]).update(pinned=pinned)
+        if by is not None:
+            action = "pinned" if pinned else "unpinned"
+            text = f"{plural(len(members), 'message')} {action}, at position {message.place}."
+            record(message.session_id, action, text, by=by, branch=message.branch_id)
     for member in members:
         member.pinned = pinned
     return members

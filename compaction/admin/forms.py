@@ -14,10 +14,18 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
-from chatapp.admin.toolkit.permissions import holds, may_run
+from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts
 from chatapp.models import Session
 from compaction.admin.actions import REFUSALS, queued
 from compaction.admin.branch_view import view_for
+from compaction.admin.restoring import (
+    HOLD_FORMS,
+    AgainForm,
+    after_restore,
+    may_restore,
+    words_before,
+)
+from compaction.branches.holds import until_words
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
@@ -41,6 +49,7 @@ _LEAN = (
     "message_count",
     "created_at",
     "is_digest",
+    "instructions",
     "branch",
     "session",
 )
@@ -74,8 +83,10 @@ class ResummariseForm(InstructedForm):
         chosen.queryset = CompactionProfile.objects.filter(is_current=True).order_by("name")
 
 
-class RestoreForm(forms.Form):
+class RestoreForm(AgainForm):
     """Whether newer summaries, which were built on this one, are taken back too."""
+
+    field_order: tuple[str, ...] = ("cascade", "compact_again", "instructions")
 
     cascade = forms.BooleanField(
         required=False,
@@ -93,11 +104,6 @@ def refuse_draft(summary: SessionSummary) -> None:
         )
 
 
-def may_restore(request: HttpRequest) -> bool:
-    """Whether the operator may take summaries back: permission `change session summary`."""
-    return holds(request, "compaction.change_sessionsummary")
-
-
 def taken_back(restored: Restored) -> SafeString:
     """Return the sentence for summaries that no longer count."""
     first = restored.summaries[0]
@@ -105,19 +111,23 @@ def taken_back(restored: Restored) -> SafeString:
     others = f" and {more} newer {'summary' if more == 1 else 'summaries'}" if more else ""
     count = sum(summary.message_count for summary in restored.summaries)
     return format_html(
-        "{}{} no longer cover{} {} {} messages: they are sent verbatim again.",
+        "{}{} no longer cover{} {} {} messages: they are sent verbatim again{}.",
         html.row_link(first),
         others,
         "" if more else "s",
         "their" if more else "its",
         formatting.number(count),
+        f", held {until_words(restored.state)}" if restored.state.is_held else "",
     )
 
 
 def _make_resummarise(
     request: HttpRequest, summary: SessionSummary, data: Any
 ) -> forms.Form | None:
-    return ResummariseForm(data) if summary.status == Status.ACTIVE else None
+    if summary.status != Status.ACTIVE:
+        return None
+    shown = {"instructions": summary.instructions} if may_see_texts(request) else {}
+    return ResummariseForm(data, initial=shown)
 
 
 def _resummarise(
@@ -127,7 +137,7 @@ def _resummarise(
         run = resummarize(
             summary,
             profile=asked["profile"],
-            instructions=asked["instructions"],
+            instructions=_told_to(request, asked["instructions"]),
             background=True,
             requested_by=request.user,
         )
@@ -136,13 +146,33 @@ def _resummarise(
     return queued(run)
 
 
+def _told_to(request: HttpRequest, text: str) -> str | None:
+    """Return a form's instructions; None, which carries on those there are, where none were seen.
+
+    Who may not see texts was shown an empty box.
+    """
+    return text if text or may_see_texts(request) else None
+
+
 def _make_restore(request: HttpRequest, summary: SessionSummary, data: Any) -> forms.Form | None:
-    return RestoreForm(data) if summary.status == Status.ACTIVE else None
+    if summary.status != Status.ACTIVE:
+        return None
+    return RestoreForm(data, may_compact=may_run(request))
 
 
 def _restore(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) -> SafeString:
     try:
-        return taken_back(restore_summary(summary, cascade=asked["cascade"]))
+        restored = restore_summary(summary, cascade=asked["cascade"], by=request.user)
+        return after_restore(request, summary, asked, taken_back(restored))
+    except REFUSALS as refusal:
+        raise RefusedError(str(refusal)) from refusal
+
+
+def _before_restore(
+    request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]
+) -> list[SafeString | str]:
+    try:
+        return words_before(request, summary, asked)
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
 
@@ -159,7 +189,9 @@ RESTORE = PageForm(
     make=_make_restore,
     do=_restore,
     may=may_restore,
-    help="The summary stays stored but is sent no more: its messages are sent verbatim again.",
+    confirm=_before_restore,
+    help="The summary stays stored but is sent no more: its messages are sent verbatim again, and "
+    "held. Before it is done, a page says what the next turn would do.",
 )
 
 
@@ -228,7 +260,7 @@ def redo(
     request: HttpRequest,
     session: Session,
     *,
-    instructions: str = "",
+    instructions: str | None = None,
     profile: CompactionProfile | None = None,
 ) -> SafeString:
     """Queue a new version of the newest summary that is sent, and say so.
@@ -249,9 +281,16 @@ def redo(
 
 
 def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
-    if not newest_of(request, session):
+    rows = newest_of(request, session)
+    if not rows:
         return None
-    return ResummariseForm(data, auto_id="redo_%s")
+    shown = {"instructions": rows[0].instructions} if may_see_texts(request) else {}
+    return ResummariseForm(data, auto_id="redo_%s", initial=shown)
+
+
+def _redo(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
+    told = _told_to(request, data["instructions"])
+    return redo(request, session, instructions=told, profile=data["profile"])
 
 
 # --- change the profile ---------------------------------------------------------------------------
@@ -279,7 +318,7 @@ def _make_profile(request: HttpRequest, session: Session, data: Any) -> forms.Fo
 
 
 def _change_profile(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
-    assign_profile(session, data["profile"])
+    assign_profile(session, data["profile"], by=request.user)
     row = find_profile(data["profile"])
     if data["profile"]:
         return format_html("The session uses profile {} from now on.", html.row_link(row))
@@ -292,7 +331,7 @@ def _change_profile(request: HttpRequest, session: Session, data: dict[str, Any]
 class TakeBackForm(RestoreForm):
     """Which summary is taken back."""
 
-    field_order = ("summary", "cascade")
+    field_order = ("summary", "cascade", "compact_again", "instructions")
     summary = forms.ChoiceField()
 
     def __init__(self, *args: Any, rows: list[SessionSummary], **kwargs: Any) -> None:
@@ -310,12 +349,26 @@ def _choice_words(row: SessionSummary) -> str:
 
 def _make_take_back(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
     rows = newest_of(request, session)
-    return TakeBackForm(data, rows=rows, auto_id="restore_%s") if rows else None
+    if not rows:
+        return None
+    return TakeBackForm(data, rows=rows, may_compact=may_run(request), auto_id="restore_%s")
+
+
+def _chosen(data: dict[str, Any]) -> SessionSummary:
+    rows = SessionSummary.objects.select_related("branch", "session")
+    return rows.get(pk=data["summary"])
 
 
 def _take_back(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
-    summary = SessionSummary.objects.select_related("branch").get(pk=data["summary"])
-    return taken_back(restore_summary(summary, cascade=data["cascade"]))
+    summary = _chosen(data)
+    restored = restore_summary(summary, cascade=data["cascade"], by=request.user)
+    return after_restore(request, summary, data, taken_back(restored))
+
+
+def _before_take_back(
+    request: HttpRequest, session: Session, data: dict[str, Any]
+) -> list[SafeString | str]:
+    return _before_restore(request, _chosen(data), data)
 
 
 # --- what the forms choose from -------------------------------------------------------------------
@@ -358,7 +411,7 @@ SESSION_FORMS = {
     "resummarise": PageForm(
         label="Re-summarise the newest summary",
         make=_make_redo,
-        do=_telling(lambda request, session, data: redo(request, session, **data)),
+        do=_telling(_redo),
         may=may_run,
         help="A worker makes a new version from the same messages; the old one stays to compare.",
     ),
@@ -374,6 +427,9 @@ SESSION_FORMS = {
         make=_make_take_back,
         do=_telling(_take_back),
         may=may_restore,
-        help="Nothing is deleted: the summary stays, its messages are sent verbatim again.",
+        confirm=_before_take_back,
+        help="Nothing is deleted: the summary stays, its messages are sent verbatim again, and "
+        "held. Before it is done, a page says what the next turn would do.",
     ),
+    **HOLD_FORMS,
 }

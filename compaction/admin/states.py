@@ -27,6 +27,7 @@ from chatapp.models import POSITION_STEP, Session
 from compaction.admin.actions import REFUSALS
 from compaction.admin.lists import BY_ACTIVITY, run_table
 from compaction.admin.workers import is_silent
+from compaction.branches.holds import until_words
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason, reason_label, reason_measures
 from compaction.engine.policy.window import batch_size, uses_digest
@@ -67,6 +68,9 @@ class CompactionStateAdmin(WideList):
         "lease_owner",
         "lease_expires_at",
         "backoff_until",
+        "hold_through",
+        "hold_end",
+        "held_until",
         "branch__kind",
         "branch__label",
         "branch__message_count",
@@ -84,6 +88,9 @@ class CompactionStateAdmin(WideList):
             title="Work",
             fields=("activity", "lease_owner", "lease_expires_at", "asked_again"),
         ),
+        Section(
+            title="Hold of a restore", fields=("held_through", "held_by", "held_at", "held_until")
+        ),
         Section(title="Later", fields=("failures", "backoff_until", "next_check_at")),
     )
 
@@ -95,14 +102,17 @@ class CompactionStateAdmin(WideList):
 
     @admin.display(description="Now")
     def activity(self, state: CompactionState) -> SafeString | str:
-        """Return whether a worker holds the branch, or automatic runs wait after failures."""
+        """Return whether a worker has the branch, automatic runs wait, or a person holds it."""
         if state.is_consolidating:
             return html.badge("Compacting", "busy")
         if state.backoff_until is not None and state.backoff_until > database_now():
             return html.badge(f"Backs off until {clock(state.backoff_until)}", "bad")
+        if state.is_held:
+            return html.badge(f"Held {until_words(state)}", "busy")
         return "Idle"
 
     reach = column("Up to position", "cursor", formatting.place)
+    held_through = column("Held through position", "hold_through", formatting.place)
 
     @admin.display(description="Summarised")
     def covered(self, state: CompactionState) -> str:
@@ -163,6 +173,8 @@ def _lines(snapshot: BranchSnapshot, facts: dict[str, Any]) -> list[Line]:
         ),
         ("Due", _due_words(snapshot, facts["due"])),
     ]
+    if facts["hold"] is not None:
+        lines.insert(0, ("Held", facts["hold"]["text"]))
     if facts["draft"] is not None:
         lines.append(("Draft", _draft_words(facts["draft"])))
     if facts["cache"] is not None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
 from django.db.models import F, QuerySet
 from django.db.models.functions import Left
@@ -21,7 +22,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, WideList
-from chatapp.admin.toolkit.page_forms import PageForm
+from chatapp.admin.toolkit.page_forms import CONFIRMED, PageForm, confirm_page
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import may_run, nameless_link
 from chatapp.formatting import when
@@ -29,7 +30,7 @@ from chatapp.models import Message, Session
 from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.actions import for_each, queued
-from compaction.admin.forms import RESTORE, RESUMMARISE, may_restore, refuse_draft, taken_back
+from compaction.admin.forms import RESTORE, RESUMMARISE, refuse_draft, taken_back
 from compaction.admin.lists import (
     BY_REASON,
     BY_SCORE,
@@ -38,6 +39,7 @@ from compaction.admin.lists import (
     Ratio,
     source_table,
 )
+from compaction.admin.restoring import CHANGE_INSTRUCTIONS, may_restore, words_for_many
 from compaction.admin.summary_compare import compare_page, pair_of
 from compaction.admin.summary_entries import entry_tables
 from compaction.admin.summary_panels import default_comparison, ratio_panel, version_tables
@@ -109,6 +111,7 @@ class SessionSummaryAdmin(WideList):
     page_forms: ClassVar[Mapping[str, PageForm]] = {
         "resummarise": RESUMMARISE,
         "restore": RESTORE,
+        "instructions": CHANGE_INSTRUCTIONS,
         **QUALITY_FORMS,
     }
     sections = (
@@ -197,16 +200,31 @@ class SessionSummaryAdmin(WideList):
         for_each(request, rows, redo, names_rows=True)
 
     @admin.action(description="Restore the messages", permissions=["restore"])
-    def restore(self, request: HttpRequest, queryset: QuerySet[SessionSummary]) -> None:
-        """Take every selected summary back, the newest first: others were built on older ones."""
+    def restore(
+        self, request: HttpRequest, queryset: QuerySet[SessionSummary]
+    ) -> HttpResponse | None:
+        """Take every selected summary back, the newest first: others were built on older ones.
+
+        Before it is done, a page says what the next turns would do.
+        """
 
         def take_back(summary: SessionSummary) -> SafeString:
             refuse_draft(summary)
-            return taken_back(restore_summary(summary))
+            return taken_back(restore_summary(summary, by=request.user))
 
-        rows = self.chosen(request, queryset, "branch")
+        rows = self.chosen(request, queryset, "session", "branch")
         rows.sort(key=lambda summary: summary.covers_through, reverse=True)
+        if CONFIRMED not in request.POST:
+            chosen = [(ACTION_CHECKBOX_NAME, str(summary.pk)) for summary in rows]
+            return confirm_page(
+                request,
+                self,
+                title="Restore the messages",
+                sentences=words_for_many(request, rows),
+                hidden=[("action", "restore"), *chosen],
+            )
         for_each(request, rows, take_back)
+        return None
 
     # --- columns and fields ---------------------------------------------------------------------
 

@@ -18,13 +18,15 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.page_parts import Panel, Table
 from chatapp.admin.toolkit.permissions import SEE_TEXTS, TEXTS_HIDDEN, holds, may_run, may_see_texts
+from chatapp.context.backend import warning_of_pins
 from chatapp.formatting import when
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
 from chatapp.transcript.writing import TranscriptError
 from compaction import vocabulary
 from compaction.admin.actions import REFUSALS, queued
-from compaction.admin.forms import INSTRUCTIONS_CHARS, may_restore
+from compaction.admin.forms import INSTRUCTIONS_CHARS
+from compaction.admin.restoring import may_restore
 from compaction.conf import compaction_settings
 from compaction.engine.fidelity.entities import key_of
 from compaction.models import SessionSummary, SummaryQuality
@@ -280,29 +282,36 @@ def _pin(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) -
         if message.pk in pinned:
             continue
         try:
-            pinned |= {row.pk: row for row in set_pinned(message, True)}
+            pinned |= {row.pk: row for row in set_pinned(message, True, by=request.user)}
         except TranscriptError as refusal:
             raise RefusedError(str(refusal)) from refusal
     if not pinned:
         raise RefusedError("None of these facts has a message that is still stored.")
     tokens = sum(row.tokens for row in pinned.values())
-    return (
+    said = (
         f"Pinned {formatting.plural(len(pinned), 'message')}, {tokens:,} tokens: sent verbatim "
         "with every request from now on. The API takes a pin back."
     )
+    return " ".join(filter(None, (said, warning_of_pins(summary.session))))
 
 
 def _redo(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) -> SafeString:
     try:
         run = resummarize(
             summary,
-            instructions=instructions_for(asked["facts"]),
+            instructions=_beside_its_own(summary, instructions_for(asked["facts"])),
             background=True,
             requested_by=request.user,
         )
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
     return queued(run)
+
+
+def _beside_its_own(summary: SessionSummary, text: str) -> str:
+    """Return the instructions behind those that the summary has, where there is room for both."""
+    both = "\n\n".join(filter(None, (summary.instructions, text)))
+    return both if len(both) <= INSTRUCTIONS_CHARS else text
 
 
 def instructions_for(facts: Iterable[dict[str, Any]]) -> str:

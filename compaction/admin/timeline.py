@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.contrib.auth import get_user_model
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from chatapp import formatting
 from chatapp.admin.toolkit.page_parts import Link
@@ -57,9 +58,12 @@ class Runs:
         steps = RecoveryStep.objects.filter(run=OuterRef("pk"))
         made = SessionSummary.objects.filter(run=OuterRef("pk"))
         rows = CompactionRun.objects.filter(~Exists(steps), session=session.pk)
+        # No join: a session's runs are found by their own index.
+        people = get_user_model().objects.filter(pk=OuterRef("requested_by"))
         return rows.defer("instructions").annotate(
             is_draft=Exists(made.filter(status=SessionSummary.Status.DRAFT)),
             is_digest=Exists(made.filter(is_digest=True)),
+            asked_by=Subquery(people.values(get_user_model().USERNAME_FIELD)[:1]),
         )
 
     def entries(
@@ -106,7 +110,9 @@ def _numbers(run: CompactionRun) -> list[tuple[str, str]]:
         ("Took", vocabulary.seconds(run)),
         ("Cost", formatting.money(run.cost)),
     ]
-    return [(name, value) for name, value in known if value != "—"]
+    asked_by = getattr(run, "asked_by", None)
+    by = [("By", str(asked_by))] if asked_by else []
+    return [*by, *((name, value) for name, value in known if value != "—")]
 
 
 class Recoveries:

@@ -8,6 +8,7 @@ from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
 from chatapp.api.base import KnownFields
+from compaction.engine.policy.holds import HoldEnd
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
@@ -15,6 +16,7 @@ from compaction.models import (
     RecoveryStep,
     SessionSummary,
 )
+from compaction.summaries.instructions import MOST_INSTRUCTION_CHARS
 
 _SIZES = {
     "tokens_before": {"help_text": "Tokens of the whole next request without what was made."},
@@ -270,6 +272,33 @@ class CacheClockSerializer(serializers.Serializer[Any]):
     )
 
 
+class NextTurnSerializer(serializers.Serializer[Any]):
+    """What the next turn does, before its own message is known."""
+
+    window = serializers.IntegerField(help_text="The model's window in tokens; 0: not known.")
+    request_tokens = serializers.IntegerField(help_text="Tokens of the next request.")
+    compacts = serializers.CharField(
+        allow_null=True, help_text="Why it compacts first, or after a refusal; null: it does not."
+    )
+
+
+class HoldSerializer(serializers.Serializer[Any]):
+    """Who holds restored messages, which, until when, and what the next turn will do."""
+
+    by = serializers.CharField(allow_null=True, help_text="The user's name; null: nobody known.")
+    since = serializers.DateTimeField(allow_null=True)
+    ends = serializers.ChoiceField(
+        choices=[each.value for each in HoldEnd],
+        help_text="What ends it, besides a person and a request that does not fit.",
+    )
+    until = serializers.DateTimeField(allow_null=True)
+    through = serializers.DecimalField(
+        max_digits=20, decimal_places=6, help_text="The sequence id of the last message held."
+    )
+    next_turn = NextTurnSerializer()
+    text = serializers.CharField(help_text="The same as sentences.")
+
+
 class StateSerializer(serializers.Serializer[Any]):
     """A branch's state: cursor, lease, what comes next."""
 
@@ -306,6 +335,10 @@ class StateSerializer(serializers.Serializer[Any]):
         help_text="Why no rule compacts the session (excluded_bot_types, min_client_version), as a "
         "sentence; empty where rules count.",
     )
+    hold = HoldSerializer(
+        allow_null=True,
+        help_text="A person took a summary back, and no rule compacts its messages; null: no hold.",
+    )
     triggers = TriggerSerializer(many=True)
     switch = SwitchSerializer(allow_null=True)
     branch_summary = serializers.ChoiceField(
@@ -337,13 +370,29 @@ class AssignProfileSerializer(KnownFields):
 
 
 class RestoreSerializer(KnownFields):
-    """Whether the newer summaries that were built on this one are taken back too."""
+    """Whether the newer summaries that were built on this one are taken back too.
+
+    With `dry_run` nothing is changed: the answer says what would be.
+    """
 
     cascade = serializers.BooleanField(required=False, default=False)
+    dry_run = serializers.BooleanField(required=False, default=False)
 
 
 class RestoredSerializer(serializers.Serializer[Any]):
-    """What was taken back, and where the cursor stands now."""
+    """What was taken back, where the cursor stands now, and what follows; or what would be."""
 
+    dry_run = serializers.BooleanField()
     summaries = SummarySerializer(many=True)
     cursor = serializers.IntegerField()
+    messages = serializers.IntegerField(help_text="Messages that are sent verbatim again.")
+    tokens = serializers.IntegerField(help_text="Their tokens.")
+    next_turn = NextTurnSerializer()
+    text = serializers.CharField(help_text="What the next turn would do, as a sentence.")
+    hold = HoldSerializer(allow_null=True)
+
+
+class InstructionsSerializer(KnownFields):
+    """What the next summary of the same messages should pay attention to; empty: nothing."""
+
+    instructions = serializers.CharField(allow_blank=True, max_length=MOST_INSTRUCTION_CHARS)

@@ -16,6 +16,10 @@ _RUN: dict[str, Any] = {
     "tokens_before": _COUNT_OR_NULL,
     "tokens_after": _COUNT_OR_NULL,
     "error": TEXT,
+    "hold_broken": {
+        "const": True,
+        "description": "There where it summarised what a person held: the request did not fit.",
+    },
 }
 _ACTIONS = {"enum": RecoveryStep.Action.values}
 _STEP: dict[str, Any] = {

@@ -9,6 +9,7 @@ urlpatterns = [
     path(
         "sessions/<uuid:session_id>/compaction/", views.CompactionView.as_view(), name="compaction"
     ),
+    path("sessions/<uuid:session_id>/compaction/hold/", views.HoldView.as_view(), name="hold"),
     path("sessions/<uuid:session_id>/summaries/", views.SummaryList.as_view(), name="summary-list"),
     path(
         "sessions/<uuid:session_id>/recoveries/",

@@ -36,11 +36,13 @@ from compaction.models import (
 )
 from compaction.profiles import find_profile
 from compaction.runs import lifecycle
+from compaction.runs.holding import RestorePreview, hold_facts, lift_hold, preview_restore
 from compaction.runs.lifecycle import switch_under_way
 from compaction.runs.resummarize import Estimate, estimate_compaction
 from compaction.runs.scheduling import assign_profile
 from compaction.runs.status import branch_facts, last_consolidated, switch_facts
 from compaction.runs.worker import compact_branch
+from compaction.summaries.instructions import change_instructions
 from compaction.summaries.restore import restore_summary
 
 MANUAL = CompactionRun.Trigger.MANUAL
@@ -146,7 +148,7 @@ class CompactionView(SessionView):
         form.is_valid(raise_exception=True)
         name = form.validated_data["profile"]
         _profile(name)
-        assign_profile(session, name)
+        assign_profile(session, name, by=request.user)
         return Response(_state_of(snapshot_of(session)))
 
 
@@ -157,6 +159,21 @@ def _state_of(snapshot: BranchSnapshot) -> Any:
         "branch_summary": snapshot.profile.branch_summary,
     }
     return shapes.StateSerializer(facts).data
+
+
+class HoldView(SessionView):
+    """The hold of a session's active branch, which a restore sets (restore_hold)."""
+
+    problems = {"DELETE": ("unknown_model",)}
+
+    @extend_schema(
+        summary="Lift the hold of a restore", request=None, responses={200: shapes.StateSerializer}
+    )
+    def delete(self, request: Request, session_id: str) -> Response:
+        """Let the rules count again; what is due is queued. Without a hold nothing changes."""
+        session = self.get_session()
+        lift_hold(session, by=request.user)
+        return Response(_state_of(snapshot_of(session)))
 
 
 class ProfileList(KnownQueryView):
@@ -307,6 +324,19 @@ class SummaryDetail(KnownQueryView):
         """Return the summary."""
         return Response(shapes.SummarySerializer(_find(_own_summaries(request), summary_id)).data)
 
+    @extend_schema(
+        summary="Change a summary's instructions",
+        request=shapes.InstructionsSerializer,
+        responses=shapes.SummarySerializer,
+    )
+    def patch(self, request: Request, summary_id: str) -> Response:
+        """Change what the next summary of the same messages is told; the text stays as it is."""
+        summary = _find(_own_summaries(request), summary_id)
+        form = shapes.InstructionsSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        change_instructions(summary, form.validated_data["instructions"], by=request.user)
+        return Response(shapes.SummarySerializer(summary).data)
+
 
 class SummaryMessages(KnownQueryView):
     """The messages a summary was made from, in order."""
@@ -349,15 +379,41 @@ class SummaryRestore(KnownQueryView):
         responses=shapes.RestoredSerializer,
     )
     def post(self, request: Request, summary_id: str) -> Response:
-        """Restore; 409 while newer summaries build on it and `cascade` is not set."""
+        """Restore, and hold; 409 while newer summaries build on it and `cascade` is not set.
+
+        The answer says what the next turn will do; with `dry_run` it says so before anything is
+        done. `POST sessions/{id}/compact/` with `instructions` compacts again from here.
+        """
         summary = _find(_own_summaries(request), summary_id)
         form = shapes.RestoreSerializer(data=request.data)
         form.is_valid(raise_exception=True)
+        cascade, dry_run = form.validated_data["cascade"], form.validated_data["dry_run"]
         try:
-            restored = restore_summary(summary, cascade=form.validated_data["cascade"])
+            preview = preview_restore(summary, cascade=cascade, by=request.user)
+            if not dry_run:
+                restore_summary(summary, cascade=cascade, by=request.user)
         except CompactionError as error:
             raise Conflict(str(error)) from error
-        return Response(shapes.RestoredSerializer(restored).data)
+        return Response(shapes.RestoredSerializer(_restored(preview, dry_run=dry_run)).data)
+
+
+def _restored(preview: RestorePreview, *, dry_run: bool) -> dict[str, Any]:
+    """Return what a restore did, or would do."""
+    snapshot = preview.snapshot
+    if not dry_run:
+        snapshot = snapshot_of(snapshot.session, snapshot.branch)
+        for row in preview.summaries:
+            row.status = SessionSummary.Status.RESTORED
+    return {
+        "dry_run": dry_run,
+        "summaries": preview.summaries,
+        "cursor": snapshot.state.cursor,
+        "messages": preview.messages,
+        "tokens": preview.tokens,
+        "next_turn": preview.next_turn,
+        "text": preview.sentence,
+        "hold": hold_facts(snapshot),
+    }
 
 
 def _find(rows: QuerySet[Any], key: str) -> Any:

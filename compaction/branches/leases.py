@@ -20,6 +20,7 @@ from django.dispatch import Signal
 from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch
 from chatapp.transcript import lock_some_branches
+from compaction.branches.holds import inherited
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
@@ -42,10 +43,10 @@ def _of_later_program(session: str) -> Exists:
 def state_of(branch: Branch) -> CompactionState:
     """Return the branch's state with the branch's newest sums; one never stored is worked out.
 
-    A new branch starts where the summaries of its path reach, and with its parent's profile. This
-    only reads; `ensure_state` stores. A cursor behind the last message (a restored backup) would
-    hide everything: it counts as standing where the summaries reach. So does one that rests on
-    summaries of a later program (after a rollback), which nobody here can read.
+    A new branch starts where the summaries of its path reach, with its parent's profile and hold.
+    This only reads; `ensure_state` stores. A cursor behind the last message (a restored backup)
+    would hide everything: it counts as standing where the summaries reach. So does one that rests
+    on summaries of a later program (after a rollback), which nobody here can read.
     """
     states = CompactionState.objects.select_related("branch").filter(pk=branch.pk)
     found = states.annotate(is_ahead=_of_later_program("branch__session")).first()
@@ -58,7 +59,10 @@ def state_of(branch: Branch) -> CompactionState:
         parent = CompactionState.objects.filter(pk=branch.parent_id).first()
     row = Branch.objects.annotate(is_ahead=_of_later_program("session")).get(pk=branch.pk)
     state = CompactionState(
-        branch=row, **reach.as_columns(), profile=parent.profile if parent else ""
+        branch=row,
+        **reach.as_columns(),
+        **inherited(parent, row, cursor=reach.cursor),
+        profile=parent.profile if parent else "",
     )
     return _without_later(state) if row.is_ahead else state
 

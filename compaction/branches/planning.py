@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from compaction.branches.tail import Tail, oldest_items, tail_of
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.exchanges import size_of
 from compaction.engine.policy.groups import MoreItemsNeeded
+from compaction.engine.policy.holds import RULES_UNDER_HOLD
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import MODES, decide
 from compaction.engine.policy.window import batch_size, digest_limit, first_batch
@@ -198,7 +199,16 @@ def decision_of(
     `by_limits_alone` looks for no cut: a rule whose limit is reached is due, whatever it gains.
     """
     facts = snapshot.facts if by_limits_alone else facts_with_gain(snapshot, snapshot.facts)
-    return decide(snapshot.profile, facts, partial(_note_failure, snapshot), modes=modes)
+    note = partial(_note_failure, snapshot)
+    return decide(snapshot.profile, facts, note, modes=modes, only=rules_of(snapshot))
+
+
+def rules_of(snapshot: BranchSnapshot) -> Collection[str] | None:
+    """Return the reasons of the rules that are in force; None for all.
+
+    While a person holds the branch, only the window may end that.
+    """
+    return RULES_UNDER_HOLD if snapshot.state.is_held else None
 
 
 def facts_with_gain(snapshot: BranchSnapshot, facts: Facts) -> Facts:
@@ -257,7 +267,8 @@ def due_before_next_turn(snapshot: BranchSnapshot) -> Decision | None:
     """
     facts = replace(snapshot.facts, messages=snapshot.facts.messages + 1)
     facts = facts_with_gain(snapshot, facts)
-    return unless_prevented(snapshot, decide(snapshot.profile, facts, modes=("inline",)))
+    only = rules_of(snapshot)
+    return unless_prevented(snapshot, decide(snapshot.profile, facts, modes=("inline",), only=only))
 
 
 def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Decision | None:

@@ -27,12 +27,14 @@ from compaction.branches.carriers import (
     sent_form,
     summaries_to_send,
 )
+from compaction.branches.holds import end_of, in_force
 from compaction.branches.leases import state_of
 from compaction.branches.memory_block import MemoryBlock, memory_block
 from compaction.branches.reported_size import ReportedSize, reported_size
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.gates import gate_of
+from compaction.engine.policy.holds import reserve_under
 from compaction.engine.policy.small_windows import within_window
 from compaction.engine.policy.window import ages, falls_out, waiting_messages
 from compaction.engine.protocols import SentSummary
@@ -40,10 +42,7 @@ from compaction.engine.registry import REGISTRIES, TRIGGERS
 from compaction.engine.types import Facts
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.profiles import UsableProfile, profile_of, usable_profile
-from compaction.selectors import (
-    bare_placeholders,
-    from_last_that_continues,
-)
+from compaction.selectors import bare_placeholders, from_last_that_continues
 
 
 @lru_cache(maxsize=64)
@@ -82,7 +81,7 @@ class BranchSnapshot:
     @cached_property
     def profile(self) -> Profile:
         """All parameters in force; switched off for a session that the profile leaves out."""
-        parameters = self._usable_profile.parameters
+        parameters = in_force(self._usable_profile.parameters, self.state)
         return replace(parameters, enabled=False) if self.gate else parameters
 
     @property
@@ -293,7 +292,8 @@ class BranchSnapshot:
     @property
     def reserve(self) -> int:
         """Tokens kept free for the answer, never more than half of the window."""
-        wanted = max(self.profile.reserve_tokens, self.model.max_output)
+        rule = reserve_under(self.profile, end_of(self.state))
+        wanted = max(rule, self.model.max_output)
         return min(wanted, self.model.context_window // 2)
 
     @property

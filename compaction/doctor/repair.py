@@ -99,7 +99,7 @@ def take_back(summary_id: uuid.UUID) -> None:
     rows = SessionSummary.objects.select_related("branch", "session")
     summary = rows.filter(pk=summary_id, status=Status.ACTIVE).first()
     if summary is not None:
-        restore_summary(summary, cascade=True)
+        restore_summary(summary, cascade=True, holds=False)
 
 
 def part_overlapping(earlier_id: uuid.UUID, later_id: uuid.UUID) -> None:

@@ -82,6 +82,14 @@ class Profile(HistoryParameters):
         maximum=86_400,
         variable="SUMMARY_COOLDOWN_SECONDS",
     )
+    restore_hold: str = parameter(
+        "until_lifted",
+        "How long no rule compacts what a person took back from a summary: until_lifted, a number "
+        "of minutes (0: not at all), or window, until the window's rule is due. A request that "
+        "would not fit ends it in any case.",
+        group="when",
+        longest=20,
+    )
     cut: str = parameter(
         "last_n",
         "What stays verbatim: the last N messages, the most recent tokens at least (checkpoint) or "

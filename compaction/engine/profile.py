@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.policy.gates import version_of
+from compaction.engine.policy.holds import problem_with_hold
 from compaction.engine.registry import REGISTRIES
 from compaction.engine.rendering import template_problem
 from compaction.engine.tool_actions import problem_with as problem_with_tool_actions
@@ -140,6 +141,8 @@ def build(base: Profile, values: Mapping[str, Any]) -> Profile:
     Values are typed: no text counts as true, no "42px" as 42.
     """
     values = {RENAMED.get(name, name): value for name, value in values.items()}
+    if type(minutes := values.get("restore_hold")) is int:
+        values["restore_hold"] = str(minutes)
     known = {item.name: item for item in fields(Profile)}
     errors = {
         name: f"There is no such parameter. Known: {', '.join(known)}."
@@ -254,7 +257,9 @@ def _across(profile: Profile) -> dict[str, str]:
 
 
 def _sending_problems(profile: Profile) -> dict[str, str]:
-    """Return what is wrong with the words of a summary node, and with the sessions left out."""
+    """Return what is wrong with the hold, a summary node's words, and the sessions left out."""
+    if problem := problem_with_hold(profile.restore_hold):
+        return {"restore_hold": problem}
     name = "summary_node_request_message_template"
     if problem := template_problem(profile.summary_node_request_message_template):
         return {name: problem}

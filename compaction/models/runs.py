@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -104,6 +105,13 @@ class CompactionRun(models.Model):
     # A queued run that waits for something else than the queue; `error` says for what.
     waits_until = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+
+    # While a worker has the run: whether its instructions are those of earlier summaries, and the
+    # id of the user whose they are.
+    carries_on: bool = False
+    carries_from: Any = None
+    # Whether it summarised what a person held, because the window forced it.
+    broke_hold: bool = False
 
     class Meta:
         db_table = "compaction_runs"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Self
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
@@ -23,7 +24,8 @@ class CompactionState(models.Model):
     `covered_messages`, `covered_tokens` and `covered_chars` are the sums along the path up to the
     cursor, so that "since the last summary" is a subtraction. `last_consolidated_at` is when the
     branch was compacted last, or a summary of it restored. The lease is taken and renewed by
-    conditional UPDATEs (branches/leases.py) and expires, so a killed worker blocks nobody.
+    conditional UPDATEs (branches/leases.py) and expires, so a killed worker blocks nobody. The hold
+    is a person's: what they took back from a summary (branches/holds.py).
     """
 
     branch = models.OneToOneField(
@@ -56,6 +58,26 @@ class CompactionState(models.Model):
         editable=False,
         help_text="When the server forgets the prompt of the branch's last request.",
     )
+
+    hold_through = models.BigIntegerField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Up to this position no rule compacts: a person took a summary back.",
+    )
+    hold_end = models.CharField(
+        max_length=12, blank=True, default="", db_default="", editable=False
+    )
+    held_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+    )
+    held_at = models.DateTimeField(null=True, blank=True, editable=False)
+    held_until = models.DateTimeField(null=True, blank=True, editable=False)
 
     # Where the cursor stood in the database when the row was read, and what the clock said.
     stored_cursor: int = 0
@@ -101,6 +123,15 @@ class CompactionState(models.Model):
             self.lease_owner is not None
             and self.lease_expires_at is not None
             and self.lease_expires_at > database_now()
+        )
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a person holds messages behind the cursor, and the hold's time is not over."""
+        return (
+            self.hold_through is not None
+            and self.hold_through > self.cursor
+            and (self.held_until is None or self.held_until > database_now())
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import uuid
 
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
@@ -118,6 +119,15 @@ class SessionSummary(models.Model):
     next_cached_tokens = models.BigIntegerField(null=True, blank=True, editable=False)
     next_uncached_tokens = models.BigIntegerField(null=True, blank=True, editable=False)
     instructions = models.TextField(blank=True)
+    # Whose instructions these are: later summaries of the same messages carry them on.
+    instructions_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+    )
     run = models.ForeignKey(
         "compaction.CompactionRun", on_delete=models.SET_NULL, null=True, related_name="summaries"
     )

@@ -16,6 +16,7 @@ from chatapp.database import again_if_cut, database_now
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
+from compaction.branches.holds import held_since, is_by_hand, until_words
 from compaction.branches.leases import lock_state
 from compaction.branches.planning import PlanFailed, batch_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -44,6 +45,7 @@ from compaction.runs.steps import Work
 from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise, with_dropped
 from compaction.selectors import continued_by
 from compaction.summaries.drafts import publish_draft, store_draft
+from compaction.summaries.instructions import Carried, carried_instructions, instructions_of
 from compaction.summaries.sizes import must_shrink, sizes_of, sizes_of_version
 from compaction.summaries.storing import EndRun, Sizes, store_new_version, store_summary
 
@@ -194,6 +196,8 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         digest=_digest_before(snapshot),
         before=snapshot.continued,
     )
+    if not run.instructions:
+        _carry(run, carried_instructions(snapshot, items, before=snapshot.continued))
     # The last way is there for all else that failed, hooks too.
     hooked = None if is_last_way else ask_before_compaction(work, snapshot, items, continued)
     if hooked is not None:
@@ -217,6 +221,15 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     lifecycle.reload(run)
 
 
+def _carry(run: CompactionRun, carried: Carried) -> None:
+    """Have a run follow instructions that its messages were summarised by before.
+
+    They are stored with its summary alone: the run's row says what somebody asked of it.
+    """
+    run.instructions = carried.text
+    run.carries_on, run.carries_from = True, carried.by
+
+
 def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:
     """Return what ends the run with the sizes that were measured; a hook may say another one."""
 
@@ -228,6 +241,15 @@ def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:
 
 def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether an automatic run has still a reason; where it has none, it ends as skipped."""
+    if _gives_way_to_hold(run, snapshot):
+        lifecycle.finish(
+            run,
+            Status.SKIPPED,
+            code=RunCode.HELD,
+            sentence="A person took a summary back and holds its messages: no rule compacts them, "
+            f"{until_words(snapshot.state)}, or until the window forces it.",
+        )
+        return False
     is_automatic = run.trigger == Trigger.PROACTIVE and run.reason not in _ALWAYS_DUE
     if not is_automatic or decision_of(snapshot) is not None:
         return True
@@ -239,6 +261,19 @@ def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
         "and the prompt cache lasts longer.",
     )
     return False
+
+
+def _gives_way_to_hold(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
+    """Whether a person's hold on the branch counts for more than the run.
+
+    By hand counts what was asked for last. What a request waits for was looked at when it was asked
+    for, and a hold that came since counts, too.
+    """
+    if not snapshot.state.is_held:
+        return False
+    if is_by_hand(run) or run.mode == "inline":
+        return held_since(snapshot.state, run.created_at)
+    return decision_of(snapshot) is None
 
 
 def _tell_of_digest(run: CompactionRun, snapshot: BranchSnapshot, *, messages: int) -> None:
@@ -331,6 +366,8 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
             sentence="The summary has no source messages any more.",
         )
         return
+    if not (work.run.instructions or work.run.replaces_instructions):
+        _carry(work.run, instructions_of(old))
     before = continued_by(old)
     continued = ContinuedTexts(
         previous="\n\n".join(row.summary_text for row in before), before=before

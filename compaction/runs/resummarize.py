@@ -47,12 +47,13 @@ def resummarize(
     summary: SessionSummary,
     *,
     profile: CompactionProfile | None = None,
-    instructions: str = "",
+    instructions: str | None = None,
     background: bool = False,
     requested_by: Any = None,
 ) -> CompactionRun:
     """Make a new version of an active summary; return the run, queued or finished.
 
+    Without `instructions` those of the summary are carried on; an empty text means none.
     Raises CompactionError for a summary that is not active.
     """
     if summary.kind == SessionSummary.Kind.BRANCH:
@@ -71,7 +72,8 @@ def resummarize(
             trigger=Trigger.RESUMMARIZE,
             reason=Reason.RESUMMARIZE,
             profile=profile,
-            instructions=instructions,
+            instructions=instructions or "",
+            replaces_instructions=instructions is not None,
             replaces=summary,
             requested_by=requested_by,
             seconds=compaction_settings.run_seconds,
@@ -85,7 +87,8 @@ def resummarize(
             reason=Reason.RESUMMARIZE,
             profile=snapshot.profile_row,
             background=True,
-            instructions=instructions,
+            instructions=instructions or "",
+            replaces_instructions=instructions is not None,
             replaces=summary,
             requested_by=requested_by,
         )

@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models.functions import Now
 
+from chatapp.audit import record
 from chatapp.database import database_now
 from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Message, Session
@@ -151,12 +153,15 @@ def schedule_next_check(snapshot: BranchSnapshot, *, waits: bool = False) -> Non
 def _next_check(snapshot: BranchSnapshot, fires: datetime | None) -> datetime | None:
     """Return when time alone may make a run due; None: never by itself.
 
-    That is when a back-off ends, when the waiting messages are old enough, or when the clock of the
-    prompt cache fires over enough characters.
+    That is when a person's hold or a back-off ends, when the waiting messages are old enough, or
+    when the clock of the prompt cache fires over enough characters.
     """
     state, profile = snapshot.state, snapshot.profile
     if not profile.enabled:
         return None
+    if state.is_held:
+        # Until then no rule counts that time could make due.
+        return state.held_until
     if snapshot.backs_off:
         return state.backoff_until
     least = profile.trigger_on_history_size_chars_when_cache_expiring
@@ -187,13 +192,17 @@ def check_later(branches: Sequence[Branch]) -> None:
     CompactionState.objects.filter(branch__in=branches).update(next_check_at=when)
 
 
-def assign_profile(session: Session, name: str) -> None:
+def assign_profile(session: Session, name: str, *, by: Any = None) -> None:
     """Give a session a profile of its own by name; an empty name goes back to the default.
 
-    All of its branches get it; later ones take it from their parents.
+    All of its branches get it; later ones take it from their parents. `by` is the person who says
+    so: their act stands in the session's audit log.
     """
     if name:
         find_profile(name)
     for branch in Branch.objects.filter(session=session):
         state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
         state.update(profile=name, next_check_at=database_now())
+    if by is not None:
+        told = f"profile {name}" if name else "the default profile"
+        record(session, "profile_changed", f"The session uses {told} from then on.", by=by)

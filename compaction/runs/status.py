@@ -10,10 +10,17 @@ from chatapp.llm.tokens import describe_counter
 from chatapp.models import POSITION_STEP, Branch, Session
 from chatapp.selectors import path_messages
 from compaction.branches.cache_clock import clock_facts
-from compaction.branches.planning import decision_of, due_before_next_turn, facts_with_gain
+from compaction.branches.holds import until_words
+from compaction.branches.planning import (
+    decision_of,
+    due_before_next_turn,
+    facts_with_gain,
+    rules_of,
+)
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.triggers import distances
 from compaction.models import CompactionRun
+from compaction.runs.holding import hold_facts
 from compaction.runs.scheduling import is_worth_a_run
 from compaction.selectors import NOTE
 from compaction.summaries.drafts import draft_id_of
@@ -21,7 +28,7 @@ from compaction.summaries.drafts import draft_id_of
 
 def run_summary(run: CompactionRun) -> dict[str, Any]:
     """Return the few facts of a run that a waiting client wants to see."""
-    return {
+    told: dict[str, Any] = {
         "run": str(run.pk),
         "status": run.status,
         "reason": run.reason,
@@ -29,6 +36,7 @@ def run_summary(run: CompactionRun) -> dict[str, Any]:
         "tokens_after": run.tokens_after,
         "error": run.error,
     }
+    return told | ({"hold_broken": True} if run.broke_hold else {})
 
 
 def switched_by(run: CompactionRun, session: Session, branch: Branch) -> Switched:
@@ -86,8 +94,17 @@ def branch_facts(snapshot: BranchSnapshot) -> dict[str, Any]:
         "draft": draft_id_of(snapshot) if snapshot.profile.publish_when_needed else None,
         "due": _due(snapshot),
         "gate": snapshot.gate,
-        "triggers": rules,
+        "hold": hold_facts(snapshot),
+        "triggers": [_under_hold(snapshot, rule) for rule in rules],
     }
+
+
+def _under_hold(snapshot: BranchSnapshot, rule: dict[str, Any]) -> dict[str, Any]:
+    """Return a rule that has reached its limit with the hold that it waits for."""
+    in_force = rules_of(snapshot)
+    if rule["left"] or in_force is None or rule["reason"] in in_force:
+        return rule
+    return rule | {"waits_for": f"A person holds the branch {until_words(snapshot.state)}."}
 
 
 def _due(snapshot: BranchSnapshot) -> str | None:

@@ -15,6 +15,7 @@ from django.db.models import F, QuerySet
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import lock_branches
+from compaction.branches.holds import note_end_of_hold
 from compaction.branches.leases import Lease, after_lease, held
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.types import Outcome
@@ -128,6 +129,7 @@ def _publish(snapshot: BranchSnapshot, lease: Lease) -> SessionSummary | None:
         draft.status = Status.ACTIVE
         write_placeholder(branch, draft)
         if draft.run is not None:
+            note_end_of_hold(state, draft.run)
             published(draft.run)
     event(
         "draft_published",

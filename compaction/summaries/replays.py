@@ -17,10 +17,11 @@ from compaction.branches.context_builder import (
     kept_of,
     sizes_as_sent,
 )
+from compaction.branches.holds import copied
 from compaction.branches.leases import ensure_state, held
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.tool_results import is_oversized, limits_of
-from compaction.models import CompactionState, SessionSummaryMessage
+from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.selectors import NOTE, branch_summaries_of, chain_of
 from compaction.summaries.fidelity import copy_fidelity
 
@@ -91,6 +92,7 @@ def follow_replay(replayed: Replay) -> None:
         last_consolidated_at=old_state.last_consolidated_at,
         failures=old_state.failures,
         backoff_until=old_state.backoff_until,
+        **copied(old_state),
     )
 
 
@@ -102,7 +104,7 @@ def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
     """
     shared = {summary.pk for summary in chain_of(replayed.new, through=through)}
     shared |= set(branch_summaries_of(replayed.new).values_list("pk", flat=True))
-    counting = [*reversed(chain_of(replayed.old, through=through))]
+    counting = [*_restored(replayed), *reversed(chain_of(replayed.old, through=through))]
     copies: dict[UUID, UUID] = {}
     for summary in [*counting, *branch_summaries_of(replayed.old)]:
         if summary.pk in shared:
@@ -121,6 +123,18 @@ def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
         _copy_links(old_id, summary.pk, replayed.ids)
     copy_fidelity(copies, replayed.ids)
     return copies
+
+
+def _restored(replayed: Replay) -> list[SessionSummary]:
+    """Return the restored summaries of replayed messages whose instructions are to be carried on.
+
+    The next summary of those messages looks for them by their first one.
+    """
+    rows = SessionSummary.objects.filter(
+        session=replayed.old.session_id, status=SessionSummary.Status.RESTORED
+    )
+    told = rows.exclude(instructions="").order_by("created_at")
+    return [row for row in told if row.first_message_id in replayed.ids]
 
 
 def _mapped(ids: Mapping[UUID, UUID], old: UUID | None) -> UUID | None:

@@ -19,6 +19,7 @@ from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import insert_between, lock_branches
 from chatapp.transcript.writing import NewMessage
+from compaction.branches.holds import RELEASED, note_end_of_hold
 from compaction.branches.leases import Lease, after_lease
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
@@ -160,6 +161,7 @@ def store_summary(
             changes=moved_cursor(passed, ends.last, messages=len(outcome.passed))
             | _failures_left(snapshot, outcome),
         )
+        note_end_of_hold(state, run)
         if state.passes_over:
             _supersede_passed_over(run, through=ends.last.position)
         summary = write_summary(
@@ -271,6 +273,7 @@ def write_summary(
         tokens_after=sizes.after,
         cost=outcome.cost,
         instructions=run.instructions,
+        instructions_by_id=_author_of_instructions(run),
         run=run,
         profile=run.profile,
         **_kept_with(outcome),
@@ -282,6 +285,13 @@ def write_summary(
     if not is_draft:
         write_placeholder(snapshot.branch, summary)
     return summary
+
+
+def _author_of_instructions(run: CompactionRun) -> Any:
+    """Return the id of the user whose instructions a run follows; None where there are none."""
+    if not run.instructions:
+        return None
+    return run.carries_from if run.carries_on else run.requested_by_id
 
 
 def _kept_with(outcome: Outcome) -> dict[str, Any]:
@@ -355,6 +365,8 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "last_consolidated_at": database_now(),
         "failures": 0,
         "backoff_until": None,
+        # What was held lies before the cursor now (branches/holds.note_end_of_hold).
+        **RELEASED,
         # Should this worker die before it looks for what is left, the sweep does.
         "next_check_at": after_lease(),
     }

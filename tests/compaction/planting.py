@@ -166,6 +166,9 @@ CODES = {
 }  # fmt: skip
 # Other columns of no text, and why.
 NO_TEXTS = {
+    "chatapp.auditentry.action": "codes of acts",
+    "chatapp.auditentry.text": "ids and numbers (chatapp/audit.py)",
+    "compaction.compactionstate.hold_end": "a code",
     "chatapp.session.adaptations": "codes of changes",
     "chatapp.learnedlimits.adaptations": "codes of changes",
     "chatapp.apikey.name": "what an operator calls a key",

@@ -499,12 +499,16 @@ def test_a_summary_is_made_again_and_the_pages_lead_from_one_to_the_other(
 
 def test_a_summary_is_taken_back_once(admin_client, compacted):
     summary = SessionSummary.objects.get()
-    response = act(admin_client, SessionSummary, "restore", summary)
+    asked = act(admin_client, SessionSummary, "restore", summary)
+    assert "1 summary would count no more" in asked.text
+    summary.refresh_from_db()
+    assert summary.status == "active"
+    response = act(admin_client, SessionSummary, "restore", summary, confirmed="yes")
     summary.refresh_from_db()
     assert summary.status == "restored"
     assert "sent verbatim again" in told(response)
     assert CompactionState.objects.get(branch=compacted.branch).cursor == 0
-    again = act(admin_client, SessionSummary, "restore", summary)
+    again = act(admin_client, SessionSummary, "restore", summary, confirmed="yes")
     assert "Only an active summary can be restored" in told(again)
     assert "Restore the messages" not in admin_client.get(page_of(summary)).text
 
@@ -584,7 +588,7 @@ def test_operators_need_permission_to_start_runs(client, compacted):
     client.force_login(staff)
     assert "Compact now" not in client.get(page_of(compacted)).text
     act(client, Session, "compact_now", compacted)
-    act(client, SessionSummary, "restore", SessionSummary.objects.get())
+    act(client, SessionSummary, "restore", SessionSummary.objects.get(), confirmed="yes")
     assert not CompactionRun.objects.filter(status="queued").exists()
     assert SessionSummary.objects.get().status == "active"
     more = Permission.objects.get(codename="add_compactionrun")

@@ -196,7 +196,7 @@ def test_a_compaction_by_hand_publishes_the_draft_and_goes_on(session):
 
 @pytest.mark.parametrize("change", ["pinned rule", "insertion", "restore"])
 def test_a_draft_that_was_made_from_something_else_is_discarded(session, change):
-    ahead(publish_when_needed=True, prepare_ratio=0.4)
+    ahead(publish_when_needed=True, prepare_ratio=0.4, restore_hold="0")
     if change == "restore":
         compact(session, keep_last_n=30)
     made = draft(session)

@@ -113,7 +113,7 @@ def holds(session: Session) -> None:
 
 
 @pytest.fixture
-def began(owner, model_server, queued):
+def began(request, owner, model_server, queued):
     """began(12) is a new session with so many messages; from the eleventh on a run is due."""
     window(
         context_size=16,
@@ -121,6 +121,7 @@ def began(owner, model_server, queued):
         compression_window_size=4,
         compression_hard_limit=8,
         compression_cooldown_sec=0,
+        restore_hold=request.param if hasattr(request, "param") else "until_lifted",
     )
 
     def begin(messages: int) -> Session:
@@ -248,6 +249,7 @@ def test_taking_over_the_branch_of_a_worker_that_died_in_a_run_by_hand(began, qu
         assert following.get().status in ("succeeded", "skipped")
 
 
+@pytest.mark.parametrize("began", ["0"], indirect=True, ids=["nothing is held"])
 def test_taking_a_summary_back(began, queued):
     def work(_, summary):
         restore_summary(summary)

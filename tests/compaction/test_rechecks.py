@@ -140,6 +140,7 @@ def test_no_other_run_follows_an_overflow_whose_request_died(session):
 
 def test_a_draft_whose_summary_was_taken_back_holds_nothing_up(owner, model_server, queued):
     rules = {"publish_when_needed": True, "prepare_ratio": 0.1, "minimum_batch": 1}
+    rules |= {"restore_hold": "0"}
     profile(message_limit=0, max_context_tokens=0, keep_last_n=4, **rules)
     session = SessionFactory(owner=owner, wires=talk(40, words=200, marker=1))
     compact(session)

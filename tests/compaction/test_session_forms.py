@@ -120,11 +120,20 @@ def test_the_newest_summary_is_taken_back(twice, admin_client):
     newest = SessionSummary.objects.order_by("-covers_through").first()
     page = plain(admin_client.get(page_of(twice)).text)
     assert f"{str(newest.pk)[:8]}: 8 messages, positions 11 – 18" in page
-    response = do(admin_client, twice, "restore", summary=str(newest.pk))
+    asked = do(admin_client, twice, "restore", summary=str(newest.pk))
+    newest.refresh_from_db()
+    assert newest.status == "active"
+    assert "1 summary would count no more: 8 messages would be sent" in plain(asked.text)
+    assert f'value="{newest.pk}" selected' in asked.text
+    assert 'name="confirmed" value="yes"' in asked.text
+    response = do(admin_client, twice, "restore", summary=str(newest.pk), confirmed="yes")
     newest.refresh_from_db()
     assert newest.status == "restored"
     assert state(twice).cursor == 10_000_000
-    assert "no longer covers its 8 messages: they are sent verbatim again." in told(response)
+    assert (
+        "no longer covers its 8 messages: they are sent verbatim again, held until somebody lifts "
+        "it." in plain(told(response))
+    )
 
 
 def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
@@ -133,7 +142,8 @@ def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
     assert "1 newer summary was built on this one." in plain(response.text)
     assert '<details class="page-form" id="form-restore" open>' in response.text
     assert state(twice).cursor == 18_000_000
-    response = do(admin_client, twice, "restore", summary=str(oldest.pk), cascade="on")
+    asked = {"summary": str(oldest.pk), "cascade": "on", "confirmed": "yes"}
+    response = do(admin_client, twice, "restore", **asked)
     assert not SessionSummary.objects.filter(status="active").exists()
     assert state(twice).cursor == 0
     assert "and 1 newer summary no longer cover their 18 messages" in plain(told(response))
@@ -142,7 +152,7 @@ def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
 def test_nothing_is_restored_while_a_worker_holds_the_branch(twice, admin_client):
     newest = SessionSummary.objects.order_by("-covers_through").first()
     Lease.acquire_or_steal(twice.branch.pk, newest.pk)
-    response = do(admin_client, twice, "restore", summary=str(newest.pk))
+    response = do(admin_client, twice, "restore", summary=str(newest.pk), confirmed="yes")
     assert "Another run is compacting this branch" in response.text
     newest.refresh_from_db()
     assert newest.status == "active"
@@ -184,7 +194,7 @@ def test_each_form_needs_its_permission(twice, client, code, forms):
     client.force_login(staff)
     page = client.get(page_of(twice)).text
     newest = SessionSummary.objects.order_by("-covers_through").first()
-    data = {"summary": str(newest.pk), "profile": ""}
+    data = {"summary": str(newest.pk), "profile": "", "confirmed": "yes"}
     for form in ("compact", "resummarise", "profile", "restore"):
         assert (f'id="form-{form}"' in page) == (form in forms)
         status = client.post(do_of(twice, form), data).status_code

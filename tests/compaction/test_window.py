@@ -529,6 +529,7 @@ def test_a_short_reply_is_never_parted_from_its_options(conversation):
 
 
 def test_a_restored_summary_waits_as_long_as_new_messages_do(conversation):
+    window(restore_hold="0")
     conversation.go_on(44)
     conversation.seconds = 1000
     conversation.look()

@@ -270,6 +270,7 @@ def test_an_idle_session_that_gets_the_profile_is_looked_at(
 
 
 def test_an_idle_session_whose_summary_was_restored_is_looked_at(conversation):
+    window(restore_hold="0")
     conversation.go_on(44)
     conversation.seconds = 1000
     conversation.look()

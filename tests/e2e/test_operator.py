@@ -117,6 +117,8 @@ def test_an_operator_sees_compacts_looks_into_the_recursion_compares_and_takes_b
     watched.go(reverse("admin:compaction_sessionsummary_change", args=[newer.pk]))
     open_form(page, "restore")
     page.click("#form-restore button")
+    assert "would be sent verbatim again" in page.inner_text("#content-main")
+    page.click("#content-main button")
     newer.refresh_from_db()
     assert newer.status == "restored"
     watched.go(reverse("admin:chatapp_session_change", args=[session.pk]))

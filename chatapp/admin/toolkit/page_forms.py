@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +10,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import strip_tags
 from django.utils.safestring import SafeString
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 else:
     _ModelAdmin = admin.ModelAdmin
 
+# What the page that asks first sends besides: the operator has read it.
+CONFIRMED = "confirmed"
 NO_LONGER = "“{}” makes no sense here any more; this is how things stand now."
 
 
@@ -40,6 +43,8 @@ class PageForm:
     do: Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
     may: Callable[[HttpRequest], bool]
     help: str = ""
+    confirm: Callable[[HttpRequest, Any, dict[str, Any]], Sequence[SafeString | str]] | None = None
+    """What it would do, as sentences of a page that asks before it is done; or RefusedError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,39 @@ class ShownForm:
     def is_open(self) -> bool:
         """Whether the operator has to look at it."""
         return bool(self.form.is_bound and self.form.errors)
+
+
+def confirm_page(
+    request: HttpRequest,
+    model_admin: Any,
+    *,
+    title: str,
+    sentences: Sequence[SafeString | str],
+    form: forms.Form | None = None,
+    hidden: Sequence[tuple[str, str]] = (),
+    page: str = "",
+) -> HttpResponse:
+    """Return a page that says what would be done and asks; its button sends the same, confirmed.
+
+    `page` is the row's own, for who goes back; without it that is the list.
+    """
+    opts = model_admin.opts
+    return TemplateResponse(
+        request,
+        "admin/chatapp/confirm.html",
+        {
+            **model_admin.admin_site.each_context(request),
+            "title": title,
+            "opts": opts,
+            "media": model_admin.media,
+            "sentences": sentences,
+            "form": form,
+            "hidden": [*hidden, (CONFIRMED, "yes")],
+            "url": request.get_full_path(),
+            "page": page,
+            "back": reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist"),
+        },
+    )
 
 
 class PageForms(_ModelAdmin):
@@ -112,6 +150,16 @@ class PageForms(_ModelAdmin):
             return HttpResponseRedirect(page)
         if form.is_valid():
             try:
+                if each.confirm is not None and CONFIRMED not in request.POST:
+                    sentences = each.confirm(request, obj, form.cleaned_data)
+                    return confirm_page(
+                        request,
+                        self,
+                        title=each.label,
+                        sentences=sentences,
+                        form=form,
+                        page=page,
+                    )
                 told = each.do(request, obj, form.cleaned_data)
                 # Django's own history of the row says who did it.
                 self.log_change(request, obj, f"{each.label}: {strip_tags(told)}")

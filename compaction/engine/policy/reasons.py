@@ -83,6 +83,7 @@ class RunCode(StrEnum):
     INTERNAL_ERROR = "internal_error"
     BUSY = "busy"
     NOT_DUE = "not_due"
+    HELD = "held_by_person"
     NOT_ACTIVE = "not_active"
     CANCELLED = "cancelled"
     HOOK_CANCELLED = "hook_cancelled"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -43,8 +43,11 @@ def decide(
     on_failure: Callable[[str], None] = logger.error,
     *,
     modes: Sequence[str] = MODES,
+    only: Collection[str] | None = None,
 ) -> Decision | None:
     """Return why a compaction is due, or None; inline rules first, and only those of the modes.
+
+    With `only`, no other rules are asked than those with these reasons.
 
     A rule that fails is not due; `on_failure` is told so in a sentence. What the gain raises is
     raised.
@@ -53,7 +56,9 @@ def decide(
         return None
     for mode in modes:
         for trigger in TRIGGERS.all():
-            if trigger.mode == mode and _ask(trigger, trigger.is_due, profile, facts, on_failure):
+            if trigger.mode != mode or (only is not None and trigger.reason not in only):
+                continue
+            if _ask(trigger, trigger.is_due, profile, facts, on_failure):
                 return Decision(reason=trigger.reason, mode=trigger.mode)
     return None
 

@@ -1,0 +1,368 @@
+"""Who holds what was restored, until when, and what the window, forks and replays make of it."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.db.models import Sum
+from django.test.utils import CaptureQueriesContext
+
+from chatapp import transcript
+from chatapp.audit import AuditEntry, record
+from chatapp.erasure import erase_user
+from chatapp.models import Message
+from compaction.branches.leases import ensure_state
+from compaction.branches.snapshot import snapshot_of
+from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.profiles import save_profile
+from compaction.runs.holding import hold_facts, lift_hold, preview_restore
+from compaction.summaries.instructions import change_instructions
+from compaction.summaries.restore import restore_summary
+from tests.compaction.session_page import do_of, page_of, plain
+from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
+from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk, user
+
+pytestmark = pytest.mark.django_db
+TOO_LONG = {
+    "error": {
+        "status": 400,
+        "body": {
+            "error": {
+                "code": "context_length_exceeded",
+                "message": "This model's maximum context length is 8192 tokens.",
+            }
+        },
+    }
+}
+
+
+@pytest.fixture
+def session(owner, model_server, queued):
+    profile(**NEVER, keep_last_n=2)
+    return SessionFactory(owner=owner, wires=talk(6, marker=1))
+
+
+def take_back(session, owner) -> SessionSummary:
+    summary = SessionSummary.objects.get(session=session, status="active")
+    restore_summary(summary, by=owner)
+    return summary
+
+
+# --- the window forces it, and says so ------------------------------------------------------------
+
+
+@pytest.fixture
+def outgrown(owner, model_server, use_models, queued):
+    """outgrown("balanced"): 80 messages, compacted; together they are larger than the window."""
+
+    def begin(preset: str, **parameters):
+        values = {"cooldown_seconds": 0, "keep_recent_tokens": 1_000} | parameters
+        save_profile(name="held", base=preset, parameters=values, make_default=True)
+        session = SessionFactory(owner=owner, wires=talk(40, words=120, marker=1))
+        run = compact(session, instructions="Keep MK-0003.", requested_by=owner)
+        assert run.status == "succeeded"
+        use_models(model_server.models(CONTEXT_WINDOW=8192))
+        model_server.script = [
+            {"when": {"purpose": "chat", "est_tokens_gt": 8192 - 1024}, "reply": TOO_LONG},
+            *model_server.script,
+        ]
+        return session
+
+    return begin
+
+
+@pytest.mark.parametrize("preset", ["balanced", "checkpoint", "bisect", "abridged"])
+def test_the_window_breaks_it_and_that_is_said(outgrown, owner, model_server, preset):
+    session = outgrown(preset)
+    summary = SessionSummary.objects.get()
+    covered = Message.objects.filter(summary_links__summary=summary)
+    tokens = covered.aggregate(total=Sum("tokens"))["total"]
+    before = preview_restore(summary, by=owner)
+    assert before.sentence == (
+        f"The window holds 8,192 tokens, the restored messages take {tokens:,}: the next turn "
+        "would compact again."
+    )
+    assert SessionSummary.objects.get().status == "active"
+    restore_summary(summary, by=owner)
+    assert "the next turn breaks the hold and compacts" in hold_facts(snapshot_of(session))["text"]
+    calls, told = len(model_server.summarising()), []
+    said = say(session, "And now?", emit=lambda name, data: told.append(data))
+    assert said.answer is not None
+    assert any(data.get("hold_broken") for data in told)
+    assert state(session).cursor > 0
+    assert not state(session).is_held
+    told = AuditEntry.objects.get(session=session, action="hold_broken")
+    assert told.actor is None
+    assert f"The window broke the hold of {owner.username}" in told.text
+    # The operator's instructions are those of the new summary.
+    assert "Keep MK-0003." in model_server.summarising()[calls].text
+    assert SessionSummary.objects.get(status="active").instructions == "Keep MK-0003."
+
+
+def test_until_it_is_lifted_a_reserve_alone_breaks_nothing(
+    outgrown, owner, use_models, model_server
+):
+    """15 000 of 20 000 tokens leave the answer its 1 024, not the profile's half of the window."""
+    for restore_hold, is_broken in (("until_lifted", False), ("window", True)):
+        session = outgrown("checkpoint", restore_hold=restore_hold)
+        use_models(model_server.models(CONTEXT_WINDOW=20_000))
+        model_server.script = model_server.script[1:]
+        take_back(session, owner)
+        say(session, "And now?")
+        assert (state(session).cursor > 0) == is_broken
+        assert (
+            AuditEntry.objects.filter(session=session, action="hold_broken").exists() == is_broken
+        )
+        SessionSummary.objects.all().delete()
+
+
+# --- forks and replays ----------------------------------------------------------------------------
+
+
+def test_a_fork_of_a_held_branch_is_held_as_far_as_it_shares(session, owner):
+    profile(message_limit=10, max_context_tokens=0, keep_last_n=2)
+    compact(session)
+    root = session.branch
+    take_back(session, owner)
+    through = state(session).hold_through
+    fork = transcript.fork(session, at=stored(session)[5])
+    transcript.switch(session, fork)
+    found = ensure_state(fork)
+    assert found.is_held
+    assert (found.hold_through, found.held_by) == (fork.fork_position, owner)
+    assert fork.fork_position < through
+    for _ in range(5):
+        say(session)
+    assert state(session).cursor == 0
+    # Each branch has a hold of its own.
+    assert lift_hold(session, by=owner)
+    assert CompactionState.objects.get(pk=root.pk).is_held
+    say(session)
+    assert state(session).cursor > 0
+
+
+def test_a_fork_that_took_the_summary_over_is_held_too(session, owner):
+    compact(session)
+    fork = transcript.fork(session, at=stored(session)[-1])
+    ensure_state(fork)
+    take_back(session, owner)
+    assert CompactionState.objects.get(pk=fork.pk).is_held
+
+
+def test_a_fork_of_a_branch_that_is_not_held_is_not(session, owner):
+    compact(session)
+    take_back(session, owner)
+    lift_hold(session, by=owner)
+    fork = transcript.fork(session, at=stored(session)[-1])
+    assert not ensure_state(fork).is_held
+
+
+def test_a_replay_takes_hold_and_instructions_along(session, owner, model_server):
+    store(session, [call("read", "one"), result("one", "long " * 400), user("MK-0100 go on")])
+    compact(session, instructions="Keep MK-0002.", requested_by=owner)
+    take_back(session, owner)
+    held = state(session)
+    long = Message.objects.get(role="tool")
+    new = transcript.replay(session, contents={long.pk: "short"}).new
+    found = CompactionState.objects.get(pk=new.pk)
+    assert (found.hold_through, found.held_by, found.hold_end) == (
+        held.hold_through,
+        owner,
+        "until_lifted",
+    )
+    lift_hold(session, by=owner)
+    assert compact(session).status == "succeeded"
+    assert SessionSummary.objects.get(status="active").instructions == "Keep MK-0002."
+
+
+# --- instructions ---------------------------------------------------------------------------------
+
+
+def test_the_next_summary_carries_the_instructions_of_the_one_it_continues(session, owner):
+    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    store(session, talk(4, marker=50))
+    run = compact(session)
+    new = SessionSummary.objects.get(run=run)
+    assert (new.instructions, new.instructions_by) == ("Keep MK-0001.", owner)
+    # What somebody asked of a run is the run's.
+    assert CompactionRun.objects.get(pk=run.pk).instructions == ""
+
+
+def test_instructions_of_its_own_take_their_place(session, owner):
+    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    take_back(session, owner)
+    compact(session, instructions="Keep MK-0002.", requested_by=owner)
+    assert SessionSummary.objects.get(status="active").instructions == "Keep MK-0002."
+
+
+def test_changed_instructions_are_those_that_are_carried_on(session, owner, model_server):
+    other = UserFactory()
+    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    summary = take_back(session, owner)
+    change_instructions(summary, "Keep MK-0005.", by=other)
+    compact(session)
+    assert "Keep MK-0005." in model_server.summarising()[-1].text
+    assert "Keep MK-0001." not in model_server.summarising()[-1].text
+    assert SessionSummary.objects.get(status="active").instructions_by == other
+    assert AuditEntry.objects.get(action="instructions_changed").actor == other
+
+
+def test_emptied_instructions_are_not_carried_on(session, owner):
+    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    take_back(session, owner)
+    compact(session)
+    second = take_back(session, owner)
+    change_instructions(second, "", by=owner)
+    compact(session)
+    assert SessionSummary.objects.get(status="active").instructions == ""
+
+
+# --- the API --------------------------------------------------------------------------------------
+
+
+def test_the_api_says_before_and_after_a_restore_what_follows(session, owner, api):
+    compact(session)
+    summary = SessionSummary.objects.get()
+    address = f"/api/v1/summaries/{summary.pk}/restore/"
+    before = api.post(address, {"dry_run": True}, format="json").json()
+    assert (before["dry_run"], before["messages"], before["cursor"]) == (True, 10, 0)
+    assert before["hold"]["text"].startswith(f"Held by {owner.username} until somebody lifts it")
+    assert SessionSummary.objects.get().status == "active"
+    assert not AuditEntry.objects.exists()
+    after = api.post(address, {}, format="json").json()
+    assert (after["dry_run"], after["messages"], after["tokens"]) == (False, 10, before["tokens"])
+    assert after["next_turn"]["window"] == 128_000
+    assert after["next_turn"]["compacts"] is None
+    assert "the next turn would send them verbatim" in after["text"]
+    assert after["summaries"][0]["status"] == "restored"
+    shown = api.get(f"/api/v1/sessions/{session.pk}/compaction/").json()
+    assert shown["hold"] == after["hold"]
+    assert shown["hold"]["by"] == owner.username
+    asked = api.get(f"/api/v1/sessions/{session.pk}/context/").json()
+    assert asked["facts"]["branch"]["hold"]["text"] == shown["hold"]["text"]
+
+
+def test_the_api_lifts_a_hold_of_ones_own_alone(session, owner, api):
+    compact(session)
+    take_back(session, owner)
+    address = f"/api/v1/sessions/{session.pk}/compaction/hold/"
+    theirs = SessionFactory(owner=UserFactory(), wires=talk(1))
+    assert api.delete(f"/api/v1/sessions/{theirs.pk}/compaction/hold/").status_code == 404
+    assert api.delete(address).json()["hold"] is None
+    assert not state(session).is_held
+    assert api.delete(address).status_code == 200
+    assert AuditEntry.objects.filter(action="hold_lifted").count() == 1
+
+
+def test_the_api_changes_a_summarys_instructions(session, owner, api):
+    compact(session)
+    address = f"/api/v1/summaries/{SessionSummary.objects.get().pk}/"
+    shown = api.patch(address, {"instructions": "Keep MK-0004."}, format="json").json()
+    assert shown["instructions"] == "Keep MK-0004."
+    wrong = api.patch(address, {"summary_text": "mine"}, format="json")
+    assert wrong.status_code == 400
+    theirs = SessionFactory(owner=UserFactory(), wires=talk(6, marker=1))
+    compact(theirs)
+    other = SessionSummary.objects.get(session=theirs)
+    given = {"instructions": "x"}
+    assert api.patch(f"/api/v1/summaries/{other.pk}/", given, format="json").status_code == 404
+
+
+# --- the admin ------------------------------------------------------------------------------------
+
+
+def test_the_session_page_says_who_holds_it_and_lifts_it(session, owner, admin_client):
+    compact(session)
+    assert 'id="form-lift"' not in admin_client.get(page_of(session)).text
+    take_back(session, owner)
+    page = admin_client.get(page_of(session)).text
+    assert f"Held by {owner.username} until somebody lifts it" in plain(page)
+    assert "The next turn sends it verbatim." in plain(page)
+    assert 'id="form-lift"' in page
+    # The timeline, too.
+    assert "They are held until somebody lifts it" in plain(page)
+    done = admin_client.post(do_of(session, "lift"), {}, follow=True)
+    assert "The hold is lifted" in plain(done.text)
+    assert not state(session).is_held
+    assert AuditEntry.objects.get(action="hold_lifted").actor.username == "admin"
+
+
+def test_a_restore_may_be_compacted_again_with_instructions(session, owner, admin_client):
+    compact(session)
+    summary = SessionSummary.objects.get()
+    asked = {"summary": str(summary.pk), "compact_again": "on", "instructions": "Keep MK-0001."}
+    shown = admin_client.post(do_of(session, "restore"), asked)
+    assert "compacted again by a worker, with the instructions below" in plain(shown.text)
+    assert "Keep MK-0001." in shown.text
+    admin_client.post(do_of(session, "restore"), asked | {"confirmed": "yes"})
+    run = CompactionRun.objects.get(status="queued")
+    assert (run.trigger, run.instructions) == ("manual", "Keep MK-0001.")
+    assert run.requested_by.username == "admin"
+
+
+# --- acts of people -------------------------------------------------------------------------------
+
+
+def test_who_is_erased_leaves_acts_without_a_name_and_no_instructions(session, owner):
+    operator = UserFactory()
+    compact(session, instructions="Keep MK-0001.", requested_by=operator)
+    take_back(session, operator)
+    lift_hold(session, by=operator)
+    # Carried on by a run that nobody asked for.
+    compact(session)
+    erase_user(operator)
+    assert not SessionSummary.objects.exclude(instructions="").exists()
+    assert not CompactionRun.objects.exclude(instructions="").exists()
+    acts = AuditEntry.objects.filter(session=session)
+    assert {act.actor for act in acts} == {None}
+    assert acts.count() == 2
+    assert state(session).held_by is None
+    erase_user(owner)
+    assert not AuditEntry.objects.exists()
+
+
+def test_of_one_session_so_many_of_the_newest_acts_stay(session, owner, monkeypatch):
+    monkeypatch.setattr("chatapp.audit.MOST_ENTRIES", 3)
+    for number in range(7):
+        record(session, "pinned", f"Act {number}.", by=owner)
+    kept = AuditEntry.objects.filter(session=session).order_by("created_at")
+    assert [act.text for act in kept] == ["Act 4.", "Act 5.", "Act 6."]
+
+
+def test_a_turn_on_a_held_branch_reads_and_writes_no_more_than_another(session, owner):
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            say(session)
+        return len(queries)
+
+    say(session)
+    free = statements()
+    compact(session)
+    take_back(session, owner)
+    assert state(session).is_held
+    say(session)
+    assert statements() <= free
+
+
+def test_pins_switches_and_profiles_are_rows_with_who_did_it(session, owner, api):
+    message = stored(session)[2]
+    api.patch(f"/api/v1/messages/{message.pk}/", {"pinned": True}, format="json")
+    save_profile(name="other", parameters={})
+    api.patch(f"/api/v1/sessions/{session.pk}/compaction/", {"profile": "other"}, format="json")
+    fork = transcript.fork(session, at=message)
+    api.post(f"/api/v1/branches/{fork.pk}/activate/", {}, format="json")
+    rows = AuditEntry.objects.filter(session=session).order_by("created_at")
+    assert [(row.action, row.actor) for row in rows] == [
+        ("pinned", owner),
+        ("profile_changed", owner),
+        ("branch_switched", owner),
+    ]
+
+
+def test_the_restored_messages_are_sent_whatever_a_profile_would_leave_out(session, owner):
+    profile(**NEVER, keep_last_n=2, history_limit=4)
+    compact(session)
+    take_back(session, owner)
+    assert len(texts(sent(session), "user")) == 6
+    lift_hold(session, by=owner)
+    assert len(texts(sent(session), "user")) == 2
