@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import F, Q
 from django.dispatch import receiver
 
 from chatapp.erasure import user_erased
@@ -120,7 +120,8 @@ def forget_words_of(*, user: Any, **kwargs: Any) -> None:
     """
     SummaryQuality.objects.filter(verdict_by=user).update(verdict_note="")
     asked = CompactionRun.objects.filter(requested_by=user).exclude(instructions="")
-    SessionSummary.objects.filter(run__in=asked).update(instructions="")
+    theirs = Q(run__in=asked) | Q(author=user)
+    SessionSummary.objects.filter(theirs).update(instructions="")
     asked.update(instructions="")
     # Nobody can tell whose call it was; the next failed one says what is wrong again.
     ModelBreaker.objects.exclude(last_error="").update(last_error="")

@@ -296,7 +296,7 @@ def _redo(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) 
     try:
         run = resummarize(
             summary,
-            instructions=instructions_for(asked["facts"]),
+            instructions=instructions_for(asked["facts"], before=summary.instructions),
             background=True,
             requested_by=request.user,
         )
@@ -305,13 +305,14 @@ def _redo(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) 
     return queued(run)
 
 
-def instructions_for(facts: Iterable[dict[str, Any]]) -> str:
-    """Return the instructions that name some facts, as many as fit.
+def instructions_for(facts: Iterable[dict[str, Any]], *, before: str = "") -> str:
+    """Return the instructions that name some facts, as many as fit, behind those of `before`.
 
-    Only the facts, never the sentences around them: an order that stands in a message must not
-    become one of the operator's.
+    What those named of facts already gives way. Only the facts, never the sentences around them:
+    an order that stands in a message must not become one of the operator's.
     """
-    text = _REMEMBER
+    own = before.partition(_REMEMBER)[0].strip()
+    text = f"{own}\n\n{_REMEMBER}" if own else _REMEMBER
     for fact in facts:
         line = f"\n- “{' '.join(str(fact.get('text', '')).split())}”"
         if len(text) + len(line) > INSTRUCTIONS_CHARS:

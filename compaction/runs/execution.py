@@ -42,7 +42,7 @@ from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
 from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise, with_dropped
-from compaction.selectors import continued_by
+from compaction.selectors import continued_by, running_row
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.sizes import must_shrink, sizes_of, sizes_of_version
 from compaction.summaries.storing import EndRun, Sizes, store_new_version, store_summary
@@ -53,6 +53,7 @@ FALLBACK_STRATEGY = "digest"
 # Not a rule's reasons: no trigger need be due for them.
 _ALWAYS_DUE = frozenset({Reason.PRECHECK, Reason.REST})
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
+_AUTOMATIC = frozenset({Trigger.PROACTIVE, Trigger.OVERFLOW_RETRY})
 
 
 def do_work(work: Work) -> None:
@@ -173,6 +174,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
     if not _is_still_due(run, snapshot):
         return
+    _carry_instructions(run, snapshot)
     batch = None
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
@@ -215,6 +217,20 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         end_run=_ends_with(run, sizes),
     )
     lifecycle.reload(run)
+
+
+def _carry_instructions(run: CompactionRun, snapshot: BranchSnapshot) -> None:
+    """Have an automatic run follow the instructions that a person's text was stored with.
+
+    They are stored with the run and with the summary that it makes; so the next run finds them,
+    too: automatic runs have no others. Who compacts by hand says what counts.
+    """
+    if run.trigger not in _AUTOMATIC:
+        return
+    rows = (row for row in snapshot.continued if row.is_edited or row.trigger in _AUTOMATIC)
+    told = next((row.instructions for row in rows if row.instructions), "")
+    if told and not run.instructions and running_row(run).update(instructions=told):
+        run.instructions = told
 
 
 def _ends_with(run: CompactionRun, measured: Sizes) -> EndRun:

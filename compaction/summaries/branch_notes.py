@@ -137,6 +137,7 @@ def _write(
         session_id=run.session_id,
         branch=left.new,
         kind=SessionSummary.Kind.BRANCH,
+        activated_at=timezone.now(),
         from_branch=switch.old,
         from_message=left.leaf,
         summary_text=outcome.text,

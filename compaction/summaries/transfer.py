@@ -343,6 +343,8 @@ def _store(
     summary = SessionSummary.objects.create(
         session_id=branch.session_id,
         branch=branch,
+        # Here it counts since now, whenever it was made.
+        activated_at=timezone.now(),
         first_message_id=first,
         last_message_id=last,
         first_message_created_at=ends[first].created_at,
