@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
-from chatapp.admin.toolkit.permissions import holds, may_run
+from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts
 from chatapp.models import Session
 from compaction.admin.actions import REFUSALS, queued
 from compaction.admin.branch_view import view_for
@@ -36,6 +36,8 @@ INSTRUCTIONS_CHARS = 4000
 CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
 _LEAN = (
+    "reason",
+    "instructions",
     "covers_from",
     "covers_through",
     "message_count",
@@ -59,7 +61,11 @@ class InstructedForm(forms.Form):
 
 
 class ResummariseForm(InstructedForm):
-    """What the new version should pay attention to, and which profile makes it."""
+    """What the new version should pay attention to, and which profile makes it.
+
+    The summary's own instructions stand in it, for who may see texts; a text that a person wrote is
+    replaced where that is said.
+    """
 
     profile = forms.ModelChoiceField(
         queryset=CompactionProfile.objects.none(),
@@ -67,9 +73,21 @@ class ResummariseForm(InstructedForm):
         empty_label="The profile of the branch",
         help_text="Which parameters and which summarising model make it.",
     )
+    replace_edited = forms.BooleanField(
+        label="Replace the text that a person wrote",
+        help_text="It stays stored as a version and can be activated again.",
+    )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, request: HttpRequest, summary: SessionSummary, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        if may_see_texts(request):
+            self.fields["instructions"].initial = summary.instructions
+        else:
+            self.fields["instructions"].help_text += " Those of the summary count where it is."
+        if not summary.is_edited:
+            del self.fields["replace_edited"]
         chosen: Any = self.fields["profile"]
         chosen.queryset = CompactionProfile.objects.filter(is_current=True).order_by("name")
 
@@ -82,6 +100,19 @@ class RestoreForm(forms.Form):
         label="Take back all newer summaries that were built on it, too",
         help_text="Without this, a summary that others were built on stays as it is.",
     )
+
+
+def asked_of_run(request: HttpRequest, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run is told that makes a summary again.
+
+    Who may not see the instructions cannot mean to take them away.
+    """
+    told = asked["instructions"]
+    return {
+        "profile": asked["profile"],
+        "instructions": told if told or may_see_texts(request) else None,
+        "replace_edited": asked.get("replace_edited", False),
+    }
 
 
 def refuse_draft(summary: SessionSummary) -> None:
@@ -117,7 +148,9 @@ def taken_back(restored: Restored) -> SafeString:
 def _make_resummarise(
     request: HttpRequest, summary: SessionSummary, data: Any
 ) -> forms.Form | None:
-    return ResummariseForm(data) if summary.status == Status.ACTIVE else None
+    if summary.status != Status.ACTIVE:
+        return None
+    return ResummariseForm(data, request=request, summary=summary)
 
 
 def _resummarise(
@@ -125,11 +158,7 @@ def _resummarise(
 ) -> SafeString:
     try:
         run = resummarize(
-            summary,
-            profile=asked["profile"],
-            instructions=asked["instructions"],
-            background=True,
-            requested_by=request.user,
+            summary, background=True, requested_by=request.user, **asked_of_run(request, asked)
         )
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
@@ -228,8 +257,9 @@ def redo(
     request: HttpRequest,
     session: Session,
     *,
-    instructions: str = "",
+    instructions: str | None = None,
     profile: CompactionProfile | None = None,
+    replace_edited: bool = False,
 ) -> SafeString:
     """Queue a new version of the newest summary that is sent, and say so.
 
@@ -242,6 +272,7 @@ def redo(
         sent[-1],
         profile=profile,
         instructions=instructions,
+        replace_edited=replace_edited,
         background=True,
         requested_by=request.user,
     )
@@ -249,9 +280,10 @@ def redo(
 
 
 def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
-    if not newest_of(request, session):
+    rows = newest_of(request, session)
+    if not rows:
         return None
-    return ResummariseForm(data, auto_id="redo_%s")
+    return ResummariseForm(data, request=request, summary=rows[0], auto_id="redo_%s")
 
 
 # --- change the profile ---------------------------------------------------------------------------
@@ -358,7 +390,9 @@ SESSION_FORMS = {
     "resummarise": PageForm(
         label="Re-summarise the newest summary",
         make=_make_redo,
-        do=_telling(lambda request, session, data: redo(request, session, **data)),
+        do=_telling(
+            lambda request, session, data: redo(request, session, **asked_of_run(request, data))
+        ),
         may=may_run,
         help="A worker makes a new version from the same messages; the old one stays to compare.",
     ),

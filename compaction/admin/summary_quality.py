@@ -59,7 +59,8 @@ def quality_panel(request: HttpRequest, summary: SessionSummary) -> Panel:
     """Return the score and what it is made of, lost and unsupported facts, the verdict."""
     row = quality_of(summary)
     if row is None:
-        return Panel.saying(TITLE, vocabulary.NOT_MEASURED)
+        edited, old = vocabulary.WRITTEN_BY_PERSON, vocabulary.NOT_MEASURED
+        return Panel.saying(TITLE, edited if summary.is_edited else old)
     texts = may_see_texts(request)
     lost, ignored = _told_apart(row)
     shown = {
