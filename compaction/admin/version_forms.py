@@ -28,6 +28,11 @@ Status, Kind = SessionSummary.Status, SessionSummary.Kind
 NOT_COUNTING = (Status.SUPERSEDED, Status.RESTORED)
 # Named in a form of the comparison, so that it leads back there.
 COMPARED = "compare"
+SENT = "The next request holds its text."
+NOT_SENT = (
+    "The next request does not hold its text: newer summaries alone are sent, or the conversation "
+    "goes on in another branch."
+)
 
 
 class ActivateForm(forms.Form):
@@ -105,25 +110,20 @@ def _activate(request: HttpRequest, summary: SessionSummary, asked: dict[str, An
 
 def activated(done: Activated) -> SafeString:
     """Return the sentences for a version that counts again."""
-    parts = [format_html("{} counts again", html.row_link(done.summary))]
+    first = html.row_link(done.summary)
+    place: SafeString | str = ""
     if done.replaced is not None:
-        parts.append(format_html(" in the place of {}", html.row_link(done.replaced)))
-    parts.append(format_html("; nothing was deleted."))
-    if done.restored:
-        count = formatting.plural(len(done.restored), "newer one")
-        parts.append(format_html(" {} taken back: their messages are sent verbatim.", count))
-    if done.kept:
-        count = formatting.plural(len(done.kept), "newer one")
-        parts.append(format_html(" {} left as before.", count))
-    parts.append(
-        format_html(" The next request holds its text.")
-        if done.is_sent
-        else format_html(
-            " The next request does not hold its text: newer summaries alone are sent, or the "
-            "conversation goes on in another branch."
-        )
+        place = format_html(" in the place of {}", html.row_link(done.replaced))
+    restored = f" {formatting.plural(len(done.restored), 'newer one')} taken back: the messages "
+    kept = f" {formatting.plural(len(done.kept), 'newer one')} left as before."
+    return format_html(
+        "{} counts again{}; nothing was deleted.{}{} {}",
+        first,
+        place,
+        f"{restored}are sent verbatim again." if done.restored else "",
+        kept if done.kept else "",
+        SENT if done.is_sent else NOT_SENT,
     )
-    return format_html("{}" * len(parts), *parts)
 
 
 def _make_edit(request: HttpRequest, summary: SessionSummary, data: Any) -> forms.Form | None:
