@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -135,6 +136,10 @@ class Redo:
                 # The next summary goes on from this one: made now, it would go on from the old one.
                 return
 
+    @property
+    def _resummarize(self) -> Callable[..., CompactionRun]:
+        return partial(resummarize, replace_edited=True) if self.replace_edited else resummarize
+
     def _chosen(self, session: Session) -> list[SessionSummary]:
         return summaries_to_redo(
             session,
@@ -155,7 +160,7 @@ class Redo:
             result.cost += estimate.cost
 
     def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
-        run = resummarize(summary, profile=self.profile, replace_edited=self.replace_edited)
+        run = self._resummarize(summary, profile=self.profile)
         result.calls += run.model_calls
         result.cost += run.cost
         if run.status != CompactionRun.Status.SUCCEEDED:
@@ -171,9 +176,7 @@ class Redo:
         waiting = CompactionRun.objects.filter(replaces=summary, status__in=UNFINISHED)
         if waiting.exists():
             return
-        resummarize(
-            summary, profile=self.profile, replace_edited=self.replace_edited, background=True
-        )
+        self._resummarize(summary, profile=self.profile, background=True)
         result.status = QUEUED
         result.summaries += 1
         result.messages += summary.message_count

@@ -92,7 +92,7 @@ def activate_version(summary: SessionSummary, *, newer: Newer = Newer.ASK) -> Ac
         session=summary.session_id,
         branch=summary.branch_id,
         summary=summary.pk,
-        replaced=done.replaced and done.replaced.pk,
+        replaced=None if done.replaced is None else done.replaced.pk,
         restored=len(done.restored),
     )
     return done

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -276,6 +278,21 @@ def test_many_at_once_leave_it_alone_and_say_so(session, own):
     assert (result.status, result.edited, result.summaries) == ("nothing_to_do", 1, 0)
     asked = Redo(force=True, replace_edited=True).take(session.pk)
     assert (asked.status, asked.edited, asked.summaries) == ("succeeded", 0, 1)
+
+
+def test_the_command_says_what_it_left_alone(session, own):
+    out = io.StringIO()
+    call_command("resummarize", "--session", str(session.pk), "--force", stdout=out)
+    assert "1 text that people wrote is left alone (--replace-edited" in out.getvalue()
+    own.refresh_from_db()
+    assert own.status == "active"
+    out = io.StringIO()
+    call_command(
+        "resummarize", "--session", str(session.pk), "--force", "--replace-edited", stdout=out
+    )
+    assert "left alone" not in out.getvalue()
+    own.refresh_from_db()
+    assert own.status == "superseded"
 
 
 def test_an_export_takes_it_along_as_a_persons_text(owner, session, own):
