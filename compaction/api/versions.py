@@ -25,7 +25,7 @@ INSTRUCTIONS_CHARS = 4000
 TEXT_CHARS = 1_000_000
 
 
-class ActivateSerializer(KnownFields):
+class ActivateVersionSerializer(KnownFields):
     """What becomes of newer summaries that took in the version which is replaced."""
 
     newer = serializers.ChoiceField(
@@ -83,13 +83,13 @@ class SummaryActivate(KnownQueryView):
 
     @extend_schema(
         summary="Activate a version of a summary",
-        request=ActivateSerializer,
+        request=ActivateVersionSerializer,
         responses=ActivatedSerializer,
     )
     def post(self, request: Request, summary_id: str) -> Response:
         """Activate; 409 says what stands against it, and what can be done instead."""
         summary = _own_summary(request, summary_id)
-        form = ActivateSerializer(data=request.data)
+        form = ActivateVersionSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         try:
             done = activate_version(summary, newer=Newer(form.validated_data["newer"]))

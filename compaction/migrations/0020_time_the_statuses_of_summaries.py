@@ -16,7 +16,6 @@ def fill_times(apps: Any, schema_editor: Any) -> None:
     """
     summaries = apps.get_model("compaction", "SessionSummary").objects
     rows = summaries.using(schema_editor.connection.alias)
-    rows.update(updated_at=None)
     at_once = rows.filter(run__isnull=False).exclude(Q(status="draft") | Q(reason="ahead"))
     at_once.update(activated_at=F("created_at"))
     first = (
@@ -62,7 +61,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='sessionsummary',
             name='updated_at',
-            field=models.DateTimeField(auto_now=True, null=True),
+            field=models.DateTimeField(blank=True, editable=False, null=True),
         ),
         migrations.RunPython(fill_times, migrations.RunPython.noop, elidable=True),
     ]

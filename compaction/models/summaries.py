@@ -132,7 +132,7 @@ class SessionSummary(models.Model):
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     # NULL where it is unknown: rows from before these columns, and imported ones.
-    updated_at = models.DateTimeField(auto_now=True, null=True)
+    updated_at = models.DateTimeField(null=True, blank=True, editable=False)
     activated_at = models.DateTimeField(null=True, blank=True, editable=False)
     superseded_at = models.DateTimeField(null=True, blank=True, editable=False)
     restored_at = models.DateTimeField(null=True, blank=True, editable=False)

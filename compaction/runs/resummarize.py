@@ -57,20 +57,7 @@ def resummarize(
     Without `instructions` those of the summary count again. Raises CompactionError for a summary
     that is not active, and for a text that a person wrote unless `replace_edited`.
     """
-    if summary.kind == SessionSummary.Kind.BRANCH:
-        raise CompactionError(
-            "The summary of a branch is not made again: the conversation goes on from it. Switch "
-            "back, and to this branch again, to have the other one summarised as it is now."
-        )
-    if summary.status != SessionSummary.Status.ACTIVE:
-        raise CompactionError(
-            f"Only an active summary can be made again; this one is {summary.status}."
-        )
-    if summary.is_edited and not replace_edited:
-        raise CompactionError(
-            "A person wrote this text: no program replaces it unless that is asked for. Say so on "
-            "the summary's page, or with --replace-edited; the text stays stored as a version."
-        )
+    _refuse_what_stays(summary, replace_edited=replace_edited)
     instructions = summary.instructions if instructions is None else instructions
     if not background:
         return compact_branch(
@@ -98,6 +85,23 @@ def resummarize(
             requested_by=requested_by,
         )
     )
+
+
+def _refuse_what_stays(summary: SessionSummary, *, replace_edited: bool) -> None:
+    if summary.kind == SessionSummary.Kind.BRANCH:
+        raise CompactionError(
+            "The summary of a branch is not made again: the conversation goes on from it. Switch "
+            "back, and to this branch again, to have the other one summarised as it is now."
+        )
+    if summary.status != SessionSummary.Status.ACTIVE:
+        raise CompactionError(
+            f"Only an active summary can be made again; this one is {summary.status}."
+        )
+    if summary.is_edited and not replace_edited:
+        raise CompactionError(
+            "A person wrote this text: no program replaces it unless that is asked for. Say so on "
+            "the summary's page, or with --replace-edited; the text stays stored as a version."
+        )
 
 
 def summaries_to_redo(

@@ -62,7 +62,7 @@ class Edited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
+class _OwnText:
     """A text that can be stored, as a request will hold it: its tokens with its files."""
 
     text: str
@@ -123,7 +123,7 @@ def _refuse_unless_it_counts(summary: SessionSummary) -> None:
 # --- what can be stored ---------------------------------------------------------------------------
 
 
-def _checked(summary: SessionSummary, given: str, instructions: str | None) -> _Draft:
+def _checked(summary: SessionSummary, given: str, instructions: str | None) -> _OwnText:
     """Return a text as it is stored, with what is to be said of it. Raises UnfitTextError."""
     snapshot = snapshot_of(summary.session, summary.branch)
     text = given.replace("\r\n", "\n").strip()
@@ -143,7 +143,7 @@ def _checked(summary: SessionSummary, given: str, instructions: str | None) -> _
     size = snapshot.model.counter.count(text)
     _refuse_too_long(snapshot, summary, size)
     notes += _size_notes(snapshot, summary, size)
-    return _Draft(
+    return _OwnText(
         text=text,
         tokens=snapshot.model.counter.count(_as_sent(summary, text)),
         instructions=kept,
@@ -198,7 +198,7 @@ def _size_notes(snapshot: BranchSnapshot, summary: SessionSummary, size: int) ->
 # --- storing --------------------------------------------------------------------------------------
 
 
-def _store(summary: SessionSummary, lease: Lease, draft: _Draft, author: Any) -> SessionSummary:
+def _store(summary: SessionSummary, lease: Lease, draft: _OwnText, author: Any) -> SessionSummary:
     old = SessionSummary.objects.select_related("session", "branch").get(pk=summary.pk)
     _refuse_unless_it_counts(old)
     if (copy := copy_in_use(old)) is not None:

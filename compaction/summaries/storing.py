@@ -264,7 +264,7 @@ def write_summary(
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
         metadata=metadata_of(run, outcome),
-        **({"status": Status.DRAFT} if is_draft else status_columns(Status.ACTIVE)),
+        **status_columns(Status.DRAFT if is_draft else Status.ACTIVE),
         trigger=run.trigger,
         reason=run.reason,
         truncated=outcome.truncated,
