@@ -9,6 +9,10 @@ class CompactionError(Exception):
     """A service refused; the text says what happened and what to do."""
 
 
+class UnfitTextError(CompactionError):
+    """A text that a person wrote cannot be stored; the sentence says why."""
+
+
 class BranchBusyError(CompactionError):
     """Another worker holds the branch."""
 

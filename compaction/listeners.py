@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import F, Q
 from django.dispatch import receiver
 
 from chatapp.erasure import user_erased
@@ -123,7 +123,8 @@ def forget_words_of(*, user: Any, **kwargs: Any) -> None:
     """
     SummaryQuality.objects.filter(verdict_by=user).update(verdict_note="")
     asked = CompactionRun.objects.filter(requested_by=user).exclude(instructions="")
-    SessionSummary.objects.filter(run__in=asked).update(instructions="")
+    theirs = Q(run__in=asked) | Q(author=user)
+    SessionSummary.objects.filter(theirs).update(instructions="")
     asked.update(instructions="")
     forget_instructions_of(user)
     # Nobody can tell whose call it was; the next failed one says what is wrong again.

@@ -74,6 +74,10 @@ SENT_COLUMNS = (
     "from_hook",
     "next_uncached_tokens",
     "abridged",
+    # What a person asked for goes on with the text that the person wrote.
+    "trigger",
+    "reason",
+    "instructions",
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"

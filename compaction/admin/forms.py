@@ -44,6 +44,8 @@ INSTRUCTIONS_CHARS = 4000
 CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
 _LEAN = (
+    "reason",
+    "instructions",
     "covers_from",
     "covers_through",
     "message_count",
@@ -68,7 +70,11 @@ class InstructedForm(forms.Form):
 
 
 class ResummariseForm(InstructedForm):
-    """What the new version should pay attention to, and which profile makes it."""
+    """What the new version should pay attention to, and which profile makes it.
+
+    The summary's own instructions stand in it, for who may see texts; a text that a person wrote is
+    replaced where that is said.
+    """
 
     profile = forms.ModelChoiceField(
         queryset=CompactionProfile.objects.none(),
@@ -76,9 +82,21 @@ class ResummariseForm(InstructedForm):
         empty_label="The profile of the branch",
         help_text="Which parameters and which summarising model make it.",
     )
+    replace_edited = forms.BooleanField(
+        label="Replace the text that a person wrote",
+        help_text="It stays stored as a version and can be activated again.",
+    )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, request: HttpRequest, summary: SessionSummary, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        if may_see_texts(request):
+            self.fields["instructions"].initial = summary.instructions
+        else:
+            self.fields["instructions"].help_text += " Those of the summary count where it is."
+        if not summary.is_edited:
+            del self.fields["replace_edited"]
         chosen: Any = self.fields["profile"]
         chosen.queryset = CompactionProfile.objects.filter(is_current=True).order_by("name")
 
@@ -93,6 +111,19 @@ class RestoreForm(AgainForm):
         label="Take back all newer summaries that were built on it, too",
         help_text="Without this, a summary that others were built on stays as it is.",
     )
+
+
+def asked_of_run(request: HttpRequest, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run is told that makes a summary again.
+
+    Who may not see the instructions cannot mean to take them away.
+    """
+    told = asked["instructions"]
+    return {
+        "profile": asked["profile"],
+        "instructions": told if told or may_see_texts(request) else None,
+        "replace_edited": asked.get("replace_edited", False),
+    }
 
 
 def refuse_draft(summary: SessionSummary) -> None:
@@ -126,8 +157,7 @@ def _make_resummarise(
 ) -> forms.Form | None:
     if summary.status != Status.ACTIVE:
         return None
-    shown = {"instructions": summary.instructions} if may_see_texts(request) else {}
-    return ResummariseForm(data, initial=shown)
+    return ResummariseForm(data, request=request, summary=summary)
 
 
 def _resummarise(
@@ -135,23 +165,11 @@ def _resummarise(
 ) -> SafeString:
     try:
         run = resummarize(
-            summary,
-            profile=asked["profile"],
-            instructions=_told_to(request, asked["instructions"]),
-            background=True,
-            requested_by=request.user,
+            summary, background=True, requested_by=request.user, **asked_of_run(request, asked)
         )
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
     return queued(run)
-
-
-def _told_to(request: HttpRequest, text: str) -> str | None:
-    """Return a form's instructions; None, which carries on those there are, where none were seen.
-
-    Who may not see texts was shown an empty box.
-    """
-    return text if text or may_see_texts(request) else None
 
 
 def _make_restore(request: HttpRequest, summary: SessionSummary, data: Any) -> forms.Form | None:
@@ -262,6 +280,7 @@ def redo(
     *,
     instructions: str | None = None,
     profile: CompactionProfile | None = None,
+    replace_edited: bool = False,
 ) -> SafeString:
     """Queue a new version of the newest summary that is sent, and say so.
 
@@ -274,6 +293,7 @@ def redo(
         sent[-1],
         profile=profile,
         instructions=instructions,
+        replace_edited=replace_edited,
         background=True,
         requested_by=request.user,
     )
@@ -284,13 +304,7 @@ def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form 
     rows = newest_of(request, session)
     if not rows:
         return None
-    shown = {"instructions": rows[0].instructions} if may_see_texts(request) else {}
-    return ResummariseForm(data, auto_id="redo_%s", initial=shown)
-
-
-def _redo(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
-    told = _told_to(request, data["instructions"])
-    return redo(request, session, instructions=told, profile=data["profile"])
+    return ResummariseForm(data, request=request, summary=rows[0], auto_id="redo_%s")
 
 
 # --- change the profile ---------------------------------------------------------------------------
@@ -411,7 +425,9 @@ SESSION_FORMS = {
     "resummarise": PageForm(
         label="Re-summarise the newest summary",
         make=_make_redo,
-        do=_telling(_redo),
+        do=_telling(
+            lambda request, session, data: redo(request, session, **asked_of_run(request, data))
+        ),
         may=may_run,
         help="A worker makes a new version from the same messages; the old one stays to compare.",
     ),

@@ -50,6 +50,7 @@ COMPACTING = "compacting"
 LOOK = "look"
 UNFINISHED_STATUSES = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
 
+EDITED_BADGE = html.badge("Written by a person")
 DIGEST_BADGE = html.badge("Fallback digest", "busy")
 _TONES = {
     "queued": "busy",
@@ -208,8 +209,10 @@ def status_tone(run: CompactionRun) -> str:
 
 
 def summary_status(summary: SessionSummary) -> SafeString:
-    """Return whether a summary counts, and whether it is a fallback digest."""
+    """Return whether a summary counts, and whether a person wrote it or it is a fallback digest."""
     badge = html.badge(summary_words(summary), _TONES.get(summary.status, ""))
+    if summary.is_edited:
+        return format_html("{} {}", badge, EDITED_BADGE)
     return format_html("{} {}", badge, DIGEST_BADGE) if summary.is_digest else badge
 
 

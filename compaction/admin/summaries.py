@@ -42,9 +42,16 @@ from compaction.admin.lists import (
 from compaction.admin.restoring import CHANGE_INSTRUCTIONS, may_restore, words_for_many
 from compaction.admin.summary_compare import compare_page, pair_of
 from compaction.admin.summary_entries import entry_tables
-from compaction.admin.summary_panels import default_comparison, ratio_panel, version_tables
+from compaction.admin.summary_panels import (
+    compare_url,
+    default_comparison,
+    person_of,
+    ratio_panel,
+    version_tables,
+)
 from compaction.admin.summary_quality import QUALITY_FORMS, quality_panel, score_words
 from compaction.admin.summary_sources import sources_panel
+from compaction.admin.version_forms import ACTIVATE, COMPARED, EDIT, notice_of_person
 from compaction.models import CompactionRun, CompactionStep, SessionSummary, SessionSummaryMessage
 from compaction.models.summaries import NEWEST_VERSION
 from compaction.runs.resummarize import resummarize
@@ -67,7 +74,7 @@ _DRAFT = (
 
 @admin.register(SessionSummary)
 class SessionSummaryAdmin(WideList):
-    """One stored result of a compaction; it may be made again or taken back, never edited."""
+    """One stored result of a compaction; it may be made again, written anew or taken back."""
 
     list_display = (
         "short_id",
@@ -101,6 +108,7 @@ class SessionSummaryAdmin(WideList):
     )
     list_only = (
         "status",
+        "reason",
         "compression_ratio",
         "truncated",
         "is_digest",
@@ -109,6 +117,8 @@ class SessionSummaryAdmin(WideList):
     text_paths = ("summary_text",)
     actions = ("resummarise", "restore")
     page_forms: ClassVar[Mapping[str, PageForm]] = {
+        "activate": ACTIVATE,
+        "edit": EDIT,
         "resummarise": RESUMMARISE,
         "restore": RESTORE,
         "instructions": CHANGE_INSTRUCTIONS,
@@ -117,7 +127,11 @@ class SessionSummaryAdmin(WideList):
     sections = (
         Section(
             title=None,
-            fields=("id", "in_session", "branch", "status_shown", "kind", "created_at", "from_run"),
+            fields=(
+                *("id", "in_session", "branch", "status_shown", "kind", "created_at"),
+                *("updated", "from_run"),
+            ),
+            optional={"updated": "updated_at"},
         ),
         Section(
             title="Why",
@@ -153,8 +167,15 @@ class SessionSummaryAdmin(WideList):
         ),
         Section(
             title="Line of versions",
-            fields=("continues", "replaces"),
-            optional={"continues": "previous_id", "replaces": "supersedes_id"},
+            fields=("continues", "replaces", "written_by", "activated", "superseded", "restored"),
+            optional={
+                "continues": "previous_id",
+                "replaces": "supersedes_id",
+                "written_by": "is_edited",
+                "activated": "activated_at",
+                "superseded": "superseded_at",
+                "restored": "restored_at",
+            },
         ),
         Section(
             title="How it was made",
@@ -288,6 +309,11 @@ class SessionSummaryAdmin(WideList):
 
     continues = column("Continues", "previous", html.row_link)
     replaces = column("Replaces", "supersedes", html.row_link)
+    written_by = column("Written by", person_of)
+    updated = column("Status since", "updated_at", when)
+    activated = column("Counted last from", "activated_at", when)
+    superseded = column("Superseded last", "superseded_at", when)
+    restored = column("Taken back last", "restored_at", when)
     instructions_text = lists.INSTRUCTIONS
     target_tokens = column("Target tokens", "target_summary_tokens", formatting.number)
     prompt_text = column("Prompt", "summary_prompt", html.stored_text)
@@ -303,6 +329,13 @@ class SessionSummaryAdmin(WideList):
         address = "<uuid:object_id>/compare/<uuid:other_id>/"
         own = path(address, view, name="compaction_sessionsummary_compare")
         return [own, *super().get_urls()]
+
+    def page_after(self, request: HttpRequest, obj: SessionSummary) -> str:
+        """Return the address that a form leads back to: the page, or the comparison it is on."""
+        try:
+            return compare_url(obj.pk, UUID(request.POST.get(COMPARED, "")))
+        except ValueError:
+            return super().page_after(request, obj)
 
     def compare_view(self, request: HttpRequest, object_id: UUID, other_id: UUID) -> HttpResponse:
         """Show two summaries of one session side by side."""
@@ -341,7 +374,9 @@ class SessionSummaryAdmin(WideList):
 def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | str]:
     """Return the sentences; with a way to the form where the fallback digest may be made again."""
     found: list[SafeString | str] = []
-    if summary.is_digest:
+    if summary.is_edited:
+        found.append(notice_of_person(summary))
+    elif summary.is_digest:
         found.append(_of_digest(summary, may_redo=may_redo))
     if summary.status == Status.DRAFT:
         found.append(_DRAFT)

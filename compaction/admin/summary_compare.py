@@ -27,6 +27,8 @@ from chatapp.formatting import when
 from chatapp.models import Session
 from compaction import vocabulary
 from compaction.admin import lists
+from compaction.admin.summary_panels import person_of
+from compaction.admin.version_forms import activation_beside
 from compaction.engine.policy.reasons import reason_label
 from compaction.models import SessionSummary
 
@@ -166,7 +168,7 @@ def pair_of(first: UUID, second: UUID) -> Pair | None:
     """Return two summaries in the order they were made; None unless one session has both."""
     rows = list(
         SessionSummary.objects.filter(pk__in=[first, second])
-        .select_related("run", "profile", "session")
+        .select_related("run", "profile", "session", "author")
         .defer("summary_prompt", "abridged", "metadata")
         .order_by("created_at", "id")
     )
@@ -189,8 +191,10 @@ def compare_page(request: HttpRequest, pair: Pair, site: dict[str, Any]) -> Http
         "session": name_for(request, pair.new.session),
         "session_url": html.change_url(Session, pair.new.session_id),
         "sides": [
-            _side("Older", pair.old, found.changes, is_old=True),
-            _side("Newer", pair.new, found.changes, is_old=False),
+            _side("Older", pair.old, found.changes, is_old=True)
+            | {"activation": activation_beside(request, pair.old, pair.new)},
+            _side("Newer", pair.new, found.changes, is_old=False)
+            | {"activation": activation_beside(request, pair.new, pair.old)},
         ],
         "texts": texts,
         "verdict": verdict(found) if texts else TEXTS_HIDDEN,
@@ -268,7 +272,7 @@ def _figures(summary: SessionSummary) -> dict[str, str]:
         "Positions": f"{first} – {last}",
         "Truncated": "yes" if summary.truncated else "no",
         "Fallback digest": "yes" if summary.is_digest else "no",
-        "Model": summary.model or "—",
+        "Model": person_of(summary) if summary.is_edited else summary.model or "—",
         "Temperature": "—" if summary.temperature is None else f"{summary.temperature:g}",
         "Target tokens": formatting.number(summary.target_summary_tokens),
         "Profile": str(summary.profile or "—"),

@@ -58,13 +58,21 @@ def _of_request(summary: SessionSummary) -> str:
 def made_by(summary: SessionSummary) -> str:
     """Return why and how it was made, as one sentence."""
     why = f"{reason_label(summary.reason)} ({vocabulary.trigger_words(summary.trigger)})"
-    parts = [f"{why}; made by {summary.model or 'an unknown model'}"]
+    by = f"made by {summary.model or 'an unknown model'}"
+    if summary.is_edited:
+        by = f"written by {person_of(summary)}"
+    parts = [f"{why}; {by}"]
     if summary.prompt_version:
         parts.append(f"prompts of {summary.prompt_version}")
     if summary.run is not None:
         parts.append(vocabulary.seconds(summary.run))
     parts.append(f"cost {formatting.money(summary.cost)}" if summary.cost else "no price")
     return ", ".join(parts) + "."
+
+
+def person_of(summary: SessionSummary) -> str:
+    """Return who wrote an edited text, by name."""
+    return "a person" if summary.author is None else summary.author.get_username()
 
 
 def bars(pairs: list[tuple[str, int, str, int]]) -> SafeString:
@@ -119,6 +127,7 @@ def version_tables(summary: SessionSummary) -> list[Table]:
     rows = (
         SessionSummary.objects.filter(versions | line, session=summary.session_id)
         .exclude(pk=summary.pk)
+        .select_related("author")
         .defer(*LONG_SUMMARY)
         .order_by("-created_at", "-id")[:VERSIONS_SHOWN]
     )
@@ -146,7 +155,7 @@ def _table(title: str, note: str, summary: SessionSummary, rows: list[SessionSum
         "Summary": SUMMARY_CELLS["Summary"],
         "Relation": lambda row: _relation(summary, row),
         "Status": SUMMARY_CELLS["Status"],
-        "Model": lambda row: row.model or "—",
+        "Model": lambda row: person_of(row) if row.is_edited else row.model or "—",
         "Tokens": lambda row: formatting.number(row.summary_tokens),
         "Ratio": SUMMARY_CELLS["Ratio"],
         "Created": lambda row: formatting.when(row.created_at),

@@ -61,7 +61,8 @@ def quality_panel(request: HttpRequest, summary: SessionSummary) -> Panel:
     """Return the score and what it is made of, lost and unsupported facts, the verdict."""
     row = quality_of(summary)
     if row is None:
-        return Panel.saying(TITLE, vocabulary.NOT_MEASURED)
+        edited, old = vocabulary.WRITTEN_BY_PERSON, vocabulary.NOT_MEASURED
+        return Panel.saying(TITLE, edited if summary.is_edited else old)
     texts = may_see_texts(request)
     lost, ignored = _told_apart(row)
     shown = {
@@ -299,7 +300,7 @@ def _redo(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) 
     try:
         run = resummarize(
             summary,
-            instructions=_beside_its_own(summary, instructions_for(asked["facts"])),
+            instructions=instructions_for(asked["facts"], before=summary.instructions),
             background=True,
             requested_by=request.user,
         )
@@ -308,19 +309,14 @@ def _redo(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) 
     return queued(run)
 
 
-def _beside_its_own(summary: SessionSummary, text: str) -> str:
-    """Return the instructions behind those that the summary has, where there is room for both."""
-    both = "\n\n".join(filter(None, (summary.instructions, text)))
-    return both if len(both) <= INSTRUCTIONS_CHARS else text
+def instructions_for(facts: Iterable[dict[str, Any]], *, before: str = "") -> str:
+    """Return the instructions that name some facts, as many as fit, behind those of `before`.
 
-
-def instructions_for(facts: Iterable[dict[str, Any]]) -> str:
-    """Return the instructions that name some facts, as many as fit.
-
-    Only the facts, never the sentences around them: an order that stands in a message must not
-    become one of the operator's.
+    What those named of facts already gives way. Only the facts, never the sentences around them:
+    an order that stands in a message must not become one of the operator's.
     """
-    text = _REMEMBER
+    own = before.partition(_REMEMBER)[0].strip()
+    text = f"{own}\n\n{_REMEMBER}" if own else _REMEMBER
     for fact in facts:
         line = f"\n- “{' '.join(str(fact.get('text', '')).split())}”"
         if len(text) + len(line) > INSTRUCTIONS_CHARS:

@@ -194,7 +194,7 @@ def fate_panel(request: HttpRequest, message: Message) -> Panel | None:
     summaries = (
         SessionSummary.objects.filter(pk__in=keys)
         .select_related("quality")
-        .only("status", "is_digest", "created_at", "quality__version")
+        .only("status", "reason", "is_digest", "created_at", "quality__version")
         .order_by("-created_at", "-pk")[:FATES_SHOWN]
     )
     said = [(_fate(row, numbers.get(row.pk, [])),) for row in summaries]
@@ -214,6 +214,8 @@ def _fate(summary: SessionSummary, numbers: list[int]) -> SafeString:
         return format_html("Went into {} {} of {} {}", noun, lines, link, status)
     if summary.status == SessionSummary.Status.DRAFT:
         return format_html("Read for {}, in no line {}", link, status)
+    if summary.is_edited:
+        return format_html("Covered by {} {} {}", link, status, "Its lines have no sources.")
     if getattr(summary, "quality", None) is None:
         return format_html(
             "Covered by {} {} {}", link, status, "It was made before lines knew their messages."

@@ -31,7 +31,8 @@ from compaction.summaries.sources import (
 # A key is an entity's text; the longest are addresses.
 KEY_CHARS, MOST_IGNORED = 2000, 500
 NOT_MEASURED = (
-    "There is no such summary of yours, or its quality was not measured: it was made before that."
+    "There is no such summary of yours, or its quality was not measured: it was made before that, "
+    "or a person wrote its text."
 )
 
 

@@ -144,6 +144,15 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
     profile_version = serializers.IntegerField(
         source="profile.version", read_only=True, allow_null=True
     )
+    author = serializers.CharField(
+        source="author.username",
+        read_only=True,
+        allow_null=True,
+        help_text="Who wrote the text; null where a program did, or the person is gone.",
+    )
+    edited = serializers.BooleanField(
+        source="is_edited", read_only=True, help_text="Whether a person wrote the text."
+    )
     archived = serializers.BooleanField(
         source="is_digest", read_only=True, help_text="Older name of is_digest, for one version."
     )
@@ -194,10 +203,16 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
             "from_hook",
             "details",
             "instructions",
+            "author",
+            "edited",
             "run",
             "profile",
             "profile_version",
             "created_at",
+            "updated_at",
+            "activated_at",
+            "superseded_at",
+            "restored_at",
         ]
         read_only_fields = fields
         extra_kwargs = _SIZES

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from compaction.api import memories, quality, views
+from compaction.api import memories, quality, versions, views
 
 urlpatterns = [
     path("sessions/<uuid:session_id>/compact/", views.CompactView.as_view(), name="compact"),
@@ -34,6 +34,12 @@ urlpatterns = [
         views.SummaryRestore.as_view(),
         name="summary-restore",
     ),
+    path(
+        "summaries/<uuid:summary_id>/activate/",
+        versions.SummaryActivate.as_view(),
+        name="summary-activate",
+    ),
+    path("summaries/<uuid:summary_id>/edit/", versions.SummaryEdit.as_view(), name="summary-edit"),
     path(
         "summaries/<uuid:summary_id>/quality/",
         quality.SummaryQualityView.as_view(),

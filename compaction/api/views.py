@@ -67,7 +67,7 @@ def _own_runs(request: Request) -> QuerySet[CompactionRun]:
 
 def _own_summaries(request: Request) -> QuerySet[SessionSummary]:
     return SessionSummary.objects.filter(session__owner=cast(Any, request.user)).select_related(
-        "profile", "branch", "session"
+        "profile", "branch", "session", "author"
     )
 
 

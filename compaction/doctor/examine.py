@@ -17,6 +17,7 @@ from compaction.doctor.summaries import (
     check_branch_summaries,
     check_placeholders,
     check_summaries,
+    check_versions,
 )
 from compaction.doctor.transcript import (
     check_active_branch,
@@ -69,6 +70,8 @@ def _look(session_id: UUID) -> Iterator[Finding]:
         yield from check_summaries(line)
     for line in lines:
         yield from check_cursor(line)
+    for line in lines:
+        yield from check_versions(line)
     yield from check_placeholders(session, lines)
     yield from check_branch_summaries(session)
     for line in lines:

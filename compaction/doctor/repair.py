@@ -16,6 +16,7 @@ from chatapp.selectors import path_messages
 from chatapp.transcript import lock_branches, repair_sums, set_pinned
 from compaction.branches.leases import held
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.models.summaries import status_columns
 from compaction.runs.lifecycle import interrupt_runs
 from compaction.selectors import coverage_of, hidden_messages, sent_chain
 from compaction.summaries.restore import restore_summary
@@ -116,7 +117,7 @@ def part_overlapping(earlier_id: uuid.UUID, later_id: uuid.UUID) -> None:
         return
     with _held(later.branch):
         SessionSummary.objects.filter(pk=earlier_id, status=Status.ACTIVE).update(
-            status=Status.SUPERSEDED
+            **status_columns(Status.SUPERSEDED)
         )
 
 

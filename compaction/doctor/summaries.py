@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from django.db.models import Count, Max, Min
+from django.db.models import Count, F, Max, Min, Q
 from django.db.models.functions import Length
 
 from chatapp.formatting import plural
@@ -42,6 +42,8 @@ class _Marks:
                 branch=line.branch.pk,
                 message=self.first,
             )
+
+Status = SessionSummary.Status
 
 
 def check_placeholders(session: Session, lines: Sequence[BranchPath]) -> Iterator[Finding]:
@@ -115,6 +117,61 @@ def check_branch_summaries(session: Session) -> Iterator[Finding]:
                 session=session.pk,
                 summary=pk,
             )
+
+
+def check_versions(line: BranchPath) -> Iterator[Finding]:
+    """Yield, a branch each, what is wrong with versions that do not count and with statuses' times.
+
+    Nothing of it changes a request: the notes say what people cannot rely on.
+    """
+    rows = SessionSummary.objects.filter(
+        branch=line.branch, kind=SessionSummary.Kind.COMPACTION
+    ).order_by("created_at", "pk")
+    aside = rows.filter(status__in=(Status.SUPERSEDED, Status.RESTORED))
+    lacking = aside.annotate(linked=Count("links")).exclude(linked=F("message_count"))
+    yield from _versions(
+        line,
+        list(lacking.values_list("pk", flat=True)),
+        code="version_without_links",
+        what="lost links to messages, and cannot be activated any more. The text stays readable.",
+    )
+    yield from _versions(
+        line,
+        list(rows.filter(_times_disagree()).values_list("pk", flat=True)),
+        code="status_times_disagree",
+        what="had another status after that of now, by the times that are noted: somebody changed "
+        "the row by other means than this program.",
+    )
+
+
+def _times_disagree() -> Q:
+    """Return the condition for rows whose status is not the last one that a time is noted for."""
+    columns = {
+        Status.ACTIVE: "activated_at",
+        Status.SUPERSEDED: "superseded_at",
+        Status.RESTORED: "restored_at",
+    }
+    found = Q(pk__in=())
+    for status, since in columns.items():
+        for other in set(columns.values()) - {since}:
+            found |= Q(status=status, **{f"{other}__gt": F(since)})
+    return found
+
+
+def _versions(
+    line: BranchPath, versions: Sequence[UUID], *, code: str, what: str
+) -> Iterator[Finding]:
+    if versions:
+        count = "1 summary" if len(versions) == 1 else f"{len(versions):,} summaries"
+        yield Finding(
+            code=code,
+            text=f"{count} {what}",
+            severity=Severity.NOTE,
+            remedy=NOTHING,
+            session=line.branch.session_id,
+            branch=line.branch.pk,
+            summary=versions[0],
+        )
 
 
 _BACK = (

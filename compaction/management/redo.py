@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,12 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import RunCode
 from compaction.errors import BranchBusyError, CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.runs.resummarize import estimate_redo, resummarize, summaries_to_redo
+from compaction.runs.resummarize import (
+    count_edited,
+    estimate_redo,
+    resummarize,
+    summaries_to_redo,
+)
 
 logger = logging.getLogger(__name__)
 ID_BATCH = 500
@@ -38,7 +44,8 @@ SUCCEEDED, QUEUED, PLANNED, NOTHING, BUSY, FAILED = (
 class SessionResult:
     """What was done with one session, or would be: sums over its summaries.
 
-    `tokens` are those that the summariser reads. `status`: succeeded, queued, planned (a dry run),
+    `tokens` are those that the summariser reads. `edited` summaries are texts of people that were
+    left alone. `status`: succeeded, queued, planned (a dry run),
     nothing_to_do (done already, or waiting in the queue), busy (another run works on it, which is
     no fault) or failed; of the last two, `error` is a sentence and the sums say what was done
     before it.
@@ -47,6 +54,7 @@ class SessionResult:
     session: str
     status: str = NOTHING
     summaries: int = 0
+    edited: int = 0
     messages: int = 0
     tokens: int = 0
     calls: int = 0
@@ -94,6 +102,7 @@ class Redo:
 
     profile: CompactionProfile | None = None
     force: bool = False
+    replace_edited: bool = False
     queue: bool = False
     dry_run: bool = False
 
@@ -115,19 +124,33 @@ class Redo:
         return result
 
     def _work(self, session: Session, result: SessionResult) -> None:
+        if not self.replace_edited:
+            result.edited = count_edited(session)
         if self.dry_run:
             self._plan(session, result)
             return
-        for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
+        for summary in self._chosen(session):
             step = self._queue_one if self.queue else self._redo_one
             step(summary, result)
             if result.status in (BUSY, FAILED):
                 # The next summary goes on from this one: made now, it would go on from the old one.
                 return
 
+    @property
+    def _resummarize(self) -> Callable[..., CompactionRun]:
+        return partial(resummarize, replace_edited=True) if self.replace_edited else resummarize
+
+    def _chosen(self, session: Session) -> list[SessionSummary]:
+        return summaries_to_redo(
+            session,
+            profile=self.profile,
+            force=self.force,
+            replace_edited=self.replace_edited,
+        )
+
     def _plan(self, session: Session, result: SessionResult) -> None:
         snapshot = snapshot_of(session, profile=self.profile)
-        for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
+        for summary in self._chosen(session):
             estimate = estimate_redo(summary, snapshot)
             result.status = PLANNED
             result.summaries += 1
@@ -137,7 +160,7 @@ class Redo:
             result.cost += estimate.cost
 
     def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
-        run = resummarize(summary, profile=self.profile)
+        run = self._resummarize(summary, profile=self.profile)
         result.calls += run.model_calls
         result.cost += run.cost
         if run.status != CompactionRun.Status.SUCCEEDED:
@@ -153,7 +176,7 @@ class Redo:
         waiting = CompactionRun.objects.filter(replaces=summary, status__in=UNFINISHED)
         if waiting.exists():
             return
-        resummarize(summary, profile=self.profile, background=True)
+        self._resummarize(summary, profile=self.profile, background=True)
         result.status = QUEUED
         result.summaries += 1
         result.messages += summary.message_count

@@ -5,11 +5,13 @@ third).
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from compaction.engine.policy.reasons import Reason
 from compaction.engine.rendering import with_files
 
 FORMAT_VERSION = 1
@@ -33,6 +35,10 @@ class SessionSummary(models.Model):
     Linked messages are exactly those that the summariser received
     (docs/architecture.md#a-cursor-moves-only-over-what-was-read). `previous` is the summary whose
     text was an input of this one. Only `active` summaries are sent.
+
+    `author` is the person who wrote the text; None where a program did, or the person is gone.
+    `activated_at`, `superseded_at` and `restored_at` say when it got each status last, `updated_at`
+    when its status changed last; None where nobody noted it.
     """
 
     class Kind(models.TextChoices):
@@ -128,6 +134,9 @@ class SessionSummary(models.Model):
         editable=False,
         related_name="+",
     )
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
     run = models.ForeignKey(
         "compaction.CompactionRun", on_delete=models.SET_NULL, null=True, related_name="summaries"
     )
@@ -135,6 +144,11 @@ class SessionSummary(models.Model):
         "compaction.CompactionProfile", on_delete=models.PROTECT, null=True, related_name="+"
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    # NULL where it is unknown: rows from before these columns, and imported ones.
+    updated_at = models.DateTimeField(null=True, blank=True, editable=False)
+    activated_at = models.DateTimeField(null=True, blank=True, editable=False)
+    superseded_at = models.DateTimeField(null=True, blank=True, editable=False)
+    restored_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         db_table = "session_summaries"
@@ -184,6 +198,11 @@ class SessionSummary(models.Model):
         return f"Summary {str(self.id)[:8]} ({self.status})"
 
     @property
+    def is_edited(self) -> bool:
+        """Whether a person wrote the text; so it is where the author is not known any more."""
+        return self.reason == Reason.EDITED
+
+    @property
     def is_passed_over(self) -> bool:
         """Whether a later program wrote it, in a form that this one does not know."""
         return self.format_version > NEWEST_VERSION
@@ -205,6 +224,24 @@ class SessionSummary(models.Model):
             modified=self.files_modified,
             deleted=self.files_deleted,
         )
+
+
+_SINCE = {
+    SessionSummary.Status.ACTIVE: "activated_at",
+    SessionSummary.Status.SUPERSEDED: "superseded_at",
+    SessionSummary.Status.RESTORED: "restored_at",
+}
+"""The column that says since when a summary has a status."""
+
+
+def status_columns(status: SessionSummary.Status) -> dict[str, Any]:
+    """Return the columns of an UPDATE that gives summaries a status, and says when they got it.
+
+    By the clock of `created_at`: which summary was made while which version counted is told by it.
+    """
+    now = timezone.now()
+    columns: dict[str, Any] = {"status": status, "updated_at": now}
+    return columns | ({_SINCE[status]: now} if status in _SINCE else {})
 
 
 class SessionSummaryMessage(models.Model):

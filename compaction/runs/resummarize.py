@@ -20,7 +20,7 @@ from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
-from compaction.selectors import chain_of, continued_by
+from compaction.selectors import chain_of, continued_by, summaries_of
 from compaction.summaries.storing import version_of
 from compaction.summaries.summarizer import summariser_names, summarising_model, summarizer_for
 
@@ -48,23 +48,16 @@ def resummarize(
     *,
     profile: CompactionProfile | None = None,
     instructions: str | None = None,
+    replace_edited: bool = False,
     background: bool = False,
     requested_by: Any = None,
 ) -> CompactionRun:
     """Make a new version of an active summary; return the run, queued or finished.
 
-    Without `instructions` those of the summary are carried on; an empty text means none.
-    Raises CompactionError for a summary that is not active.
+    Without `instructions` those of the summary count again. Raises CompactionError for a summary
+    that is not active, and for a text that a person wrote unless `replace_edited`.
     """
-    if summary.kind == SessionSummary.Kind.BRANCH:
-        raise CompactionError(
-            "The summary of a branch is not made again: the conversation goes on from it. Switch "
-            "back, and to this branch again, to have the other one summarised as it is now."
-        )
-    if summary.status != SessionSummary.Status.ACTIVE:
-        raise CompactionError(
-            f"Only an active summary can be made again; this one is {summary.status}."
-        )
+    _refuse_what_stays(summary, replace_edited=replace_edited)
     if not background:
         return compact_branch(
             session=summary.session,
@@ -95,18 +88,46 @@ def resummarize(
     )
 
 
+def _refuse_what_stays(summary: SessionSummary, *, replace_edited: bool) -> None:
+    if summary.kind == SessionSummary.Kind.BRANCH:
+        raise CompactionError(
+            "The summary of a branch is not made again: the conversation goes on from it. Switch "
+            "back, and to this branch again, to have the other one summarised as it is now."
+        )
+    if summary.status != SessionSummary.Status.ACTIVE:
+        raise CompactionError(
+            f"Only an active summary can be made again; this one is {summary.status}."
+        )
+    if summary.is_edited and not replace_edited:
+        raise CompactionError(
+            "A person wrote this text: no program replaces it unless that is asked for. Say so on "
+            "the summary's page, or with --replace-edited; the text stays stored as a version."
+        )
+
+
 def summaries_to_redo(
-    session: Session, *, profile: CompactionProfile | None = None, force: bool = False
+    session: Session,
+    *,
+    profile: CompactionProfile | None = None,
+    force: bool = False,
+    replace_edited: bool = False,
 ) -> list[SessionSummary]:
     """Return the active summaries of a session to make again, oldest first.
 
     Those that a re-summarising made already with the same profile version, model, size,
     temperature and prompts are left out, unless `force`: so a night's work that was broken off goes
-    on where it stopped.
+    on where it stopped. Texts that people wrote are left alone, unless `replace_edited`.
     """
     snapshot = snapshot_of(session, profile=profile)
-    rows = reversed(chain_of(snapshot.branch))
+    rows = [
+        row for row in reversed(chain_of(snapshot.branch)) if replace_edited or not row.is_edited
+    ]
     return [row for row in rows if force or not _is_up_to_date(row, snapshot)]
+
+
+def count_edited(session: Session) -> int:
+    """Return how many active summaries of a session's branch have texts that people wrote."""
+    return summaries_of(session.branch).filter(reason=Reason.EDITED).count()
 
 
 def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:

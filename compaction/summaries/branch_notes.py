@@ -24,6 +24,7 @@ from compaction.engine.strategies.branch_summary import note_text
 from compaction.engine.types import Files, Outcome
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
+from compaction.models.summaries import status_columns
 from compaction.selectors import NOTE
 from compaction.summaries.fidelity import store_fidelity
 from compaction.summaries.storing import (
@@ -137,6 +138,7 @@ def _write(
         session_id=run.session_id,
         branch=left.new,
         kind=SessionSummary.Kind.BRANCH,
+        **status_columns(SessionSummary.Status.ACTIVE),
         from_branch=switch.old,
         from_message=left.leaf,
         summary_text=outcome.text,

@@ -12,7 +12,7 @@ import uuid
 from django.db import transaction
 from django.db.models import F, QuerySet
 
-from chatapp.models import Message
+from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import lock_branches
 from compaction.branches.holds import note_end_of_hold
@@ -22,6 +22,7 @@ from compaction.engine.types import Outcome
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
+from compaction.models.summaries import status_columns
 from compaction.selectors import summaries_of
 from compaction.statistics.totals import published
 from compaction.summaries.storing import (
@@ -60,7 +61,7 @@ def store_draft(
             cursor=state.cursor,
             changes={"failures": 0, "backoff_until": None, "next_check_at": after_lease()},
         )
-        _drafts(snapshot).update(status=Status.SUPERSEDED)
+        _drafts(snapshot).update(**status_columns(Status.SUPERSEDED))
         passed = path_messages(snapshot.branch, after=state.cursor, through=ends.last.position)
         draft = write_summary(
             snapshot,
@@ -120,12 +121,12 @@ def _publish(snapshot: BranchSnapshot, lease: Lease) -> SessionSummary | None:
             claim_state(
                 lease, cursor=state.cursor, changes={"recheck_requested": F("recheck_requested")}
             )
-            _drafts(snapshot).update(status=Status.SUPERSEDED)
+            _drafts(snapshot).update(**status_columns(Status.SUPERSEDED))
             event("draft_discarded", session=branch.session_id, branch=branch, run=draft.run_id)
             return None
         changes = moved_cursor(passed, last, messages=draft.message_count + draft.dropped_messages)
         claim_state(lease, cursor=state.cursor, changes=changes)
-        _drafts(snapshot).filter(pk=draft.pk).update(status=Status.ACTIVE)
+        _drafts(snapshot).filter(pk=draft.pk).update(**status_columns(Status.ACTIVE))
         draft.status = Status.ACTIVE
         write_placeholder(branch, draft)
         if draft.run is not None:
@@ -152,10 +153,17 @@ def _last_if_it_fits(
     known = summaries_of(snapshot.branch).filter(covers_through__lte=state.cursor)
     if known.filter(created_at__gt=draft.created_at).exists():
         return None
-    rows = path_messages(snapshot.branch, after=state.cursor, through=draft.covers_through)
+    return end_of_what_was_read(snapshot.branch, draft, cursor=state.cursor)
+
+
+def end_of_what_was_read(branch: Branch, summary: SessionSummary, *, cursor: int) -> Message | None:
+    """Return the last message of a summary, if it was made from exactly what stands there behind
+    a cursor; None where anything else stands there, too, or something is gone.
+    """
+    rows = path_messages(branch, after=cursor, through=summary.covers_through)
     passed = list(without_pinned_system(rows).values_list("pk", flat=True))
-    read = SessionSummaryMessage.objects.filter(summary=draft).values_list("message", flat=True)
-    if not passed or set(passed[draft.dropped_messages :]) != set(read):
+    read = SessionSummaryMessage.objects.filter(summary=summary).values_list("message", flat=True)
+    if not passed or set(passed[summary.dropped_messages :]) != set(read):
         return None
     return Message.objects.only("position", "tokens_through", "chars_through").get(pk=passed[-1])
 

@@ -22,6 +22,7 @@ from compaction.branches.leases import Lease, ensure_state, held
 from compaction.engine.policy.holds import hold_length
 from compaction.errors import CompactionError, LostRaceError
 from compaction.models import CompactionState, SessionSummary
+from compaction.models.summaries import status_columns
 from compaction.profiles import parameters_of, profile_of
 from compaction.selectors import chain_of, coverage_of
 
@@ -77,20 +78,16 @@ def _restore(
     summary.refresh_from_db(fields=["status", "covers_from", "covers_through"])
     branches = list(Branch.objects.filter(session_id=summary.session_id))
     affected = taken_back_with(summary, branches, cascade=cascade)
-    SessionSummary.objects.filter(pk__in=[row.pk for row in affected]).update(
-        status=SessionSummary.Status.RESTORED
-    )
+    mark_restored(affected)
     drafts = SessionSummary.objects.filter(
         session=summary.session_id, status=SessionSummary.Status.DRAFT
     )
-    drafts.update(status=SessionSummary.Status.SUPERSEDED)
+    drafts.update(**status_columns(SessionSummary.Status.SUPERSEDED))
     for branch in branches:
-        _move_back(branch, by=by, holds=holds)
+        move_back(branch, by=by, holds=holds)
     now_held = CompactionState.objects.filter(pk=summary.branch_id, lease_owner=lease.owner).first()
     if now_held is None:
         raise LostRaceError("Another worker took the branch meanwhile; nothing was restored.")
-    for row in affected:
-        row.status = SessionSummary.Status.RESTORED
     if holds:
         record(
             summary.session_id,
@@ -125,12 +122,12 @@ def taken_back_with(
         raise CompactionError(
             f"Only an active summary can be restored; this one is {summary.status}."
         )
-    if (copy := _copy_in_use(summary)) is not None:
+    if (copy := copy_in_use(summary)) is not None:
         raise CompactionError(
             "The branch of this summary was replayed with shorter tool results, and the "
             f"conversation goes on with its copy: restore summary {copy.pk} instead."
         )
-    newer = _built_on(summary, branches)
+    newer = built_on(summary, branches)
     if newer and not cascade:
         raise CompactionError(
             f"{len(newer)} newer summar{'y was' if len(newer) == 1 else 'ies were'} built on this "
@@ -139,18 +136,32 @@ def taken_back_with(
     return [summary, *newer]
 
 
-def _copy_in_use(summary: SessionSummary) -> SessionSummary | None:
+def mark_restored(rows: list[SessionSummary]) -> None:
+    """Mark summaries as taken back, in the database and in memory."""
+    columns = status_columns(SessionSummary.Status.RESTORED)
+    SessionSummary.objects.filter(pk__in=[row.pk for row in rows]).update(**columns)
+    for row in rows:
+        for name, value in columns.items():
+            setattr(row, name, value)
+
+
+def copy_in_use(summary: SessionSummary) -> SessionSummary | None:
     """Return the copy that a replay made of a summary, where it and not this one is sent."""
     active = Branch.objects.get(pk=summary.session.branch.pk)
-    if summary.run_id is None:
-        return None
     chain = chain_of(active)
     if any(row.pk == summary.pk for row in chain):
         return None
-    return next((row for row in chain if row.run_id == summary.run_id), None)
+    return next((row for row in chain if _is_copy(row, summary)), None)
 
 
-def _built_on(summary: SessionSummary, branches: list[Branch]) -> list[SessionSummary]:
+def _is_copy(row: SessionSummary, summary: SessionSummary) -> bool:
+    """Whether a row repeats a summary: both are of one run, or of none and of one moment."""
+    if summary.run_id is not None:
+        return row.run_id == summary.run_id
+    return row.run_id is None and row.created_at == summary.created_at
+
+
+def built_on(summary: SessionSummary, branches: list[Branch]) -> list[SessionSummary]:
     """Return the active summaries of any branch that continue this one, oldest first."""
     found: dict[uuid.UUID, SessionSummary] = {}
     for branch in branches:
@@ -160,7 +171,7 @@ def _built_on(summary: SessionSummary, branches: list[Branch]) -> list[SessionSu
     return sorted(found.values(), key=lambda row: (row.covers_through, row.created_at))
 
 
-def _move_back(branch: Branch, *, by: Any, holds: bool) -> None:
+def move_back(branch: Branch, *, by: Any = None, holds: bool = False) -> None:
     """Put a cursor back to where the branch's active summaries still reach, and hold the rest."""
     reach = coverage_of(branch)
     ahead = CompactionState.objects.filter(pk=branch.pk, cursor__gt=reach.cursor)

@@ -31,6 +31,7 @@ from compaction.models.summaries import (
     FORMAT_VERSION,
     NEWEST_VERSION,
     SENDS_FILES_VERSION,
+    status_columns,
 )
 from compaction.summaries.fidelity import store_fidelity
 from compaction.summaries.summarizer import summariser_names
@@ -190,7 +191,7 @@ def _supersede_passed_over(run: CompactionRun, *, through: int) -> None:
         branch=run.branch_id, status=Status.ACTIVE, kind=SessionSummary.Kind.COMPACTION
     )
     rows = rows.filter(format_version__gt=NEWEST_VERSION, covers_from__lte=through)
-    rows.update(status=Status.SUPERSEDED)
+    rows.update(**status_columns(Status.SUPERSEDED))
 
 
 def store_new_version(
@@ -212,14 +213,7 @@ def store_new_version(
             cursor=snapshot.state.cursor,
             changes={"recheck_requested": F("recheck_requested")},
         )
-        replaced = SessionSummary.objects.filter(
-            pk=old.pk, status=SessionSummary.Status.ACTIVE
-        ).update(status=SessionSummary.Status.SUPERSEDED)
-        if not replaced:
-            raise LostRaceError("The summary is no longer active; somebody else replaced it.")
-        # A draft continues what was in force when it was made.
-        drafts = SessionSummary.objects.filter(branch=old.branch_id, status=Status.DRAFT)
-        drafts.update(status=Status.SUPERSEDED)
+        supersede(old)
         summary = write_summary(
             snapshot,
             run,
@@ -232,6 +226,19 @@ def store_new_version(
         )
         end_run(outcome, sizes, saved=max(0, old.summary_tokens - summary.summary_tokens))
     return summary
+
+
+def supersede(old: SessionSummary) -> None:
+    """Have another version take a summary's place; raise LostRaceError where one has already.
+
+    Call it in the transaction that stores the other version, or activates it.
+    """
+    columns = status_columns(Status.SUPERSEDED)
+    if not SessionSummary.objects.filter(pk=old.pk, status=Status.ACTIVE).update(**columns):
+        raise LostRaceError("The summary is no longer active; somebody else replaced it.")
+    # A draft continues what was in force when it was made.
+    drafts = SessionSummary.objects.filter(branch=old.branch_id, status=Status.DRAFT)
+    drafts.update(**columns)
 
 
 def write_summary(
@@ -259,7 +266,7 @@ def write_summary(
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
         metadata=metadata_of(run, outcome),
-        status=Status.DRAFT if is_draft else Status.ACTIVE,
+        **status_columns(Status.DRAFT if is_draft else Status.ACTIVE),
         trigger=run.trigger,
         reason=run.reason,
         truncated=outcome.truncated,

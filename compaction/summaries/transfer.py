@@ -38,6 +38,7 @@ from compaction.models import (
     SummaryQuality,
     SummaryUnits,
 )
+from compaction.models.summaries import status_columns
 from compaction.profiles import find_profile, parameters_of, profile_of
 from compaction.selectors import chain_of, coverage_of
 from compaction.summaries.fidelity import store_fidelity
@@ -355,7 +356,8 @@ def _store(
         summary_tokens=min(tokens, MOST_NUMBER),
         previous=None if found.previous is None else earlier[found.previous],
         profile=_profile(found.profile),
-        **columns,
+        # Here it counts since now, whenever it was made.
+        **columns | status_columns(SessionSummary.Status.ACTIVE),
     )
     SessionSummaryMessage.objects.bulk_create(
         (SessionSummaryMessage(summary=summary, message_id=known.ids[i]) for i in found.linked),

@@ -58,6 +58,8 @@ class Reason(StrEnum):
     REST = "rest", "Rest of a compaction that a request waited for"
     MANUAL = "manual", "By hand"
     RESUMMARIZE = "resummarize", "Re-summarised"
+    # A version that a person wrote; no run makes one.
+    EDITED = "edited", "Edited by a person"
     BRANCH = "branch", "Another branch was switched to"
     # The messages themselves are stored: a request would leave them out.
     ARCHIVE = "archive", "Stored unsummarised"

@@ -46,7 +46,8 @@ class Command(BaseCommand):
     help = (
         "Summarises again the messages behind every active summary; the new version replaces the "
         "old one, which stays stored. What was done already with the same profile version and "
-        "prompts is skipped, so a run that was broken off goes on when it is started again. "
+        "prompts is skipped, so a run that was broken off goes on when it is started again. Texts "
+        "that people wrote are left alone, unless --replace-edited. "
         "The exit status is 1 when a session failed."
     )
     requires_system_checks = COMMAND_CHECKS
@@ -81,6 +82,11 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--force", action="store_true", help="also what was done already; starts from the front"
+        )
+        parser.add_argument(
+            "--replace-edited",
+            action="store_true",
+            help="also texts that people wrote; they stay stored as versions",
         )
         parser.add_argument("--json", action="store_true", help="one JSON line per session")
 
@@ -161,6 +167,7 @@ class _ResultTotals:
         if result.had_work and result.status not in (BUSY, FAILED):
             self.sums.status = result.status
         self.sums.summaries += result.summaries
+        self.sums.edited += result.edited
         self.sums.messages += result.messages
         self.sums.tokens += result.tokens
         self.sums.calls += result.calls
@@ -176,7 +183,16 @@ class _ResultTotals:
             f"{plural(self.sessions, 'session')}: {done:,} {verb}, "
             f"{self.sessions - self.with_work:,} with nothing to do, {busy}"
             f"{self.failed:,} failed; "
-            f"{_figures(self.sums)}."
+            f"{_figures(self.sums)}.{self._left_alone()}"
+        )
+
+    def _left_alone(self) -> str:
+        if not self.sums.edited:
+            return ""
+        are = "is" if self.sums.edited == 1 else "are"
+        return (
+            f" {plural(self.sums.edited, 'text')} that people wrote {are} left alone "
+            "(--replace-edited makes summaries in their place)."
         )
 
 
@@ -196,6 +212,7 @@ def _redo(options: dict[str, Any]) -> Redo:
     return Redo(
         profile=profile,
         force=options["force"],
+        replace_edited=options["replace_edited"],
         queue=options["queue"],
         dry_run=options["dry_run"],
     )
