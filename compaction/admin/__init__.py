@@ -6,6 +6,7 @@ from compaction.admin.comparison import COMPARE, compare_view
 from compaction.admin.front import REFRESH, front_panel, refresh
 from compaction.admin.memories import MemoryAdmin
 from compaction.admin.memory_runs import MemoryRunAdmin, MemoryVersionAdmin
+from compaction.admin.needs_look import LOOK, LOOK_DO, do_view, look_view
 from compaction.admin.profiles import CompactionProfileAdmin
 from compaction.admin.runs import CompactionRunAdmin
 from compaction.admin.sessions import SESSION_PART
@@ -35,6 +36,8 @@ ADMIN = AdminExtension(
     run_permission="compaction.add_compactionrun",
     front_panels=(FrontPanel(draw=front_panel, style="compaction/front.css"),),
     pages=(
+        AdminPage(route="needs-a-look/", view=look_view, name=LOOK),
+        AdminPage(route="needs-a-look/do/", view=do_view, name=LOOK_DO),
         AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),
         AdminPage(route="compaction/compare-profiles/", view=compare_view, name=COMPARE),
     ),

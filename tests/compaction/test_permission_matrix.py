@@ -212,6 +212,7 @@ CHANGES = {
     "compaction.change_compactionrun": RUNS,
     "compaction.change_sessionsummary": {"compaction.SessionSummary", "compaction.SummaryQuality"},
     "compaction.change_modelbreaker": {"compaction.ModelBreaker"},
+    "compaction.change_lookmark": {"compaction.LookMark"},
     "compaction.change_compactionstate": {"compaction.CompactionState"},
     "compaction.add_compactionprofile": {"compaction.CompactionProfile"},
     "compaction.change_compactionprofile": {"compaction.CompactionProfile"},
