@@ -62,7 +62,7 @@ class Session(models.Model):
         db_table = "sessions"
         permissions = [
             ("erase_user", "Can erase a person with all they wrote"),
-            ("read_texts", "Can read messages, summaries, titles and other texts"),
+            ("read_texts", "Can read texts"),
         ]
         constraints = [
             # Importing one conversation twice gives one session (formats.records.Conversation).

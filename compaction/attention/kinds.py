@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
@@ -90,6 +91,15 @@ class LookKind:
             row=str(values[self.row or self.subject]),
             details={name: values[name] for name in self.reads},
         )
+
+    def key(self, subject: str) -> UUID | str | None:
+        """Return what a subject's text stands for: a branch's id, or an alias; None for no id."""
+        if self.marked != BRANCH:
+            return subject
+        try:
+            return UUID(subject)
+        except ValueError:
+            return None
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -39,7 +39,9 @@ class LookCursor:
             at = datetime.fromisoformat(moment)
         except ValueError:
             return None
-        return cls(at=at, kind=kind, subject=subject) if kind in KIND_NAMES and at.tzinfo else None
+        if kind not in KIND_NAMES or KIND_NAMES[kind].key(subject) is None or at.tzinfo is None:
+            return None
+        return cls(at=at, kind=kind, subject=subject)
 
     def __str__(self) -> str:
         return f"{self.at.isoformat()}~{self.kind}~{self.subject}"

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 
 from chatapp.database import database_now
-from compaction.attention.kinds import BRANCH, KIND_NAMES, LookItem, LookKind
+from compaction.attention.kinds import BRANCH, KIND_NAMES, LookItem
 from compaction.errors import CompactionError
 from compaction.models import LookMark
 
@@ -17,23 +17,13 @@ from compaction.models import LookMark
 def find_item(kind_name: str, subject: str) -> LookItem:
     """Return one thing as it is now; CompactionError where it needs no look any more."""
     kind = KIND_NAMES.get(kind_name)
-    key = subject_of(kind, subject) if kind else None
+    key = kind.key(subject) if kind else None
     row = None
     if kind is not None and key is not None:
         row = kind.rows().filter(**{kind.subject: key}).values(*kind.columns).first()
     if kind is None or row is None:
         raise CompactionError("It needs no look any more; this is how things stand now.")
     return kind.item(row)
-
-
-def subject_of(kind: LookKind, text: str) -> UUID | str | None:
-    """Return what a mark of the kind is about: a branch's id or an alias; None for no such id."""
-    if kind.marked != BRANCH:
-        return text
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def mark_done(item: LookItem, *, by: Any) -> LookMark:
@@ -69,7 +59,7 @@ def set_aside() -> QuerySet[LookMark]:
 
 def mark_of(item: LookItem) -> LookMark:
     """Return the row of a thing, made where there is none."""
-    key = subject_of(item.kind, item.subject)
+    key = item.kind.key(item.subject)
     named = {"kind": item.kind.name, item.kind.marked: key}
     # Two people, or a person and the sweep, may be the first at once.
     LookMark.objects.bulk_create([LookMark(**_columns(item))], ignore_conflicts=True)

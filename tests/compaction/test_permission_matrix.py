@@ -138,7 +138,7 @@ def test_no_single_permission_but_that_for_messages_shows_a_text(scene, app):
     desk = Desk(addresses(most_rows=1))
     shown = {}
     found = ours().filter(content_type__app_label=app)
-    for permission in found.exclude(codename="view_message"):
+    for permission in found.exclude(codename="read_texts"):
         operator = with_only(scene.operator, permission)
         for address, status, text in desk.visited(operator):
             assert status in CALM, (permission.codename, address, status)
@@ -148,7 +148,7 @@ def test_no_single_permission_but_that_for_messages_shows_a_text(scene, app):
 
 
 def test_all_permissions_but_that_for_messages_show_no_text(scene):
-    others = Permission.objects.exclude(codename="view_message")
+    others = Permission.objects.exclude(codename="read_texts")
     client = may(scene.operator, *others)
     shown = {}
     for address, status, text in visited(client, addresses(most_rows=40)):
@@ -185,7 +185,7 @@ def test_a_search_finds_by_a_text_only_for_who_may_see_it(scene, label, text):
     is_title = text[1] == "title"
     query = {"q": f"{'' if is_title else 'text: '}{scene.markers[text]}"}
     address = f"/admin/{label}/?{urlencode(query)}"
-    others = Permission.objects.exclude(codename="view_message")
+    others = Permission.objects.exclude(codename="read_texts")
     assert rows_found(may(scene.operator, *others), address) == 0
     assert rows_found(may(scene.operator, *Permission.objects.all()), address) > 0
 
@@ -196,7 +196,7 @@ def test_a_filter_finds_by_a_text_only_for_who_may_see_it(scene):
         for model, name in PLANTED
         if model in admin.site._registry
     }
-    others = Permission.objects.exclude(codename="view_message")
+    others = Permission.objects.exclude(codename="read_texts")
     for given, status in ((others, {400}), (Permission.objects.all(), {200, 302})):
         client = may(scene.operator, *given)
         assert {client.get(address).status_code for address in filters} <= status
