@@ -4,6 +4,7 @@ from chatapp.admin.toolkit.extension import AdminExtension, AdminPage, FrontPane
 from compaction.admin.breakers import ModelBreakerAdmin
 from compaction.admin.comparison import COMPARE, compare_view
 from compaction.admin.front import REFRESH, front_panel, refresh
+from compaction.admin.index_entries import ENTRIES, LINKED_TABLES
 from compaction.admin.memories import MemoryAdmin
 from compaction.admin.memory_runs import MemoryRunAdmin, MemoryVersionAdmin
 from compaction.admin.needs_look import LOOK, LOOK_DO, do_view, look_view
@@ -41,6 +42,8 @@ ADMIN = AdminExtension(
         AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),
         AdminPage(route="compaction/compare-profiles/", view=compare_view, name=COMPARE),
     ),
+    index_entries=ENTRIES,
+    linked_tables=LINKED_TABLES,
     session=SESSION_PART,
     message_panels=(fate_panel,),
     timeline_sources=TIMELINE_SOURCES,

@@ -24,7 +24,9 @@ from chatapp.admin.toolkit.permissions import may_run
 from chatapp.formatting import days_between, span_words, utc_day
 from chatapp.models import Message, Session
 from compaction.admin.actions import may_view
+from compaction.admin.comparison import COMPARE
 from compaction.admin.front_plots import PLOTS, Plot
+from compaction.admin.index_entries import may_compare
 from compaction.admin.lists import FAILURES, LOOK, WAITING
 from compaction.admin.needs_look import front_context
 from compaction.admin.quality_plots import score_table
@@ -222,6 +224,7 @@ def front_panel(request: HttpRequest) -> SafeString | str:
     shown: dict[str, Any] = {
         "refresh_url": reverse(f"admin:{REFRESH}") if may_run(request) else "",
         "alerts": alerts_of(request, newest),
+        "compare_url": reverse(f"admin:{COMPARE}") if may_compare(request) else "",
         **front_context(request),
     }
     if newest is None or not newest.sessions:

@@ -336,7 +336,9 @@ def test_re_summarising_without_a_summary_says_so(admin_client, session):
 
 def test_an_act_of_another_kind_is_none(admin_client, session):
     left_out(session)
-    assert "There is no such act." in do(admin_client, "left_out", session.branch.pk, "restart").text
+    assert (
+        "There is no such act." in do(admin_client, "left_out", session.branch.pk, "restart").text
+    )
 
 
 def test_what_needs_no_look_any_more_says_so(admin_client, session):

@@ -82,7 +82,9 @@ def test_a_reader_without_texts_sees_none(roles, scene):
 def test_a_reader_sees_every_text(roles, scene):
     assert set(PLANTED) - seen_by(scene, READER) <= ON_NO_PAGE | {
         # Results of the queue's tasks, which are shown to who may see its tables.
-        column for column in PLANTED if column[0]._meta.app_label not in planting.OUR_APPS
+        column
+        for column in PLANTED
+        if column[0]._meta.app_label not in planting.OUR_APPS
     }
 
 
