@@ -68,9 +68,7 @@ def test_what_the_backend_says_of_all_pins_stands_in_the_message(rows, operator,
     monkeypatch.setattr(
         "compaction.backend.CompactionBackend.pin_warning", lambda self, session: sentence
     )
-    answer = operator("read_texts", "change_message").post(
-        page(rows[0], "do", "pin"), follow=True
-    )
+    answer = operator("read_texts", "change_message").post(page(rows[0], "do", "pin"), follow=True)
     assert "Pinned &lt;b&gt;messages&lt;/b&gt; take 9 tokens &amp; more." in answer.text
     assert pinned()[0] is True
 
