@@ -21,15 +21,15 @@ def store_things(session: Session) -> None:
     now = timezone.now()
     others = list(Session.objects.exclude(pk=session.pk).order_by("created_at")[:2])
     left_out(session, now - timedelta(minutes=12))
-    overflow(others[0] if others else session, now - timedelta(hours=3))
-    failed(others[-1] if others else session, now - timedelta(hours=5))
+    overflow(others[0] if others else session, now)
+    failed(others[-1] if others else session, now)
     expired = now - timedelta(minutes=40)
     CompactionState.objects.filter(branch=session.active_branch).update(
         lease_owner=uuid4(), lease_expires_at=expired
     )
     ModelBreaker.objects.update_or_create(
         model="summaries",
-        defaults={"failing_since": now - timedelta(hours=2), "failing_code": "summariser_error"},
+        defaults={"failing_since": now - timedelta(minutes=30), "failing_code": "summariser_error"},
     )
 
 

@@ -50,6 +50,8 @@ from compaction.statistics.scores import rows_of
 
 _NOT_YET = "Not worked out yet"
 REFRESH = "compaction_refresh_figures"
+LEAST_DAYS = 7
+"""Plots of a young installation begin with its first run, and show a week at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +236,8 @@ def front_panel(request: HttpRequest) -> SafeString | str:
             "as_of": as_of(newest.refreshed_at, now),
             "tiles": tiles_of(request, newest, waiting_since=oldest_waiting(now), now=now),
             "plots": _plots(stored, utc_day(now)),
-            "days": DAYS_SHOWN,
+            "days": (utc_day(now) - _first_day(stored, utc_day(now))).days + 1,
+            "score_days": DAYS_SHOWN,
             "scores": score_table(rows_of(newest.scores)),
         }
     return render_to_string("admin/compaction/front.html", shown, request)
@@ -266,12 +269,24 @@ def as_of(moment: datetime, now: datetime) -> str:
     return f"{clock} ({minutes} {'minute' if minutes == 1 else 'minutes'} ago)"
 
 
+def _first_day(stored: Sequence[DailyFigures], today: date) -> date:
+    """Return where the plots begin: with the first day that has something, a week at least."""
+    busy = [row.day for row in stored if _has_runs(row)]
+    week, most = today - timedelta(days=LEAST_DAYS - 1), today - timedelta(days=DAYS_SHOWN - 1)
+    return max(most, min([week, *busy]))
+
+
+def _has_runs(row: DailyFigures) -> bool:
+    counts = (row.succeeded, row.skipped, row.failed, row.cancelled, row.unfinished)
+    return any((*counts, *row.ratios))
+
+
 def _plots(stored: Sequence[DailyFigures], today: date) -> list[Plot]:
     """Return the plots, or none where nothing happened in all these days."""
     by_day = {row.day: row for row in stored}
     days = [
         by_day.get(day, DailyFigures(day=day))
-        for day in days_between(today - timedelta(days=DAYS_SHOWN - 1), today)
+        for day in days_between(_first_day(stored, today), today)
     ]
     plots = [draw(days) for draw in PLOTS]
     return plots if any(plot.drawing for plot in plots) else []

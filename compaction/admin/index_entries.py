@@ -26,6 +26,12 @@ from compaction.runs import queue
 
 COMPACTION, MEMORIES = "Compaction", "Memories"
 MODELS, SETTINGS, WORKERS = "Models", "Settings", "Workers and queue"
+QUEUE_TABLES = {
+    "success": "What workers did.",
+    "failure": "What ended with an error.",
+    "schedule": "What is done again and again.",
+    "ormq": "What waits for a worker.",
+}
 
 
 def may_compare(request: HttpRequest) -> bool:
@@ -94,7 +100,7 @@ ENTRIES = (
         IndexEntry(
             group=WORKERS,
             label=str(model._meta.verbose_name_plural).capitalize(),
-            does="As the queue stores them.",
+            does=QUEUE_TABLES.get(str(model._meta.model_name), "A table of the queue."),
             model=model,
         )
         for model in queue.tables_with_pages()
