@@ -131,6 +131,12 @@ class ServerSettings(SettingsGroup):
         unit="seconds",
         shown="3 × time-out",
     )
+    email_host: str = setting("", "Server that mails of alerts go out by.", shown="none")
+    email_port: int = setting(587, "Its port.")
+    email_user: str = setting("", "Its user, where it asks for one.")
+    email_password: str = setting("", "Its password.")
+    email_tls: Switch = setting(True, "Begin TLS on its connection (STARTTLS).")
+    email_from: str = setting("palimpsest@localhost", "The sender of mails.")
     turn_rate: str = setting("", "Limit of turns a user, such as `60/min`.")
     session_idle_seconds: int = setting(
         43_200, "Who does nothing for so long in the admin has to log in again.", unit="seconds"

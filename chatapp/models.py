@@ -64,8 +64,10 @@ class Session(models.Model):
 
     class Meta:
         db_table = "sessions"
-        # The admin asks for it before it erases a person.
-        permissions = [("erase_user", "Can erase a person with all they wrote")]
+        permissions = [
+            ("erase_user", "Can erase a person with all they wrote"),
+            ("read_texts", "Can read texts"),
+        ]
         constraints = [
             # Importing one conversation twice gives one session (formats.records.Conversation).
             models.UniqueConstraint(fields=["owner", "import_key"], name="session_import_once"),
@@ -105,8 +107,7 @@ class Branch(models.Model):
     `message_count`, `token_total` and `char_total` are sums along the whole path, the parent's part
     included, so that a trigger reads two numbers however old the session is. Placeholders count in
     none. The parent owns the message at `fork_position`, so fork positions grow from ancestor to
-    descendant. `depth` and `jump` are the stored lineage: a skip pointer to a farther ancestor,
-    with which chatapp.lineage finds any ancestor in O(log depth) steps.
+    descendant. `depth` and `jump`, the stored lineage, find ancestors in O(log depth) steps.
     """
 
     class Kind(models.TextChoices):
@@ -181,7 +182,6 @@ class Message(models.Model):
     """One row: written once by chatapp.transcript, its text never changed.
 
     Why: docs/architecture.md#compaction-changes-nothing-stored.
-
     `content` is the text (NULL where the client sent null); `parts` is set when the client sent a
     list, with its texts taken out into `content` (see chatapp.messages.wire), and its long data
     into files of `parts_bytes` together (see chatapp.messages.apart). `tokens` and `chars`, its
@@ -198,10 +198,7 @@ class Message(models.Model):
         TOOL = "tool", "Tool"
 
     class Kind(models.TextChoices):
-        """What the row is: part of the conversation, a note in it, or the mark of a summary.
-
-        A note is sent as a user's message, and is no question.
-        """
+        """What the row is: part of the conversation, a note in it, or the mark of a summary."""
 
         MESSAGE = "message", "Message"
         NOTE = "note", "Note"
@@ -417,6 +414,12 @@ class Incident(models.Model):
             models.Index(fields=["session", "-created_at", "-id"], name="incident_of_session"),
             # The admin's list of all incidents, newest first.
             models.Index(fields=["-created_at", "-id"], name="incident_newest"),
+            # The newest turns that ended because their request was too large.
+            models.Index(
+                fields=["-created_at", "branch"],
+                condition=models.Q(code="context_overflow", kind="error"),
+                name="incident_overflow",
+            ),
         ]
 
     def __str__(self) -> str:

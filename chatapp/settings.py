@@ -315,6 +315,16 @@ LOCAL_MODEL_GGUF = model_server.local_model_gguf
 # nothing of it is loaded where it is not installed.
 COMPACTION: dict[str, Any] = {}
 
+# --- mail -----------------------------------------------------------------------------------------
+
+EMAIL_HOST = server.email_host
+EMAIL_PORT = server.email_port
+EMAIL_HOST_USER = server.email_user
+EMAIL_HOST_PASSWORD = server.email_password
+EMAIL_USE_TLS = server.email_tls
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = server.email_from
+
 # --- watching -------------------------------------------------------------------------------------
 
 # What counts for /readyz, by name; None: everything that can be looked at.

@@ -61,6 +61,13 @@ class OperatorsSite(AdminSite):
 
         return own_entries(request, super().get_log_entries(request))
 
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """Return the groups of the index and the sidebar; of one app, its tables."""
+        from chatapp.admin.front_index import groups_for
+
+        apps: list[Any] = super().get_app_list(request, app_label)
+        return apps if app_label else groups_for(request, apps)
+
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
@@ -70,7 +77,8 @@ class OperatorsSite(AdminSite):
         panels = [panel for extension in admin_extensions() for panel in extension.front_panels]
         drawn = [shown for panel in panels if (shown := panel.draw(request))]
         styles = [panel.style for panel in panels if panel.style] if drawn else []
-        context = {"front_panels": drawn, "front_styles": styles}
+        tables = [(app["name"], app["app_url"]) for app in super().get_app_list(request)]
+        context = {"front_panels": drawn, "front_styles": styles, "all_tables": tables}
         return super().index(request, context | (extra_context or {}))
 
 

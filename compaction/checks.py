@@ -12,6 +12,9 @@ from django.db import connection
 from chatapp.conf import SETTINGS_TAG
 from chatapp.llm.registry import UnknownModelError, get_model
 from compaction import hooks
+from compaction.attention.alerts import alerting
+from compaction.attention.kinds import KIND_NAMES
+from compaction.attention.webhook import problem_with
 from compaction.conf import CompactionSettings, compaction_settings
 from compaction.engine.profile import (
     DEFAULT_PRESET,
@@ -142,6 +145,47 @@ def check_hooks(**kwargs: Any) -> list[CheckMessage]:
         )
         for problem in hooks.problems()
     ]
+
+
+@register(SETTINGS_TAG, Tags.compatibility)
+def check_alerts(**kwargs: Any) -> list[CheckMessage]:
+    """Alerts must have a way to somebody, an address that can be one, and kinds that there are."""
+    found: list[CheckMessage] = []
+    url = compaction_settings.alert_webhook
+    if url and (problem := problem_with(url)):
+        found.append(
+            Error(
+                f"COMPACTION_ALERT_WEBHOOK cannot be used. {problem}",
+                hint="Set it to the whole address, or leave it out.",
+                id="compaction.E011",
+            )
+        )
+    if unknown := sorted(set(compaction_settings.alert_kinds) - set(KIND_NAMES)):
+        found.append(
+            Error(
+                f"COMPACTION_ALERT_KINDS names {', '.join(unknown)}, and there is no such kind.",
+                hint=f"The kinds are {', '.join(KIND_NAMES)}.",
+                id="compaction.E012",
+            )
+        )
+    mails = settings.EMAIL_BACKEND == "django.core.mail.backends.smtp.EmailBackend"
+    if compaction_settings.alert_emails and mails and not settings.EMAIL_HOST:
+        found.append(
+            Warning(
+                "COMPACTION_ALERT_EMAILS is set, and EMAIL_HOST is not: no alert can be mailed.",
+                hint="Set EMAIL_HOST to your mail server.",
+                id="compaction.W004",
+            )
+        )
+    if alerting() and not compaction_settings.alert_base_url:
+        found.append(
+            Warning(
+                "Alerts lead nowhere: their links are paths without a host.",
+                hint="Set COMPACTION_ALERT_BASE_URL to the address of this installation.",
+                id="compaction.W005",
+            )
+        )
+    return found
 
 
 @register(SETTINGS_TAG, Tags.compatibility)

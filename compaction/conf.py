@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 
 from django.core.signals import setting_changed
 
-from chatapp.environment import Pieces, SettingsGroup, lazy_settings, setting, texts_of
+from chatapp.environment import (
+    Pieces,
+    SettingsGroup,
+    Switch,
+    lazy_settings,
+    setting,
+    texts_of,
+)
 from compaction.engine.profile import DEFAULT_PRESET, ENVIRONMENT, WINDOW_ENVIRONMENT
 from compaction.engine.registry import REGISTRIES
 
@@ -105,6 +112,23 @@ class CompactionSettings(SettingsGroup):
         20,
         "Summaries whose quality scores lower, of 100, are listed as those that need a look.",
         minimum=0,
+    )
+    alert_emails: Pieces = setting(
+        (),
+        "Who is mailed when something newly needs a look; commas between. Takes `EMAIL_HOST`.",
+    )
+    alert_webhook: str = setting("", "Address that is sent the same as JSON, by POST.")
+    alert_webhook_private: Switch = setting(
+        False, "That address may be on this machine or in a private network."
+    )
+    alert_kinds: Pieces = setting(
+        (), "The kinds that are told of; commas between.", shown="all of them"
+    )
+    alert_base_url: str = setting(
+        "", "Where the admin is, for the links: `https://chat.example.com`."
+    )
+    alert_seconds: int = setting(
+        10, "Longest wait for the webhook's connection and answer.", unit="seconds", minimum=1
     )
     environment: Mapping[str, str] = setting(
         lambda: texts_of(ENVIRONMENT | WINDOW_ENVIRONMENT),

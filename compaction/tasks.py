@@ -6,6 +6,7 @@ from uuid import UUID
 
 from chatapp.imports import continue_import
 from chatapp.transcript import part_files
+from compaction.attention.alerts import send_alerts
 from compaction.comparison import jobs
 from compaction.errors import RunGoneError
 from compaction.memories.execution import execute_memory_run
@@ -61,8 +62,9 @@ def compare_profiles(key: str) -> str:
 
 
 def sweep() -> dict[str, int]:
-    """Find what died or never started; return how many of each."""
-    return sweep_runs().as_dict()
+    """Find what died or never started, and tell of what needs a look; return how many of each."""
+    swept = sweep_runs().as_dict()
+    return swept | {"alerted_things": send_alerts().things}
 
 
 def look_at_caches() -> int:

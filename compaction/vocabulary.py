@@ -15,6 +15,7 @@ from chatapp.formatting import clock, duration
 from chatapp.incidents import ERROR_WORDS
 from compaction.engine.policy.reasons import RunCode, reason_label
 from compaction.engine.provenance import Origin
+from compaction.memories.runs import NO_MODEL
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status
@@ -369,6 +370,21 @@ def failing_words(code: str) -> str:
     known = EXPLANATIONS.get(kind)
     words = known.title if known else ERROR_WORDS.get(kind, kind)
     return words[:1].lower() + words[1:]
+
+
+MEMORY_REASONS = {
+    RunCode.NOTHING_TO_DO: "There was nothing to rewrite or to propose",
+    RunCode.BAD_ANSWER: "The answer could not be used",
+    RunCode.LOST_RACE: "The memories changed meanwhile",
+    NO_MODEL: "The profile chooses sentences, and memories take a model",
+}
+"""Where a memory run's code says something else than that of a compaction."""
+
+
+def memory_reason(code: str) -> str:
+    """Return why a memory run came to nothing, or waits, in words; an unknown code stays so."""
+    known = EXPLANATIONS.get(code)
+    return MEMORY_REASONS.get(code, known.title if known else code)
 
 
 def explanation_of(run: CompactionRun) -> Explanation | None:

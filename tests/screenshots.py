@@ -84,6 +84,7 @@ def prepare(*, whole: bool) -> list[Page]:
         pages += window_pages(user)
         pages += abridged_pages(user)
         pages += comparison_pages(session, user)
+        pages += look_pages(session, user)
     if whole and (SHARED / PI_SESSION).is_dir():
         files = sorted((SHARED / PI_SESSION).glob("*.jsonl"), key=lambda one: one.stat().st_size)
         call_command("import_transcript", str(files[-1]), owner=USER, verbosity=0)
@@ -155,6 +156,23 @@ def comparison_pages(session: Any, user: Any) -> list[Page]:
             jobs.work(job.key, is_stopping=lambda: False)
         found.append(Page(name=f"comparison-{name}", path=f"{address}?job={job.key}"))
     return found
+
+
+def look_pages(session: Any, user: Any) -> list[Page]:
+    """Return the list of what needs a look, with things of most kinds, one of them set aside."""
+    from compaction.attention.listing import needs_look
+    from compaction.attention.marks import mark_done
+    from tests.look_pictures import store_things
+
+    store_things(session)
+    mark_done(needs_look().items[-1], by=user)
+    address = "/admin/needs-a-look/"
+    return [
+        Page(name="look", path=address),
+        Page(name="look-kind", path=f"{address}?kind=left_out"),
+        Page(name="look-aside", path=f"{address}?aside=1"),
+        Page(name="tables", path="/admin/compaction/"),
+    ]
 
 
 def window_pages(user: Any) -> list[Page]:

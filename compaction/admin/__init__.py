@@ -4,8 +4,10 @@ from chatapp.admin.toolkit.extension import AdminExtension, AdminPage, FrontPane
 from compaction.admin.breakers import ModelBreakerAdmin
 from compaction.admin.comparison import COMPARE, compare_view
 from compaction.admin.front import REFRESH, front_panel, refresh
+from compaction.admin.index_entries import ENTRIES, LINKED_TABLES
 from compaction.admin.memories import MemoryAdmin
 from compaction.admin.memory_runs import MemoryRunAdmin, MemoryVersionAdmin
+from compaction.admin.needs_look import LOOK, LOOK_DO, do_view, look_view
 from compaction.admin.profiles import CompactionProfileAdmin
 from compaction.admin.runs import CompactionRunAdmin
 from compaction.admin.sessions import SESSION_PART
@@ -35,9 +37,13 @@ ADMIN = AdminExtension(
     run_permission="compaction.add_compactionrun",
     front_panels=(FrontPanel(draw=front_panel, style="compaction/front.css"),),
     pages=(
+        AdminPage(route="needs-a-look/", view=look_view, name=LOOK),
+        AdminPage(route="needs-a-look/do/", view=do_view, name=LOOK_DO),
         AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),
         AdminPage(route="compaction/compare-profiles/", view=compare_view, name=COMPARE),
     ),
+    index_entries=ENTRIES,
+    linked_tables=LINKED_TABLES,
     session=SESSION_PART,
     message_panels=(fate_panel,),
     timeline_sources=TIMELINE_SOURCES,

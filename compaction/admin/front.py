@@ -1,4 +1,4 @@
-"""The front page of the admin: alerts, tiles and plots of the daily figures, a way to refresh."""
+"""The front page of the admin: what needs a look, alerts, tiles and plots of the daily figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import CharField, DateTimeField, Model, Q, Value
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -21,20 +21,20 @@ from django.utils.safestring import SafeString
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.lists import days_value
 from chatapp.admin.toolkit.permissions import may_run
-from chatapp.formatting import clock as time_of
 from chatapp.formatting import days_between, span_words, utc_day
 from chatapp.models import Message, Session
 from compaction.admin.actions import may_view
-from compaction.admin.breakers import OPEN
+from compaction.admin.comparison import COMPARE
 from compaction.admin.front_plots import PLOTS, Plot
+from compaction.admin.index_entries import may_compare
 from compaction.admin.lists import FAILURES, LOOK, WAITING
+from compaction.admin.needs_look import front_context
 from compaction.admin.quality_plots import score_table
 from compaction.admin.workers import SILENT, silent_at_work
 from compaction.conf import compaction_settings
 from compaction.models import (
     CompactionRun,
     DailyFigures,
-    ModelBreaker,
     SessionSummary,
     WorkerHeartbeat,
 )
@@ -47,12 +47,11 @@ from compaction.statistics.daily import (
     waiting_runs,
 )
 from compaction.statistics.scores import rows_of
-from compaction.vocabulary import failing_words
 
-BREAKER_ALERTS = Q(opened_at__isnull=False) | Q(failing_since__isnull=False)
-_NO_TIME: Value = Value(None, output_field=DateTimeField())
 _NOT_YET = "Not worked out yet"
 REFRESH = "compaction_refresh_figures"
+LEAST_DAYS = 7
+"""Plots of a young installation begin with its first run, and show a week at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +76,6 @@ class Alert:
 
 
 ALERTS = (
-    Alert(
-        model=ModelBreaker,
-        one="1 breaker is open",
-        many="breakers are open",
-        means="Calls of a summarising model kept failing, so it is left alone for a while.",
-        filters={"state": OPEN},
-        tone="bad",
-    ),
     Alert(
         model=WorkerHeartbeat,
         one="1 worker fell silent",
@@ -124,63 +115,20 @@ def _alerts_of_figures(newest: DailyFigures | None) -> list[dict[str, str]]:
 
 
 def _alerts_now(request: HttpRequest) -> list[dict[str, str]]:
-    counts, failing = _counts()
-    told = [_failing(one) for one in failing] if may_view(request, ModelBreaker) else []
-    return told + [
+    counts = _counts()
+    return [
         alert.shown(counts[alert.model])
         for alert in ALERTS
         if counts[alert.model] and may_view(request, alert.model)
     ]
 
 
-def _failing(model: _Failing) -> dict[str, str]:
-    """Return the line of a model whose compactions fail, as the template draws it."""
-    return {
-        "said": f"Compactions of model {model.alias} fail since {time_of(model.since)}: "
-        f"{failing_words(model.code)}.",
-        "means": "No turn fails for it, and requests grow. Its page leads to the run that says "
-        "what to do; a compaction of the model that succeeds ends this.",
-        "url": html.change_url(ModelBreaker, model.alias),
-        "tone": "bad",
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _Failing:
-    alias: str
-    since: datetime
-    code: str
-
-
-def _counts() -> tuple[Counter[type[Model]], list[_Failing]]:
-    """Return how many rows each alert is about, and the models whose compactions fail."""
-    # Two queries: both tables of the first hold few rows; the second has the index of unfinished
-    # runs.
-    breakers = ModelBreaker.objects.filter(BREAKER_ALERTS)
-    workers = WorkerHeartbeat.objects.filter(silent_at_work())
-    rows = (
-        breakers.order_by()
-        .values_list("model", "opened_at", "failing_since", "failing_code")
-        .union(
-            workers.order_by().values_list(
-                Value(""), "beat_at", _NO_TIME, Value("", output_field=CharField())
-            ),
-            all=True,
-        )
-    )
-    found = list(rows)
-    opened = sum(1 for alias, opened_at, _, _ in found if alias and opened_at)
-    silent = sum(1 for alias, *_ in found if not alias)
-    failing = [
-        _Failing(alias, since, code)
-        for alias, _, since, code in sorted(found, key=lambda one: one[0])
-        if alias and since
-    ]
+def _counts() -> Counter[type[Model]]:
+    """Return how many rows each alert is about."""
+    # Two queries: the first table holds few rows; the second has the index of unfinished runs.
+    silent = WorkerHeartbeat.objects.filter(silent_at_work()).count()
     waiting = waiting_runs().filter(waits_until__gt=timezone.now()).count()
-    counts: Counter[type[Model]] = Counter(
-        {ModelBreaker: opened, WorkerHeartbeat: silent, CompactionRun: waiting}
-    )
-    return counts, failing
+    return Counter({WorkerHeartbeat: silent, CompactionRun: waiting})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +226,8 @@ def front_panel(request: HttpRequest) -> SafeString | str:
     shown: dict[str, Any] = {
         "refresh_url": reverse(f"admin:{REFRESH}") if may_run(request) else "",
         "alerts": alerts_of(request, newest),
+        "compare_url": reverse(f"admin:{COMPARE}") if may_compare(request) else "",
+        **front_context(request),
     }
     if newest is None or not newest.sessions:
         shown["is_empty"] = not Session.objects.exists()
@@ -286,7 +236,8 @@ def front_panel(request: HttpRequest) -> SafeString | str:
             "as_of": as_of(newest.refreshed_at, now),
             "tiles": tiles_of(request, newest, waiting_since=oldest_waiting(now), now=now),
             "plots": _plots(stored, utc_day(now)),
-            "days": DAYS_SHOWN,
+            "days": (utc_day(now) - _first_day(stored, utc_day(now))).days + 1,
+            "score_days": DAYS_SHOWN,
             "scores": score_table(rows_of(newest.scores)),
         }
     return render_to_string("admin/compaction/front.html", shown, request)
@@ -318,12 +269,24 @@ def as_of(moment: datetime, now: datetime) -> str:
     return f"{clock} ({minutes} {'minute' if minutes == 1 else 'minutes'} ago)"
 
 
+def _first_day(stored: Sequence[DailyFigures], today: date) -> date:
+    """Return where the plots begin: with the first day that has something, a week at least."""
+    busy = [row.day for row in stored if _has_runs(row)]
+    week, most = today - timedelta(days=LEAST_DAYS - 1), today - timedelta(days=DAYS_SHOWN - 1)
+    return max(most, min([week, *busy]))
+
+
+def _has_runs(row: DailyFigures) -> bool:
+    counts = (row.succeeded, row.skipped, row.failed, row.cancelled, row.unfinished)
+    return any((*counts, *row.ratios))
+
+
 def _plots(stored: Sequence[DailyFigures], today: date) -> list[Plot]:
     """Return the plots, or none where nothing happened in all these days."""
     by_day = {row.day: row for row in stored}
     days = [
         by_day.get(day, DailyFigures(day=day))
-        for day in days_between(today - timedelta(days=DAYS_SHOWN - 1), today)
+        for day in days_between(_first_day(stored, today), today)
     ]
     plots = [draw(days) for draw in PLOTS]
     return plots if any(plot.drawing for plot in plots) else []

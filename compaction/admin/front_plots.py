@@ -1,4 +1,4 @@
-"""The plots of the front page: the daily figures of the last 30 days, drawn and as tables.
+"""The plots of the front page: the daily figures of up to 30 days, drawn and as tables.
 
 Every bar and every number of a table leads to the rows that it counts.
 """
@@ -63,8 +63,9 @@ def day_words(day: date) -> str:
 
 
 def tick_of(day: date, index: int, count: int) -> str:
-    """Return a label for every seventh day, counted back from the last."""
-    return day_words(day) if (count - 1 - index) % TICK_DAYS == 0 else ""
+    """Return a label for each day of a week, else for every seventh, counted from the last."""
+    apart = 1 if count <= TICK_DAYS else TICK_DAYS
+    return day_words(day) if (count - 1 - index) % apart == 0 else ""
 
 
 def runs_url(day: date, status: str = "") -> str:
@@ -122,7 +123,7 @@ def outcome_plot(days: Sequence[DailyFigures]) -> Plot:
         return Plot(title=title, empty="No run was requested in these days.")
     chart = Chart(
         name=CHART,
-        label="Compactions a day by outcome, the last 30 days. The table below has the numbers.",
+        label="Compactions a day by outcome. The table below has the numbers.",
         unit="runs",
         columns=[_outcome_column(day, index, len(days)) for index, day in enumerate(days)],
         number=short_number,
@@ -199,8 +200,7 @@ def ratio_plot(days: Sequence[DailyFigures]) -> Plot:
     ]
     chart = Chart(
         name="ratios",
-        label="Distribution of compression ratios, the last 30 days. The table below has the "
-        "numbers.",
+        label="Distribution of compression ratios. The table below has the numbers.",
         unit="summaries",
         columns=[_ratio_column(i, *each) for i, each in enumerate(zip(counts, urls, strict=True))],
         number=short_number,
@@ -260,7 +260,7 @@ class DailyPlot:
             rows.append((day.day.isoformat(), counted(value, url, shown)))
         chart = Chart(
             name=self.name,
-            label=f"{self.title}, the last 30 days. The table below has the numbers.",
+            label=f"{self.title}. The table below has the numbers.",
             unit=self.unit,
             columns=columns,
             number=short_number,

@@ -29,6 +29,7 @@ from compaction.admin.summary_compare import differences_of, marked, verdict
 from compaction.memories.runs import run_again
 from compaction.memories.versions import texts_of_lines, undo_rewriting
 from compaction.models import Memory, MemoryRun, MemoryVersion
+from compaction.vocabulary import memory_reason
 
 ERROR_CHARS = 60
 _TONES = {"succeeded": "good", "failed": "bad", "queued": "busy", "running": "busy"}
@@ -109,8 +110,8 @@ class MemoryRunAdmin(OfOwners):
         ),
         Section(
             title="Why it came to nothing",
-            fields=("error_code", "error_shown"),
-            optional={"error_code": "error_code", "error_shown": "error"},
+            fields=("reason_shown", "error_shown"),
+            optional={"reason_shown": "error_code", "error_shown": "error"},
         ),
         Section(
             title="Times",
@@ -147,7 +148,8 @@ class MemoryRunAdmin(OfOwners):
     paid = column("Cost", "cost", formatting.money)
     summary_shown = column("Read what this was made from", lambda run: nameless_link(run.summary))
     error_start = preview("Error", "error_begin", cut_at=ERROR_CHARS)
-    error_shown = column("In words", "error", html.stored_text)
+    reason_shown = column("Reason", "error_code", memory_reason)
+    error_shown = column("What it said", "error", html.stored_text)
     waits_shown = column("Waits until", "waits_until", when)
     started_shown = column("Started", "started_at", when)
     finished_shown = column("Ended", "finished_at", when)

@@ -362,7 +362,7 @@ def _verdict_words(row: SummaryQuality, *, texts: bool) -> SafeString | str:
 
 
 def may_pin(request: HttpRequest) -> bool:
-    """Whether the operator may pin messages, and see them: `change message`, `view message`."""
+    """Whether the operator may pin messages, and see them: `change message`, `read texts`."""
     return holds(request, SEE_TEXTS, "chatapp.change_message")
 
 

@@ -1,11 +1,17 @@
 """Stored compaction: profiles, runs, their steps, recoveries, summaries, their links, what they
 know and where it comes from, branch state, memories of owners, and what watches over many
-processes: heartbeats, breakers, totals.
+processes: heartbeats, breakers, totals, marks.
 """
 
 from compaction.models.fidelity import SummaryLine, SummaryQuality, SummaryUnits
 from compaction.models.memory import Memory, MemoryKey, MemoryRun, MemoryVersion
-from compaction.models.operations import DailyFigures, ModelBreaker, RunTotals, WorkerHeartbeat
+from compaction.models.operations import (
+    DailyFigures,
+    LookMark,
+    ModelBreaker,
+    RunTotals,
+    WorkerHeartbeat,
+)
 from compaction.models.runs import CompactionRun, CompactionStep, RecoveryStep
 from compaction.models.state import CompactionProfile, CompactionState
 from compaction.models.summaries import SessionSummary, SessionSummaryMessage
@@ -16,6 +22,7 @@ __all__ = [
     "CompactionState",
     "CompactionStep",
     "DailyFigures",
+    "LookMark",
     "Memory",
     "MemoryKey",
     "MemoryRun",

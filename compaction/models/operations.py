@@ -1,7 +1,8 @@
-"""What watches over many processes: circuit breakers, heartbeats, totals, figures by day."""
+"""What watches over many processes: circuit breakers, heartbeats, totals, figures, look marks."""
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
@@ -150,3 +151,54 @@ class DailyFigures(models.Model):
 
     def __str__(self) -> str:
         return self.day.isoformat()
+
+
+class LookMark(models.Model):
+    """What a person said of one thing that needs a look, and whether it was alerted (attention/).
+
+    `kind` is a kind of attention/kinds.py; the thing is a branch of a session, or a model by its
+    alias. A thing is left out of the list while `hidden_until` lies ahead, and when `done_at` is
+    not older than what happened last: when it happens again, it is back.
+    """
+
+    kind = models.CharField(max_length=40)
+    branch = models.ForeignKey(
+        "chatapp.Branch", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    model = models.CharField(max_length=100, blank=True, default="")
+    done_at = models.DateTimeField(null=True, blank=True)
+    hidden_until = models.DateTimeField(null=True, blank=True)
+    marked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    marked_at = models.DateTimeField(null=True, blank=True)
+    alerted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        db_table = "look_marks"
+        # Rows are made with the first mark; nothing else is done with them.
+        default_permissions = ("change",)
+        constraints = [
+            # One mark a thing; also the index with which the list leaves out what is marked.
+            models.UniqueConstraint(
+                fields=["kind", "branch"],
+                condition=models.Q(branch__isnull=False),
+                name="look_mark_of_branch",
+            ),
+            models.UniqueConstraint(
+                fields=["kind", "model"],
+                condition=models.Q(branch__isnull=True),
+                name="look_mark_of_model",
+            ),
+        ]
+        indexes = [
+            # What was set aside, newest first.
+            models.Index(
+                fields=["-marked_at", "-id"],
+                condition=models.Q(marked_at__isnull=False),
+                name="look_mark_newest",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.model or str(self.branch_id)[:8]}"

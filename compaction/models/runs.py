@@ -141,6 +141,17 @@ class CompactionRun(models.Model):
                 condition=models.Q(status__in=["queued", "running"]),
                 name="run_unfinished",
             ),
+            # What needs a look: the newest runs that failed, and those that left parts out.
+            models.Index(
+                fields=["-finished_at", "branch"],
+                condition=models.Q(status="failed"),
+                name="run_failed",
+            ),
+            models.Index(
+                fields=["-finished_at", "branch"],
+                condition=models.Q(status="succeeded", truncated=True),
+                name="run_truncated",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -298,6 +309,12 @@ class RecoveryStep(models.Model):
         indexes = [
             # A session's timeline, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="recovery_of_session"),
+            # What needs a look: the newest requests that left messages out.
+            models.Index(
+                fields=["-created_at", "branch"],
+                condition=models.Q(action="halve", outcome="smaller"),
+                name="recovery_left_out",
+            ),
         ]
 
     def __str__(self) -> str:

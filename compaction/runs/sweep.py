@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db import Error
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -16,6 +17,7 @@ from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
+from compaction.errors import CompactionError
 from compaction.events import event
 from compaction.memories import runs as memory_runs
 from compaction.models import CompactionRun, CompactionState
@@ -84,6 +86,17 @@ def free_expired(states: QuerySet[CompactionState]) -> int:
     return states.filter(lease_owner__isnull=False, lease_expires_at__lt=Now()).update(
         lease_owner=None, lease_expires_at=None
     )
+
+
+def restart_branch(branch_id: UUID) -> int:
+    """Free a branch whose worker fell silent and start its runs again; return how many.
+
+    What the sweep does, for one branch and at once. CompactionError where its lease has not run
+    out, or nobody holds it.
+    """
+    if not free_expired(CompactionState.objects.filter(pk=branch_id)):
+        raise CompactionError("Its lease has not run out, or somebody freed it: nothing to do.")
+    return sum(_is_restarted(run) for run in dead_runs(database_now()).filter(branch=branch_id))
 
 
 def dead_runs(now: datetime) -> QuerySet[CompactionRun]:

@@ -28,6 +28,7 @@ def addresses() -> Iterator[tuple[str, str]]:
     from compaction.models import CompactionRun, SessionSummary
 
     yield "front page", reverse("admin:index")
+    yield "needs a look", reverse("admin:compaction_needs_look")
     for name in LISTS:
         address = reverse(f"admin:{name}_changelist")
         yield f"list {name.split('_')[1]}", address

@@ -323,7 +323,7 @@ def test_staff_may_look_when_permitted_but_not_delete(client, nasty):
     staff = get_user_model().objects.create_user("staff", password="x", is_staff=True)
     client.force_login(staff)
     assert client.get(list_of("chatapp_session")).status_code == 403
-    codes = ["view_session", "delete_session", "view_message"]
+    codes = ["view_session", "delete_session", "read_texts"]
     staff.user_permissions.set(Permission.objects.filter(codename__in=codes))
     assert client.get(list_of("chatapp_session")).status_code == 200
     assert client.get(page_of("chatapp_session", nasty.pk)).status_code == 200

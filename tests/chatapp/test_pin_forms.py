@@ -43,7 +43,7 @@ def pinned() -> list[bool]:
 
 
 def test_a_group_is_pinned_and_unpinned_whole(rows, operator):
-    client = operator("view_message", "change_message")
+    client = operator("read_texts", "change_message")
     assert "Pin this message" in client.get(page(rows[3])).text
     answer = client.post(page(rows[3], "do", "pin"), follow=True)
     tokens = rows[2].tokens + rows[3].tokens
@@ -57,7 +57,7 @@ def test_a_group_is_pinned_and_unpinned_whole(rows, operator):
 
 
 def test_it_takes_the_permission_to_change_messages(rows, operator):
-    client = operator("view_message")
+    client = operator("read_texts")
     assert "Pin this message" not in client.get(page(rows[0])).text
     assert client.post(page(rows[0], "do", "pin")).status_code == 403
     assert pinned() == [False] * 4
@@ -68,9 +68,7 @@ def test_what_the_backend_says_of_all_pins_stands_in_the_message(rows, operator,
     monkeypatch.setattr(
         "compaction.backend.CompactionBackend.pin_warning", lambda self, session: sentence
     )
-    answer = operator("view_message", "change_message").post(
-        page(rows[0], "do", "pin"), follow=True
-    )
+    answer = operator("read_texts", "change_message").post(page(rows[0], "do", "pin"), follow=True)
     assert "Pinned &lt;b&gt;messages&lt;/b&gt; take 9 tokens &amp; more." in answer.text
     assert pinned()[0] is True
 
@@ -78,7 +76,7 @@ def test_what_the_backend_says_of_all_pins_stands_in_the_message(rows, operator,
 def test_a_placeholder_cannot_be_pinned(rows, operator):
     mark = NewMessage(wire={"role": "assistant", "content": None}, kind="placeholder", summary="s")
     (row,) = transcript.append(rows[0].branch, [mark])
-    client = operator("view_message", "change_message")
+    client = operator("read_texts", "change_message")
     assert "Pin this message" not in client.get(page(row)).text
     client.post(page(row, "do", "pin"))
     assert not any(pinned())
@@ -86,7 +84,7 @@ def test_a_placeholder_cannot_be_pinned(rows, operator):
 
 def test_pinning_what_is_pinned_meanwhile_says_how_things_stand(rows, operator):
     transcript.set_pinned(rows[0], True)
-    client = operator("view_message", "change_message")
+    client = operator("read_texts", "change_message")
     answer = client.post(page(rows[0], "do", "pin"), follow=True)
     assert "makes no sense here any more" in answer.text
 
@@ -100,6 +98,6 @@ def test_a_failing_backend_costs_no_pin(rows, operator, monkeypatch, settings):
         raise RuntimeError
 
     monkeypatch.setattr(FullHistoryBackend, "pin_warning", fail, raising=False)
-    client = operator("view_message", "change_message")
+    client = operator("read_texts", "change_message")
     assert client.post(page(rows[0], "do", "pin")).status_code == 302
     assert pinned()[0] is True

@@ -202,7 +202,7 @@ def test_only_who_may_see_sessions_sees_what_they_send(session, client):
     client.force_login(staff)
     for address in (page_of(session), page_of(session, download=1)):
         assert client.get(address).status_code == 403
-    seeing = ["view_session", "view_message"]
+    seeing = ["view_session", "read_texts"]
     staff.user_permissions.set(Permission.objects.filter(codename__in=seeing))
     for address in (page_of(session), page_of(session, download=1)):
         assert client.get(address).status_code == 200
@@ -276,5 +276,5 @@ def test_texts_take_the_permission_to_see_messages(client, owner):
     request = page_of(session)
     assert client.get(request).status_code == 403
     assert client.get(f"{request}?download=1").status_code == 403
-    staff.user_permissions.add(of_chat.get(codename="view_message"))
+    staff.user_permissions.add(of_chat.get(codename="read_texts"))
     assert "A secret." in client.get(request).content.decode()

@@ -21,7 +21,7 @@ from tests.deep_forks import deep_session
 from tests.factories import SessionFactory, UserFactory, store, talk, user
 from tests.tree_pictures import WIDE, store_tree, store_wide_tree
 
-VIEW = ("view_session", "view_branch", "view_message")
+VIEW = ("view_session", "view_branch", "read_texts")
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_without_the_permission_no_text_and_no_label_is_shown(session, fork):
     for secret in ("question", "So be it", "&lt;i&gt;", session.title):
         assert secret not in text
     assert f"Branch {str(fork.pk)[:8]}" in text
-    assert "view message" in text
+    assert "read texts" in text
 
 
 def test_who_may_not_see_sessions_sees_no_tree(session):

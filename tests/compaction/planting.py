@@ -471,7 +471,8 @@ def _sent(scene: Scene) -> dict[str, Any]:
         "profile": "", "facts": [fact], "verdict": "good", "note": "It is.", "opened": "1",
         "name": "mine", "base": "bisect", "owner": str(scene.operator.pk), "scopes": ["read"],
         "expires_days": "", "post": "yes", "text": "Drinks tea.", "bot": "",
-        "alias": "default", "description": "Another one.",
+        "alias": "default", "description": "Another one.", "kind": "summariser_failing",
+        "subject": "default", "act": "done",
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from tests.factories import SessionFactory, talk
 pytestmark = pytest.mark.django_db
 ADDRESS = "/admin/compaction/compare-profiles/"
 ATTACK = '"></svg><script>alert(1)</script>'
-SEES = ("view_session", "view_message")
+SEES = ("view_session", "read_texts")
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_who_may_not_start_work_is_offered_no_model(session, queued, model_serve
 # --- for whom, and what is wrong ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codes", [(), ("view_session",), ("view_message",)])
+@pytest.mark.parametrize("codes", [(), ("view_session",), ("read_texts",)])
 def test_who_may_not_see_texts_and_sessions_is_refused(session, codes):
     client = staff(*codes)
     assert client.get(ADDRESS).status_code == 403

@@ -61,8 +61,9 @@ def session(owner, queued):
 
 
 def alerts(client):
-    """Return address and words of every alert of the front page."""
-    found = re.findall(r'attention-\w+"><a href="([^"]*)">([^<]*)</a>', panel(page(client)))
+    """Return address and words of every failing model among what needs a look."""
+    item = r'data-kind="summariser_failing">.*?<a href="([^"]*)">([^<]*)</a>'
+    found = re.findall(item, panel(page(client)), re.DOTALL)
     return [(unescape(url), unescape(said)) for url, said in found]
 
 

@@ -381,6 +381,64 @@ def test_looking_at_the_address_changes_nothing(admin_client):
     assert not DailyFigures.objects.exists()
 
 
+# --- the index ----------------------------------------------------------------
+
+
+def ways(text: str) -> dict[str, list[str]]:
+    """Return the words of every way of the index, by group."""
+    found = {}
+    for group in re.findall(r'<section class="index-group".*?</section>', text, re.DOTALL):
+        title = re.search(r"<h2[^>]*>([^<]+)</h2>", group)[1]
+        found[title] = re.findall(r'index-way"><a href="[^"]+">([^<]+)</a>', group)
+    return found
+
+
+def test_the_index_groups_pages_by_what_one_does(admin_client):
+    found = ways(page(admin_client))
+    assert list(found) == [
+        "Conversations", "Compaction", "Memories", "Models", "People and access", "Settings",
+        "Workers and queue",
+    ]  # fmt: skip
+    assert found["Conversations"] == ["Sessions", "Messages", "Incidents", "Imports"]
+    assert found["Compaction"] == ["Needs a look", "Runs", "Summaries"]
+    assert found["Settings"] == ["Profiles", "Compare profiles"]
+
+
+def test_tables_that_nobody_opens_by_hand_are_on_their_apps_page(admin_client):
+    every = [way for group in ways(page(admin_client)).values() for way in group]
+    assert not {"Compaction steps", "Branches", "Summary sources"} & set(every)
+    assert "Compaction steps" in admin_client.get("/admin/compaction/").text
+    assert 'href="/admin/compaction/"' in page(admin_client)
+
+
+def test_no_table_is_lost_from_the_index(admin_client):
+    from django.contrib import admin
+
+    from chatapp.admin.front_index import ENTRIES, LINKED_TABLES
+    from chatapp.admin.toolkit.extension import admin_extensions
+
+    named = {*LINKED_TABLES, *(entry.model for entry in ENTRIES)}
+    for each in admin_extensions():
+        named |= {*each.linked_tables, *(entry.model for entry in each.index_entries)}
+    assert set(admin.site._registry) <= named
+
+
+def test_the_index_offers_what_an_operator_may_see(month):
+    assert ways(page(staff("view_session"))) == {
+        "Conversations": ["Sessions"], "Compaction": ["Needs a look"],
+    }  # fmt: skip
+
+
+def test_comparing_profiles_is_offered_to_who_may_read_texts(month):
+    assert "Compare profiles" in page(staff("view_session", "read_texts"))
+
+
+def test_the_front_page_leads_to_comparing_profiles(admin_client, month):
+    assert 'href="/admin/compaction/compare-profiles/">Compare profiles' in panel(
+        page(admin_client)
+    )
+
+
 # --- cost and safety ----------------------------------------------------------
 
 
@@ -392,8 +450,9 @@ def queries(client: Client) -> int:
 
 def test_the_number_of_queries_is_held_and_does_not_grow(admin_client, month, noon):
     few = queries(admin_client)
-    # The login, four of figures, and two of what needs a look now.
-    assert few <= 7
+    # The login, four of figures, two of alerts, and one for each of the six kinds of things that
+    # need a look: each reads at most a page by its own index.
+    assert few <= 13
     for age in range(25):
         run = run_row(month, created_at=noon - age * DAY, model="m", cost=0.1)
         summary_row(run, age / 25, created_at=run.created_at)

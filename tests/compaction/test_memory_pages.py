@@ -227,3 +227,19 @@ def test_pages_take_the_same_few_queries(desk, owner, django_assert_max_num_quer
                 desk.get(address)
             with django_assert_max_num_queries(9):
                 desk.get(page_of(model.objects.first()))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("nothing_to_do", "There was nothing to rewrite or to propose"),
+        ("no_model", "The profile chooses sentences, and memories take a model"),
+        ("lost_race", "The memories changed meanwhile"),
+        ("unknown_model", "There is no such model"),
+    ],
+)
+def test_a_run_that_came_to_nothing_says_why_in_words(desk, owner, code, words):
+    run = MemoryRun.objects.create(owner=owner, kind="compress", status="skipped", error_code=code)
+    page = desk.get(page_of(run)).text
+    assert words in page
+    assert code not in page

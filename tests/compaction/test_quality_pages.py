@@ -312,7 +312,7 @@ def test_forms_carry_the_token_against_forgery(admin_client, summary, first):
 
 def test_each_action_takes_its_permission(client, django_user_model, summary, first):
     measured(summary, lost=[fact("BX-2210", first)])
-    staff = staff_with(django_user_model, "view_sessionsummary", "view_message")
+    staff = staff_with(django_user_model, "view_sessionsummary", "read_texts")
     client.force_login(staff)
     page = panel(client.get(page_of(summary)).text, "Quality")
     assert "BX-2210" in page
@@ -337,7 +337,7 @@ def test_who_may_not_see_messages_sees_no_lost_fact_and_no_source(
     assert "Lost facts (1)" in page
     assert "question 0" not in panel(page, "Sources")
     assert "The port is 8421." not in page
-    assert "view message" in panel(page, "Sources")
+    assert "read texts" in panel(page, "Sources")
 
 
 # --- the verdict ----------------------------------------------------------------------------------
@@ -489,7 +489,7 @@ def test_a_message_that_nothing_covers_says_nothing(admin_client, session, summa
 def test_a_messages_fate_takes_the_permission_to_see_summaries(
     client, django_user_model, summary, first
 ):
-    client.force_login(staff_with(django_user_model, "view_message"))
+    client.force_login(staff_with(django_user_model, "read_texts"))
     assert "In summaries" not in client.get(page_of(first)).text
 
 

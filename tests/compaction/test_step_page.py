@@ -234,8 +234,8 @@ def test_the_file_is_for_those_who_may_see_steps_and_messages(client, run, djang
     staff.user_permissions.add(Permission.objects.get(codename="view_compactionstep"))
     refused = client.get(file_of(step))
     assert refused.status_code == 403
-    assert "that takes the permission “view message”" in refused.text
-    staff.user_permissions.add(Permission.objects.get(codename="view_message"))
+    assert "that takes the permission “read texts”" in refused.text
+    staff.user_permissions.add(Permission.objects.get(codename="read_texts"))
     client.force_login(django_user_model.objects.get(pk=staff.pk))
     assert client.get(file_of(step)).status_code == 200
     assert client.get(file_of(step).replace(str(step.pk), "999999")).status_code == 404

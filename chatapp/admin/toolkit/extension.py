@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.module_loading import import_string
 from django.utils.safestring import SafeString
@@ -42,6 +42,21 @@ class AdminPage:
     route: str
     view: Callable[..., HttpResponseBase]
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEntry:
+    """One way of the admin's index: a model's list, or a page of its own, and what one does there.
+
+    A list is offered to whoever may see its rows, a page (`name`, as in AdminPage) to who `may`.
+    """
+
+    group: str
+    label: str
+    does: str
+    model: type[Model] | None = None
+    name: str = ""
+    may: Callable[[HttpRequest], bool] = lambda request: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +112,9 @@ class AdminExtension:
     """Permission to start the app's work; pages ask for it wherever a model is asked."""
     front_panels: Sequence[FrontPanel] = ()
     pages: Sequence[AdminPage] = ()
+    index_entries: Sequence[IndexEntry] = ()
+    linked_tables: Sequence[type[Model]] = ()
+    """Tables that the index leaves out: their rows are linked from where they belong."""
     session: SessionPart = field(default_factory=SessionPart)
     message_panels: Sequence[Callable[[HttpRequest, Message], Panel | None]] = ()
     """Panels of a message's page; None where there is nothing to say."""

@@ -22,10 +22,10 @@ from chatapp.models import Branch, ImportJob, Session
 
 # Columns of words that people give their things; what the rows are called comes from them.
 NAMES = ((Session, "title"), (Branch, "label"), (ImportJob, "name"))
-SEE_TEXTS = "chatapp.view_message"
+SEE_TEXTS = "chatapp.read_texts"
 TEXTS_HIDDEN = (
     "You may not see messages, summaries, titles and other texts of conversations: that takes the "
-    "permission “view message”."
+    "permission “read texts”."
 )
 
 
@@ -36,7 +36,7 @@ def holds(request: HttpRequest, *permissions: str) -> bool:
 
 
 def may_see_texts(request: HttpRequest) -> bool:
-    """Whether the operator may see texts of conversations: permission `view message`."""
+    """Whether the operator may see texts of conversations: permission `read texts`."""
     return holds(request, SEE_TEXTS)
 
 

@@ -25,6 +25,8 @@ INNER_WIDTH, INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 BASE = TOP + INNER_HEIGHT
 # Of a column's width, the part between two bars.
 GAP = 0.2
+MOST_BAR = 24.0
+"""Wider bars would be blocks: few of them stand apart instead."""
 MOST_STEPS = 4
 LEAST_HEIGHT = 1.5
 PATTERN_SIZE = 6
@@ -62,8 +64,14 @@ def title(text: str) -> SafeString:
 def anchor(url: str, *children: SafeString, label: str, is_stop: bool = True) -> SafeString:
     """Return shapes that lead to another page; `label` is what a screen reader says.
 
-    Not a stop of the tab key where there are too many, and a list has the same links.
+    Not a stop of the tab key where there are too many, and a list has the same links. What is
+    written on it stands behind it: a link is called what its label says, which is not shortened.
     """
+    texts = [child for child in children if child.startswith("<text")]
+    if texts:
+        shapes = [child for child in children if child not in texts]
+        link = anchor(url, *shapes, label=label, is_stop=is_stop)
+        return element("g", link, element("g", *texts, cls="on-link", aria_hidden="true"))
     return element("a", *children, href=url, aria_label=label, tabindex=None if is_stop else -1)
 
 
@@ -222,15 +230,15 @@ def _pieces(
     name: str, column: Bar, x: float, width: float, top: float
 ) -> Iterable[list[SafeString]]:
     """Return the shapes of every piece above zero, from the base up."""
-    base = BASE
+    base, wide = BASE, min(width * (1 - GAP), MOST_BAR)
     for piece in column.pieces:
         if piece.value > 0:
             height = max(LEAST_HEIGHT, INNER_HEIGHT * piece.value / top)
             base -= height
             place = {
-                "x": x + width * GAP / 2,
+                "x": x + (width - wide) / 2,
                 "y": base,
-                "width": width * (1 - GAP),
+                "width": wide,
                 "height": height,
             }
             yield _shapes(name, piece.tone, place)

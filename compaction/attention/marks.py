@@ -1,0 +1,79 @@
+"""What people say of things that need a look: done, or not before a time; and take it back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from chatapp.database import database_now
+from compaction.attention.kinds import BRANCH, KIND_NAMES, LookItem
+from compaction.errors import CompactionError
+from compaction.models import LookMark
+
+
+def find_item(kind_name: str, subject: str) -> LookItem:
+    """Return one thing as it is now; CompactionError where it needs no look any more."""
+    kind = KIND_NAMES.get(kind_name)
+    key = kind.key(subject) if kind else None
+    row = None
+    if kind is not None and key is not None:
+        row = kind.rows().filter(**{kind.subject: key}).values(*kind.columns).first()
+    if kind is None or row is None:
+        raise CompactionError("It needs no look any more; this is how things stand now.")
+    return kind.item(row)
+
+
+def mark_done(item: LookItem, *, by: Any) -> LookMark:
+    """Take a thing off the list until it happens again; return the mark, which says who did it."""
+    now = database_now()
+    return _mark(item, marked_by=by, marked_at=now, done_at=now, hidden_until=None)
+
+
+def snooze(item: LookItem, *, until: datetime, by: Any) -> LookMark:
+    """Take a thing off the list until a time; CompactionError for a time that is over."""
+    now = database_now()
+    if until <= now:
+        raise CompactionError("That time is over: name a later one.")
+    return _mark(item, marked_by=by, marked_at=now, done_at=None, hidden_until=until)
+
+
+def bring_back(mark: LookMark) -> None:
+    """Take back what somebody said of a thing: if it is still so, it is in the list again.
+
+    Whether it was alerted stays known, so that nobody is told of it a second time.
+    """
+    LookMark.objects.filter(pk=mark.pk).update(
+        done_at=None, hidden_until=None, marked_by=None, marked_at=None
+    )
+
+
+def set_aside() -> QuerySet[LookMark]:
+    """Return the marks that people made, newest first; a snooze that is over is none any more."""
+    lasting = Q(done_at__isnull=False) | Q(hidden_until__gt=database_now())
+    made = LookMark.objects.filter(lasting, marked_at__isnull=False)
+    return made.select_related("marked_by").order_by("-marked_at", "-pk")
+
+
+def mark_of(item: LookItem) -> LookMark:
+    """Return the row of a thing, made where there is none."""
+    key = item.kind.key(item.subject)
+    named = {"kind": item.kind.name, item.kind.marked: key}
+    # Two people, or a person and the sweep, may be the first at once.
+    LookMark.objects.bulk_create([LookMark(**_columns(item))], ignore_conflicts=True)
+    return LookMark.objects.get(**named)
+
+
+def _columns(item: LookItem) -> dict[str, Any]:
+    if item.kind.marked == BRANCH:
+        return {"kind": item.kind.name, "branch_id": UUID(item.subject)}
+    return {"kind": item.kind.name, "model": item.subject}
+
+
+def _mark(item: LookItem, **changes: Any) -> LookMark:
+    mark = mark_of(item)
+    LookMark.objects.filter(pk=mark.pk).update(**changes)
+    mark.refresh_from_db()
+    return mark
