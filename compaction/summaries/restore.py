@@ -16,6 +16,7 @@ from compaction.branches.leases import Lease, ensure_state, held
 from compaction.errors import CompactionError, LostRaceError
 from compaction.models import CompactionState, SessionSummary
 from compaction.selectors import chain_of, coverage_of
+from compaction.summaries.sizes import note_request_size
 
 # How long the sweep leaves a branch alone whose summary was taken back.
 REST = timedelta(minutes=15)
@@ -44,7 +45,9 @@ def restore_summary(summary: SessionSummary, *, cascade: bool = False) -> Restor
     state = ensure_state(summary.branch)
     with held(state.pk) as lease, transaction.atomic():
         lock_branches(summary.session_id)
-        return _restore(summary, lease, cascade=cascade)
+        restored = _restore(summary, lease, cascade=cascade)
+        note_request_size(summary.session)
+    return restored
 
 
 def _restore(summary: SessionSummary, lease: Lease, *, cascade: bool) -> Restored:
