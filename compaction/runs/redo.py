@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -96,6 +96,11 @@ class Redo:
     force: bool = False
     queue: bool = False
     dry_run: bool = False
+    # Only summaries that were made before: what `force` has made itself is not made once more.
+    before: datetime | None = None
+    requested_by: Any = None
+    # Asked before each summary; where it says no, the rest of the session is left as it is.
+    may_go_on: Callable[[], bool] = lambda: True
 
     def take(self, session_id: str | UUID) -> SessionResult:
         """Do one session and return what came of it. Raises only where the database is gone."""
@@ -118,16 +123,23 @@ class Redo:
         if self.dry_run:
             self._plan(session, result)
             return
-        for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
+        for summary in self._summaries(session):
+            if not self.may_go_on():
+                return
             step = self._queue_one if self.queue else self._redo_one
             step(summary, result)
             if result.status in (BUSY, FAILED):
                 # The next summary goes on from this one: made now, it would go on from the old one.
                 return
 
+    def _summaries(self, session: Session) -> list[SessionSummary]:
+        found = summaries_to_redo(session, profile=self.profile, force=self.force)
+        before = self.before
+        return found if before is None else [row for row in found if row.created_at < before]
+
     def _plan(self, session: Session, result: SessionResult) -> None:
         snapshot = snapshot_of(session, profile=self.profile)
-        for summary in summaries_to_redo(session, profile=self.profile, force=self.force):
+        for summary in self._summaries(session):
             estimate = estimate_redo(summary, snapshot)
             result.status = PLANNED
             result.summaries += 1
@@ -137,7 +149,7 @@ class Redo:
             result.cost += estimate.cost
 
     def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
-        run = resummarize(summary, profile=self.profile)
+        run = resummarize(summary, profile=self.profile, requested_by=self.requested_by)
         result.calls += run.model_calls
         result.cost += run.cost
         if run.status != CompactionRun.Status.SUCCEEDED:
