@@ -109,7 +109,7 @@ class MessageAdmin(ReadOnlyAdmin):
         Section(
             title=None,
             fields=(
-                "id",
+                "short_id",
                 "in_session",
                 "branch",
                 "sequence",

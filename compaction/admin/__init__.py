@@ -2,6 +2,7 @@
 
 from chatapp.admin.toolkit.extension import AdminExtension, AdminPage, FrontPanel
 from compaction.admin.breakers import ModelBreakerAdmin
+from compaction.admin.bulk import NEW, BulkItemAdmin, BulkJobAdmin, new_view
 from compaction.admin.comparison import COMPARE, compare_view
 from compaction.admin.front import REFRESH, front_panel, refresh
 from compaction.admin.memories import MemoryAdmin
@@ -18,6 +19,8 @@ from compaction.admin.workers import WorkerHeartbeatAdmin
 
 __all__ = [
     "ADMIN",
+    "BulkItemAdmin",
+    "BulkJobAdmin",
     "CompactionProfileAdmin",
     "CompactionRunAdmin",
     "CompactionStateAdmin",
@@ -36,6 +39,7 @@ ADMIN = AdminExtension(
     front_panels=(FrontPanel(draw=front_panel, style="compaction/front.css"),),
     pages=(
         AdminPage(route="figures/refresh/", view=refresh, name=REFRESH),
+        AdminPage(route="compaction/bulk/new/", view=new_view, name=NEW),
         AdminPage(route="compaction/compare-profiles/", view=compare_view, name=COMPARE),
     ),
     session=SESSION_PART,

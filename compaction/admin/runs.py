@@ -89,7 +89,7 @@ class CompactionRunAdmin(WideList):
     sections = (
         Section(
             title=None,
-            fields=("id", "in_session", "branch", "status_shown", "error_code"),
+            fields=("short_id", "in_session", "branch", "status_shown", "error_code"),
             optional={"error_code": "error_code"},
         ),
         Section(

@@ -20,11 +20,13 @@ from chatapp.context.assembly import Context
 from chatapp.models import Session
 from compaction.admin.actions import REFUSALS, for_each
 from compaction.admin.branch_view import BranchView, statuses_of, summary_link, view_for
+from compaction.admin.bulk import bulk_links
 from compaction.admin.comparison import compare_url
 from compaction.admin.forms import SESSION_FORMS, compact, redo
 from compaction.admin.lists import run_table, summary_table
 from compaction.admin.meter import meter_panel
 from compaction.admin.quality_plots import decay_panel
+from compaction.admin.session_states import BY_PROFILE, BY_STATE, states_of_sessions
 from compaction.admin.states import state_panel
 from compaction.admin.timeline_bar import conversation_panel
 from compaction.branches.snapshot import snapshot_of
@@ -188,6 +190,9 @@ SESSION_PART = SessionPart(
         SessionAction(name="compact_now", label="Compact now", do=compact_now, may=may_run),
         SessionAction(name="resummarise", label="Re-summarise", do=resummarise, may=may_run),
     ),
+    states=states_of_sessions,
+    filters=(BY_PROFILE, BY_STATE),
+    list_links=bulk_links,
     messages=messages_of,
     refusals=REFUSALS,
     origins=origins_of,

@@ -82,7 +82,7 @@ class CompactionStateAdmin(WideList):
         Section(title="Summarised", fields=("reach", "covered", "last_consolidated_at")),
         Section(
             title="Work",
-            fields=("activity", "lease_owner", "lease_expires_at", "asked_again"),
+            fields=("activity", "held_by", "lease_expires_at", "asked_again"),
         ),
         Section(title="Later", fields=("failures", "backoff_until", "next_check_at")),
     )
@@ -102,6 +102,7 @@ class CompactionStateAdmin(WideList):
             return html.badge(f"Backs off until {clock(state.backoff_until)}", "bad")
         return "Idle"
 
+    held_by = column("Lease owner", "lease_owner", html.short_id)
     reach = column("Up to position", "cursor", formatting.place)
 
     @admin.display(description="Summarised")

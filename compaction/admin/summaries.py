@@ -114,7 +114,15 @@ class SessionSummaryAdmin(WideList):
     sections = (
         Section(
             title=None,
-            fields=("id", "in_session", "branch", "status_shown", "kind", "created_at", "from_run"),
+            fields=(
+                "short_id",
+                "in_session",
+                "branch",
+                "status_shown",
+                "kind",
+                "created_at",
+                "from_run",
+            ),
         ),
         Section(
             title="Why",

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
+from django.contrib.admin import SimpleListFilter
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.module_loading import import_string
@@ -79,6 +81,12 @@ class SessionPart:
     """Tables above chatapp's own."""
     forms: Mapping[str, PageForm] = field(default_factory=dict)
     actions: Sequence[SessionAction] = ()
+    states: Callable[[Sequence[Session]], Mapping[UUID, SafeString | str]] = lambda sessions: {}
+    """How sessions stand by their ids, in a word or two; asked once for all rows of a list."""
+    filters: Sequence[type[SimpleListFilter]] = ()
+    """Filters of the list of sessions."""
+    list_links: Callable[[HttpRequest], Sequence[Link]] = lambda request: ()
+    """What can be done with all sessions that a list holds; the address says which."""
     messages: Callable[[HttpRequest, Session], MessageView | None] = lambda request, session: None
     """How messages stand in the next request; None: as far as chatapp knows."""
     refusals: tuple[type[Exception], ...] = ()
@@ -100,6 +108,8 @@ class AdminExtension:
     session: SessionPart = field(default_factory=SessionPart)
     message_panels: Sequence[Callable[[HttpRequest, Message], Panel | None]] = ()
     """Panels of a message's page; None where there is nothing to say."""
+    owner_panels: Sequence[Callable[[HttpRequest, Any], Panel | None]] = ()
+    """Panels of an owner's page; None where there is nothing to say, or it may not be seen."""
     timeline_sources: Sequence[TimelineSource] = ()
     """Tables of a session's timeline; one takes the place of another one with the same key."""
 
