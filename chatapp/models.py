@@ -33,7 +33,6 @@ class Session(ListedSession):
         CHAT = "chat", "Chat Completions"
         RESPONSES = "responses", "Responses"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="chat_sessions"
     )

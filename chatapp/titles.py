@@ -6,6 +6,7 @@ sessions reads no message. A session without a title gets the first words of its
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,7 @@ class ListedSession(models.Model):
     request really had, so that no error stays.
     """
 
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     title = models.CharField(max_length=MAX_TITLE_CHARS, blank=True)
     request_tokens = models.BigIntegerField(default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -168,6 +168,10 @@ class SessionAdmin(SessionList, OwnerPages, TreeOfSession):
         ]
         return [*links, *(link for part in session_parts() for link in part.links(obj))]
 
+    def live_words(self, request: HttpRequest, obj: Session) -> str:
+        """Say what the other apps are doing with the session."""
+        return " ".join(words for part in session_parts() if (words := part.live(obj)))
+
     def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
         """Return the other apps' panels, the timeline's newest entries, a page of the messages."""
         further = [panel for part in session_parts() for panel in part.panels(request, obj)]

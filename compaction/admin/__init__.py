@@ -4,9 +4,11 @@ from chatapp.admin.toolkit.extension import AdminExtension, AdminPage, FrontPane
 from compaction.admin.breakers import ModelBreakerAdmin
 from compaction.admin.bulk import NEW, BulkItemAdmin, BulkJobAdmin, new_view
 from compaction.admin.comparison import COMPARE, compare_view
+from compaction.admin.figures import DailyFiguresAdmin, RecoveryStepAdmin, RunTotalsAdmin
 from compaction.admin.front import REFRESH, front_panel, refresh
 from compaction.admin.memories import MemoryAdmin
 from compaction.admin.memory_runs import MemoryRunAdmin, MemoryVersionAdmin
+from compaction.admin.owner_panels import budget_panel, cost_panel
 from compaction.admin.profiles import CompactionProfileAdmin
 from compaction.admin.runs import CompactionRunAdmin
 from compaction.admin.sessions import SESSION_PART
@@ -25,10 +27,13 @@ __all__ = [
     "CompactionRunAdmin",
     "CompactionStateAdmin",
     "CompactionStepAdmin",
+    "DailyFiguresAdmin",
     "MemoryAdmin",
     "MemoryRunAdmin",
     "MemoryVersionAdmin",
     "ModelBreakerAdmin",
+    "RecoveryStepAdmin",
+    "RunTotalsAdmin",
     "SessionSummaryAdmin",
     "SummarySourceAdmin",
     "WorkerHeartbeatAdmin",
@@ -44,5 +49,6 @@ ADMIN = AdminExtension(
     ),
     session=SESSION_PART,
     message_panels=(fate_panel,),
+    owner_panels=(cost_panel, budget_panel),
     timeline_sources=TIMELINE_SOURCES,
 )

@@ -227,6 +227,13 @@ class CompactionRunAdmin(WideList):
             Link.to_list("Steps", CompactionStep, run__id__exact=obj.pk),
         ]
 
+    def live_words(self, request: HttpRequest, obj: CompactionRun) -> str:
+        """Say how far a run is that has not ended."""
+        if obj.is_finished:
+            return ""
+        calls = formatting.plural(obj.model_calls, "model call")
+        return f"{vocabulary.status_words(obj)}: {calls} so far."
+
     def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
         """Return what it waits for or ended with, its recovery, and the tree of its steps."""
         said = (waiting_panel(request, obj), explained_panel(request, obj))

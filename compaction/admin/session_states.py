@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -40,14 +40,14 @@ DEFAULT = "-"
 
 def states_of_sessions(sessions: Sequence[Session]) -> dict[UUID, SafeString | str]:
     """Return how the sessions' active branches stand, each as a badge."""
-    branches = [row.active_branch_id for row in sessions if row.active_branch_id is not None]
-    columns = ("cursor", "failures", "lease_owner", "lease_expires_at")
-    states = CompactionState.objects.only(*columns).in_bulk(branches) if branches else {}
-    waiting = set(
-        CompactionRun.objects.filter(
-            session__in=[row.pk for row in sessions], status__in=UNFINISHED_STATUSES
-        ).values_list("session", flat=True)
+    keys = [row.pk for row in sessions]
+    active = CompactionState.objects.filter(
+        branch__session__in=keys, branch=F("branch__session__active_branch")
     )
+    columns = ("cursor", "failures", "lease_owner", "lease_expires_at")
+    states = {state.branch_id: state for state in active.only(*columns)}
+    unfinished = CompactionRun.objects.filter(session__in=keys, status__in=UNFINISHED_STATUSES)
+    waiting = set(unfinished.values_list("session", flat=True))
     now = database_now()
     found: dict[UUID, SafeString | str] = {}
     for session in sessions:

@@ -75,6 +75,8 @@ class SessionPart:
     links: Callable[[Session], Sequence[Link]] = lambda session: ()
     under_way: Callable[[Session], Sequence[Link]] = lambda session: ()
     """What is about to change the session's tree: a sentence of its page, and where it leads."""
+    live: Callable[[Session], str] = lambda session: ""
+    """How far work at the session is, while it is under way: then its page refreshes."""
     panels: Callable[[HttpRequest, Session], Sequence[Panel]] = lambda request, session: ()
     """Panels above chatapp's own."""
     tables: Callable[[Session], Sequence[Table]] = lambda session: ()
