@@ -21,7 +21,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
 from chatapp.admin.toolkit.extension import MessageView, admin_extensions
 from chatapp.admin.toolkit.lists import CREATED_SINCE, one_row
-from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
+from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section
 from chatapp.admin.toolkit.path_pages import (
     ANCHOR,
@@ -73,7 +73,7 @@ def whole_parts(message: Message) -> Any:
 
 
 @admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin):
+class MessageAdmin(WideList):
     """One row of a conversation, or the placeholder of a summary."""
 
     list_display = (

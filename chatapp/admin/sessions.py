@@ -24,7 +24,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, Cells, column, table_of
 from chatapp.admin.toolkit.extension import MessageView, session_parts
 from chatapp.admin.toolkit.lists import CREATED_SINCE, hex_range, one_row
-from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, sessions_named
+from chatapp.admin.toolkit.model_admin import WideList, named_q
 from chatapp.admin.toolkit.page_forms import PageForm
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import request_url
@@ -85,7 +85,7 @@ class SessionAdmin(SessionList, OwnerPages, TreeOfSession):
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the session itself."""
-        found = Q(pk__in=sessions_named(request, wanted).values("pk"))
+        found = named_q(request, wanted)
         ids = hex_range(wanted)
         return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
 
@@ -208,7 +208,7 @@ def _listed(links: Iterable[SafeString | str]) -> SafeString | str:
 
 
 @admin.register(Branch)
-class BranchAdmin(ReadOnlyAdmin):
+class BranchAdmin(WideList):
     """A parent up to a fork, then messages of its own; sums count the whole path."""
 
     list_display = ("name", "in_session", "kind", "forked_at", "messages", "tokens", "created_at")

@@ -22,7 +22,7 @@ from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, table_of
 from chatapp.admin.toolkit.lists import hex_range, one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
-from chatapp.admin.toolkit.permissions import link_for, may_run
+from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, link_for, may_run, may_see_texts
 from chatapp.formatting import when
 from chatapp.models import Session
 from compaction.admin.actions import for_each
@@ -239,7 +239,10 @@ class BulkJobAdmin(WideList):
         """Say why a job paused by itself, and what a priced one waits for."""
         if obj.status == Status.PLANNED:
             return ["Nothing is asked of a model yet: look at the price below, then start it."]
-        return [obj.note] if obj.note else []
+        if not obj.note:
+            return []
+        # It quotes what a server said, which may quote what it was sent.
+        return [obj.note if may_see_texts(request) else f"It paused by itself. {TEXTS_HIDDEN}"]
 
     def links_for(self, request: HttpRequest, obj: BulkJob) -> list[Link]:
         """Return the way to all sessions of the job."""

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -86,12 +86,17 @@ def _queued() -> Q:
     return Q(pk__in=runs.values("session"))
 
 
+def _is_summarised() -> Exists:
+    """Return what is true of many sessions: asked of each in the list's order, few fill a page."""
+    return Exists(CompactionState.objects.filter(branch=OuterRef("active_branch"), cursor__gt=0))
+
+
 _CONDITIONS: dict[str, Condition] = {
     COMPACTING: _compacting,
     QUEUED: _queued,
     FAILING: lambda: _on(failures__gt=0),
-    SUMMARISED: lambda: _on(cursor__gt=0),
-    WHOLE: lambda: ~_on(cursor__gt=0),
+    SUMMARISED: lambda: Q(_is_summarised()),
+    WHOLE: lambda: ~Q(_is_summarised()),
 }
 BY_STATE = by_condition(
     "compaction", "state", {name: (WORDS[name][0], _CONDITIONS[name]) for name in WORDS}

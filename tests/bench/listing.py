@@ -217,7 +217,9 @@ def measure(*, explain: bool) -> list[str]:
             answer = client.get(address, secure=True)
             best = min(best, 1000 * (time.process_time() - before))
             answered = answer.status_code
-        with CaptureQueriesContext(connection, ) as queries:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
             client.get(address, secure=True)
         spent = sum(float(query["time"]) for query in queries) * 1000
         bad = best > MOST_MS or answered != 200

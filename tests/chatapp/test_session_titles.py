@@ -1,4 +1,4 @@
-"""What lists tell of a session is stored with its messages: a title, and the next request's size."""
+"""What lists tell of a session is stored with its messages: title and next request's size."""
 
 import importlib
 

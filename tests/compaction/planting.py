@@ -103,6 +103,7 @@ def line(marker: str) -> list[dict[str, Any]]:
 
 def lost(marker: str) -> list[dict[str, Any]]:
     fact = {"kind": "identifier", "speaker": "user", "message": None, "weight": 6.0}
+    fact |= {"start": 0, "end": 1}
     return [fact | {"text": marker, "context": f"our {marker} stays"}]
 
 
@@ -153,7 +154,7 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (SummaryQuality, "verdict_note"): words,
     (SummaryQuality, "figures"): lambda marker: {"unsupported": [marker]},
     (SummaryQuality, "lost"): lost,
-    (SummaryUnits, "units"): lambda marker: [[marker]],
+    (SummaryUnits, "units"): lambda marker: [[marker, "fact", "user", 1, "", 0, 0, 0.0]],
     (ModelBreaker, "last_error"): words,
     (BulkJob, "note"): words,
     (BulkItem, "error"): words,
@@ -191,8 +192,8 @@ NO_TEXTS = {
     "compaction.summaryquality.facts": "read by measures alone",
     "compaction.summaryquality.ignored": "keys of facts",
 }
-# Planted, and on no page.
-ON_NO_PAGE = {(SummaryUnits, "units")}
+# Planted, and on no page; the clauses that summaries choose from are in an owner's export.
+ON_NO_PAGE: set[tuple[type[Model], str]] = set()
 
 
 def text_columns() -> Iterator[tuple[type[Model], str]]:

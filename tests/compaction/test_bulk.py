@@ -24,7 +24,7 @@ from compaction.runs.bulk import (
 from compaction.runs.bulk_work import deliver_lost_bulk, work_at_bulk
 from compaction.summaries.versions import put_version_back
 from tests.compaction.support import compact
-from tests.factories import SessionFactory, UserFactory, profile, store, talk
+from tests.factories import SessionFactory, UserFactory, profile, talk
 
 pytestmark = pytest.mark.django_db
 Active, Superseded = SessionSummary.Status.ACTIVE, SessionSummary.Status.SUPERSEDED

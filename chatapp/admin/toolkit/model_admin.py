@@ -13,6 +13,7 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import flatten_fieldsets
+from django.contrib.auth import get_user_model
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Q, QuerySet
 from django.forms import CheckboxInput, Script
@@ -43,14 +44,21 @@ MOST_CHOSEN = 100
 
 
 def sessions_named(request: HttpRequest, text: str) -> QuerySet[Session]:
-    """Return the sessions whose owner's name contains the text, or their title.
+    """Return the sessions whose owner's name contains the text, or their title."""
+    return Session.objects.filter(named_q(request, text))
 
-    A search that finds by a text tells what it says: titles are for whoever may see texts.
+
+def named_q(request: HttpRequest, text: str) -> Q:
+    """Return the condition for sessions whose owner's name contains the text, or their title.
+
+    A search that finds by a text tells what it says: titles are for whoever may see texts. Owners
+    are looked up first: joined, a database would begin with them and sort all sessions.
     """
-    found = Q(owner__username__icontains=text)
+    users: Any = get_user_model()
+    found = Q(owner__in=users._default_manager.filter(username__icontains=text).values("pk"))
     if may_see_texts(request):
         found |= Q(title__icontains=text)
-    return Session.objects.filter(found)
+    return found
 
 
 class ReadOnlyAdmin(PageForms):

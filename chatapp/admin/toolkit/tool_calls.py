@@ -62,7 +62,7 @@ def _one(
 def arguments_shown(arguments: Any) -> SafeString | str:
     """Return a call's arguments: names with their values, or whatever the model wrote."""
     value = arguments
-    if isinstance(arguments, str):
+    if isinstance(arguments, str) and arguments:
         try:
             value = json.loads(arguments)
         except ValueError:
