@@ -15,9 +15,10 @@ from django.utils import timezone
 from chatapp.lineage import lineage_below
 from chatapp.messages.wire import WireMessage, content_of, to_wire
 from chatapp.part_store import PartReader
+from chatapp.titles import ListedSession
 
 
-class Session(models.Model):
+class Session(ListedSession):
     """One conversation. Its messages form a tree of branches; `active_branch` is the line in use.
 
     `turn_owner` and `turn_expires_at` are the turn's lease: one turn at a time per session, taken
@@ -32,7 +33,6 @@ class Session(models.Model):
         CHAT = "chat", "Chat Completions"
         RESPONSES = "responses", "Responses"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.CASCADE,
@@ -40,7 +40,6 @@ class Session(models.Model):
         # session_owner_newest begins with it.
         db_index=False,
     )
-    title = models.CharField(max_length=200, blank=True)
     model = models.CharField(
         max_length=100, default="default", help_text="Alias from the CHATAPP MODELS setting."
     )
@@ -59,8 +58,6 @@ class Session(models.Model):
     import_key = models.CharField(max_length=100, null=True, blank=True, editable=False)
     turn_owner = models.UUIDField(null=True, blank=True, editable=False)
     turn_expires_at = models.DateTimeField(null=True, blank=True, editable=False)
-    created_at = models.DateTimeField(default=timezone.now, editable=False)
-    updated_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         db_table = "sessions"
@@ -77,6 +74,10 @@ class Session(models.Model):
             models.Index(fields=["owner", "-created_at", "-id"], name="session_owner_newest"),
             # The admin's list of all sessions, newest first.
             models.Index(fields=["-created_at", "-id"], name="session_newest"),
+            # The admin's list by last activity; the same of one model; by size, largest first.
+            models.Index(fields=["-updated_at", "-id"], name="session_last_active"),
+            models.Index(fields=["model", "-updated_at", "-id"], name="session_of_model"),
+            models.Index(fields=["-request_tokens", "-id"], name="session_largest"),
             # Taking a turn's lease: how many turns of the owner are under way.
             models.Index(
                 fields=["owner", "turn_expires_at"],
@@ -364,7 +365,7 @@ class MessageOriginal(models.Model):
         db_table = "message_originals"
 
     def __str__(self) -> str:
-        return f"Whole text of message {self.message_id}"
+        return f"Whole text of message {str(self.message_id)[:8]}"
 
 
 class Incident(models.Model):

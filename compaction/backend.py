@@ -47,6 +47,7 @@ from compaction.runs.status import context_facts, switched_by
 from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.signals import branch_switched, send_after_commit
 from compaction.statistics.prompt_caches import note_next_turn
+from compaction.summaries.sizes import note_request_size
 
 # A look takes a dozen queries; nobody waits for one at the ten thousandth session of a file.
 IMPORTED_AT_ONCE = 20
@@ -177,6 +178,7 @@ class CompactionBackend(BaseContextBackend):
             )
             # The sweep leaves the branches alone that are not active.
             notify(check_branch, session, branch)
+            notify(note_request_size, session)
         return Switched(branch=branch)
 
     def check(self) -> list[CheckMessage]:

@@ -11,6 +11,7 @@ from compaction.comparison import jobs
 from compaction.errors import RunGoneError
 from compaction.memories.execution import execute_memory_run
 from compaction.runs import queue
+from compaction.runs.bulk_work import work_at_bulk
 from compaction.runs.heartbeat import beat
 from compaction.runs.sweep import look_at_clocks, sweep_runs
 from compaction.runs.worker import execute_run
@@ -54,6 +55,18 @@ def work_at_memories(run_id: str) -> str:
         return "left to another worker"
     beat()
     return execute_memory_run(UUID(run_id), is_stopping=queue.is_stopping)
+
+
+def work_at_bulk_job(job_id: str) -> str:
+    """Go on with a bulk job for a while; return its status for the queue's own list.
+
+    A worker that is to stop leaves the job to the next one.
+    """
+    if queue.is_stopping():
+        queue.enqueue_bulk(UUID(job_id))
+        return "left to another worker"
+    beat()
+    return work_at_bulk(UUID(job_id), is_stopping=queue.is_stopping)
 
 
 def compare_profiles(key: str) -> str:

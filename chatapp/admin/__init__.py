@@ -6,6 +6,7 @@ from chatapp.admin.incidents import IncidentAdmin
 from chatapp.admin.keys import ApiKeyAdmin
 from chatapp.admin.limits import LearnedLimitsAdmin
 from chatapp.admin.messages import MessageAdmin
+from chatapp.admin.originals import MessageOriginalAdmin
 from chatapp.admin.sessions import BranchAdmin, SessionAdmin
 from chatapp.admin.users import ErasingPeople
 
@@ -18,5 +19,6 @@ __all__ = [
     "IncidentAdmin",
     "LearnedLimitsAdmin",
     "MessageAdmin",
+    "MessageOriginalAdmin",
     "SessionAdmin",
 ]

@@ -104,6 +104,12 @@ class ImportJobAdmin(WideList):
         ids = hex_range(wanted)
         return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
 
+    def live_words(self, request: HttpRequest, obj: ImportJob) -> str:
+        """Say how far an import is that has not ended."""
+        if not obj.is_under_way:
+            return ""
+        return f"{obj.get_status_display()}: {_progress(obj)}."
+
     def notices_for(self, request: HttpRequest, obj: ImportJob) -> list[SafeString | str]:
         """Say what a queued import waits for."""
         return [why_it_waits()] if obj.status == ImportJob.Status.QUEUED else []

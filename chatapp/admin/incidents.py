@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from chatapp import incidents
 from chatapp.admin.timeline import timeline_url
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import IN_SESSION, column, preview
+from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, by_value, one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
@@ -59,13 +59,14 @@ class IncidentAdmin(WideList):
             fields=("numbers", "server_said", "details_json"),
             optional={"numbers": "details", "server_said": "details", "details_json": "details"},
         ),
-        Section(title="For programs", fields=("id", "code")),
+        Section(title="For programs", fields=("short_id", "code")),
     )
 
     kind_shown = column(
         "Kind",
         lambda incident: str(html.badge(incident.get_kind_display(), incidents.tone_of(incident))),
     )
+    short_id = SHORT_ID
     what = column("What happened", "code", incidents.code_words)
     text_start = preview("In words", "text_begin")
     text_shown = column("In words", "text", is_text=True)

@@ -12,6 +12,8 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.template.loader import render_to_string
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.pin_forms import PIN_FORMS
@@ -19,7 +21,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
 from chatapp.admin.toolkit.extension import MessageView, admin_extensions
 from chatapp.admin.toolkit.lists import CREATED_SINCE, one_row
-from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
+from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section
 from chatapp.admin.toolkit.path_pages import (
     ANCHOR,
@@ -34,11 +36,13 @@ from chatapp.admin.toolkit.path_pages import (
     read_page,
 )
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts
+from chatapp.admin.toolkit.tool_calls import calls_shown
 from chatapp.llm.answer_ends import AnswerEnd, end_of
+from chatapp.messages.pairing import answers
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Branch, Message, MessageOriginal, Session
 from chatapp.part_store import PartReader
-from chatapp.selectors import whole_content
+from chatapp.selectors import group_of, whole_content
 
 CUT = Section(title="Shortened", fields=("cut_words", "whole_text"))
 REPEATED = Section(title="Replayed", fields=("repeats",))
@@ -69,7 +73,7 @@ def whole_parts(message: Message) -> Any:
 
 
 @admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin):
+class MessageAdmin(WideList):
     """One row of a conversation, or the placeholder of a summary."""
 
     list_display = (
@@ -109,7 +113,7 @@ class MessageAdmin(ReadOnlyAdmin):
         Section(
             title=None,
             fields=(
-                "id",
+                "short_id",
                 "in_session",
                 "branch",
                 "sequence",
@@ -130,9 +134,8 @@ class MessageAdmin(ReadOnlyAdmin):
         ),
         Section(
             title="Tools",
-            fields=("calls_json", "tool_name_text", "call_id_text"),
+            fields=("tool_name_text", "call_id_text"),
             optional={
-                "calls_json": "tool_calls",
                 "tool_name_text": "tool_name",
                 "call_id_text": "tool_call_id",
             },
@@ -198,7 +201,6 @@ class MessageAdmin(ReadOnlyAdmin):
     parts_json = column("Parts", whole_parts, html.stored_json, reads=("parts",))
     summary_text = column("Summary", "summary", html.stored_text)
     reasoning_text = column("Reasoning", "reasoning", html.folded_text)
-    calls_json = column("Tool calls", "tool_calls", html.stored_json)
     tool_name_text = column("Tool", "tool_name", html.stored_text)
     call_id_text = column("Answers call", "tool_call_id", html.stored_text)
     usage_json = column("Reported usage", "usage", html.stored_json)
@@ -260,12 +262,50 @@ class MessageAdmin(ReadOnlyAdmin):
         return [
             Link.to("Session", Session, obj.session_id),
             Link(label="Branch's messages in order", url=messages_url(obj.branch_id)),
+            *original_links(obj),
         ]
 
     def panels_for(self, request: HttpRequest, obj: Message) -> list[Panel]:
-        """Return the other apps' panels."""
+        """Return the calls with their results, and the other apps' panels."""
         draws = [draw for each in admin_extensions() for draw in each.message_panels]
-        return [panel for draw in draws if (panel := draw(request, obj)) is not None]
+        panels = [panel for draw in draws if (panel := draw(request, obj)) is not None]
+        calls = calls_panel(obj)
+        return [calls, *panels] if calls is not None else panels
+
+
+def original_links(message: Message) -> list[Link]:
+    """Return the way to what came in, where a tool result was stored cut."""
+    if CUT_FROM not in message.metadata:
+        return []
+    kept = MessageOriginal.objects.filter(pk=message.pk).exists()
+    return [Link.to("What came in", MessageOriginal, message.pk)] if kept else []
+
+
+def calls_panel(message: Message) -> Panel | None:
+    """Return the calls of a message, or the one that it answers, results beside them.
+
+    None for a message that has to do with no call.
+    """
+    if not (message.tool_calls or message.role == Message.Role.TOOL):
+        return None
+    asker, *results = group_of(message)
+    if not asker.tool_calls:
+        return Panel.saying("Tool call", "This result answers no call of the conversation.")
+    pairs = answers([row.stored_wire() for row in (asker, *results)])
+    rows = {call: results[index - 1] for index, (_, call) in pairs.items()}
+    shown = {
+        call: (_way_to(row, message), html.stored_text(row.content)) for call, row in rows.items()
+    }
+    title = "Tool call" if len(asker.tool_calls) == 1 else "Tool calls"
+    if asker.pk != message.pk:
+        title = f"Called by message {asker.place}"
+    return Panel(
+        title=title, body=format_html("{}", calls_shown(asker.tool_calls, shown)), is_text=True
+    )
+
+
+def _way_to(row: Message, shown: Message) -> SafeString | str:
+    return "(this message)" if row.pk == shown.pk else html.row_link(row, f"message {row.place}")
 
 
 def messages_url(branch_id: Any) -> str:

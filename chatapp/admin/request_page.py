@@ -20,10 +20,12 @@ from chatapp.admin.toolkit.extension import session_parts
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.path_pages import place_url
 from chatapp.admin.toolkit.permissions import require_texts
+from chatapp.admin.toolkit.tool_calls import calls_shown
 from chatapp.context.assembly import Account, Context
 from chatapp.context.backend import context_backend
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import ModelTokenCounter, count_message
+from chatapp.messages.pairing import answers
 from chatapp.models import POSITION_STEP, Session
 from chatapp.turns.request import as_sent, body_of
 
@@ -111,7 +113,13 @@ class RequestPage(ReadOnlyAdmin):
         head, tail = shown_ends(context.messages)
         total = len(context.messages)
         origins = origins_of(session, context)
-        view = _View(session=session, context=context, counter=model.counter, origins=origins)
+        view = _View(
+            session=session,
+            context=context,
+            counter=model.counter,
+            origins=origins,
+            answered=answers(context.messages),
+        )
         return {
             "model": model,
             "notes": [note for part in session_parts() for note in part.notes(context)],
@@ -187,13 +195,15 @@ class _View:
     context: Context
     counter: ModelTokenCounter
     origins: Mapping[int, SafeString | str]
+    # Which call each result answers, by their indexes (chatapp/messages/pairing.py).
+    answered: Mapping[int, tuple[int, int]]
 
     def message(self, index: int) -> ShownMessage:
         """Return one message, its whole text included."""
         message: Mapping[str, Any] = self.context.messages[index]
         content = message.get("content")
         more = [
-            (label, html.stored_json(message[key]) if key == "tool_calls" else message[key])
+            (label, self._calls(index) if key == "tool_calls" else message[key])
             for key, label in _MORE
             if message.get(key)
         ]
@@ -212,6 +222,15 @@ class _View:
             more=more,
             is_open=len(text) <= OPEN_CHARS,
         )
+
+    def _calls(self, index: int) -> SafeString | str:
+        """Return the calls of a message, each with the way to the message that answers it."""
+        results = {
+            number: (html.link(f"message {answer + 1}", f"#m{answer + 1}"), "")
+            for answer, (asker, number) in self.answered.items()
+            if asker == index
+        }
+        return calls_shown(self.context.messages[index]["tool_calls"], results)
 
     def _origin(self, index: int) -> SafeString | str:
         """Return where a message comes from: its place, or what the backend says."""

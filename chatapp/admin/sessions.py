@@ -17,12 +17,14 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.branch_forms import BRANCH_FORMS
 from chatapp.admin.messages import all_sent, messages_panel, messages_url
+from chatapp.admin.owners import OwnerPages, owner_url
+from chatapp.admin.session_list import SessionList
 from chatapp.admin.timeline import timeline_url
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import IN_SESSION, Cells, column, table_of
+from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, Cells, column, table_of
 from chatapp.admin.toolkit.extension import MessageView, session_parts
-from chatapp.admin.toolkit.lists import BY_MODEL, CREATED_SINCE, choices_titled, hex_range, one_row
-from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, sessions_named
+from chatapp.admin.toolkit.lists import CREATED_SINCE, hex_range, one_row
+from chatapp.admin.toolkit.model_admin import WideList, named_q
 from chatapp.admin.toolkit.page_forms import PageForm
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import request_url
@@ -39,32 +41,26 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of
 
 BRANCHES_SHOWN = 50
-STYLES = ("chatapp/session.css", "chatapp/timeline.css", "chatapp/tree.css")
+STYLES = (
+    "chatapp/session.css",
+    "chatapp/session_list.css",
+    "chatapp/timeline.css",
+    "chatapp/tree.css",
+)
 
 REPLAYS_SHOWN = 10
 
 
 @admin.register(Session)
-class SessionAdmin(TreeOfSession):
+class SessionAdmin(SessionList, OwnerPages, TreeOfSession):
     """One conversation of one owner; only superusers may delete it, with all that hangs on it."""
 
-    list_display = ("name", "owner", "model", "api_name", "messages", "tokens", "created_at")
-    list_display_links = ("name",)
-    list_select_related = ("owner", "active_branch")
-    list_filter = (CREATED_SINCE, ("api", choices_titled("API")), BY_MODEL)
-    list_only = (
-        "title",
-        "api",
-        "owner__username",
-        "active_branch__message_count",
-        "active_branch__token_total",
-    )
     id_paths = ("id",)
     sections = (
-        Section(title=None, fields=("title_shown", "id", "owner", "model", "api_name")),
+        Section(title=None, fields=("title_shown", "short_id", "owner_name", "model", "api_name")),
         Section(
             title="Size",
-            fields=("active_branch", "messages", "tokens", "token_counting"),
+            fields=("active_branch", "messages", "tokens", "request_size", "token_counting"),
         ),
         Section(title="Times", fields=("created_at", "updated_at")),
         Section(
@@ -75,6 +71,7 @@ class SessionAdmin(TreeOfSession):
         Section(title="More", fields=("metadata_json",), optional={"metadata_json": "metadata"}),
     )
 
+    short_id = SHORT_ID
     api_name = column("API", lambda session: str(session.get_api_display()))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
@@ -88,7 +85,7 @@ class SessionAdmin(TreeOfSession):
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the session itself."""
-        found = Q(pk__in=sessions_named(request, wanted).values("pk"))
+        found = named_q(request, wanted)
         ids = hex_range(wanted)
         return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
 
@@ -104,25 +101,17 @@ class SessionAdmin(TreeOfSession):
                 counts[str(model._meta.verbose_name_plural)] = rows.count()
         return [str(session) for session in sessions], counts, set(), []
 
-    name = column(
-        "Title",
-        lambda session: session,
-        lambda session: formatting.shortened(str(session), 100),
-        instead=nameless,
-    )
     title_shown = column("Title", "title", lambda title: title or "—", is_text=True)
-
-    @admin.display(description="Messages")
-    def messages(self, session: Session) -> str:
-        """Return the active branch's messages; a stored sum."""
-        branch = session.active_branch
-        return formatting.number(branch.message_count if branch else None)
 
     @admin.display(description="Tokens")
     def tokens(self, session: Session) -> str:
         """Return the active branch's tokens; a stored sum."""
         branch = session.active_branch
         return formatting.number(branch.token_total if branch else None)
+
+    request_size = column(
+        "Next request", "request_tokens", lambda tokens: f"about {tokens:,} tokens"
+    )
 
     @admin.display(description="Tokens are")
     def token_counting(self, session: Session) -> str:
@@ -175,8 +164,13 @@ class SessionAdmin(TreeOfSession):
             Link(label="Timeline", url=timeline_url(obj)),
             Link(label="Tree", url=tree_url(obj)),
             Link.to_list("Branches", Branch, session__id__exact=obj.pk),
+            Link(label="Owner", url=owner_url(obj.owner_id)),
         ]
         return [*links, *(link for part in session_parts() for link in part.links(obj))]
+
+    def live_words(self, request: HttpRequest, obj: Session) -> str:
+        """Say what the other apps are doing with the session."""
+        return " ".join(words for part in session_parts() if (words := part.live(obj)))
 
     def panels_for(self, request: HttpRequest, obj: Session) -> list[Panel]:
         """Return the other apps' panels, the timeline's newest entries, a page of the messages."""
@@ -214,7 +208,7 @@ def _listed(links: Iterable[SafeString | str]) -> SafeString | str:
 
 
 @admin.register(Branch)
-class BranchAdmin(ReadOnlyAdmin):
+class BranchAdmin(WideList):
     """A parent up to a fork, then messages of its own; sums count the whole path."""
 
     list_display = ("name", "in_session", "kind", "forked_at", "messages", "tokens", "created_at")
@@ -225,13 +219,22 @@ class BranchAdmin(ReadOnlyAdmin):
     sections = (
         Section(
             title=None,
-            fields=("id", "in_session", "kind", "parent", "forked_at", "replaces", "replayed_as"),
+            fields=(
+                "short_id",
+                "in_session",
+                "kind",
+                "parent",
+                "forked_at",
+                "replaces",
+                "replayed_as",
+            ),
             optional={"replaces": "replaces_id"},
         ),
         Section(title="Size", fields=("messages", "tokens", "head")),
         Section(title="Times", fields=("created_at",)),
     )
 
+    short_id = SHORT_ID
     name = column("Branch", lambda branch: branch, str, instead=nameless)
     in_session = IN_SESSION
     forked_at = column("Forked at", "fork_position", formatting.place)

@@ -20,7 +20,9 @@ NAMELESS = "a person"
 
 
 class ErasingPeople(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Adds the action to whatever pages users have."""
+    """Adds the action, and the way to the owner's page, to whatever pages users have."""
+
+    change_form_template = "admin/chatapp/user.html"
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Name only the users to who may not see texts: sessions go by their titles."""

@@ -20,6 +20,7 @@ from chatapp.llm.learned_limits import still_known
 from chatapp.llm.registry import all_models
 from chatapp.messages.wire import Cleaner
 from chatapp.models import MAX_LABEL_CHARS, Branch, Message, Session
+from chatapp.transcript import resized_by
 
 # PostgreSQL stores neither, SQLite takes the first: refused or replaced before either sees it.
 NUL = "\x00"
@@ -105,7 +106,7 @@ class SessionSerializer(KnownFields, serializers.ModelSerializer[Session]):
     def update(self, instance: Session, validated_data: dict[str, Any]) -> Session:
         """Write only what was sent: a turn may change the other columns at the same time."""
         row = Session.objects.filter(pk=instance.pk)
-        if validated_data and not row.update(**validated_data):
+        if validated_data and not row.update(**resized_by(instance, validated_data)):
             raise NotFound
         for name, value in validated_data.items():
             setattr(instance, name, value)

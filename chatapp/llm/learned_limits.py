@@ -15,7 +15,7 @@ from typing import Any
 from django.utils import timezone
 
 from chatapp.llm.errors import ErrorKind, ModelError
-from chatapp.llm.registry import ModelConfig, get_model
+from chatapp.llm.registry import ModelConfig, all_models, get_model
 from chatapp.messages.outgoing import FLAT
 from chatapp.models import LearnedLimits
 
@@ -41,8 +41,19 @@ def with_learned_limits(model: ModelConfig) -> ModelConfig:
     A window or an answer is only ever made smaller: what the settings say may be on purpose.
     """
     limits = _rows(model).first()
-    if limits is None:
-        return model
+    return model if limits is None else _limited(model, limits)
+
+
+def all_with_learned_limits() -> dict[str, ModelConfig]:
+    """Return every configured model by alias with what its server taught; one query for all."""
+    taught = {(row.server, row.name): row for row in LearnedLimits.objects.all()}
+    return {
+        alias: _limited(model, row) if (row := taught.get(_key_of(model))) else model
+        for alias, model in all_models().items()
+    }
+
+
+def _limited(model: ModelConfig, limits: LearnedLimits) -> ModelConfig:
     return replace(
         model,
         context_window=_smaller(model.context_window, _window_of(limits, model)),
@@ -103,8 +114,13 @@ def _smaller(configured: int, learnt: int | None) -> int:
     return configured if learnt is None else min(configured, learnt)
 
 
+def _key_of(model: ModelConfig) -> tuple[str, str]:
+    return model.base_url[:300], model.name[:200]
+
+
 def _rows(model: ModelConfig) -> Any:
-    return LearnedLimits.objects.filter(server=model.base_url[:300], name=model.name[:200])
+    server, name = _key_of(model)
+    return LearnedLimits.objects.filter(server=server, name=name)
 
 
 def learn_from_error(model: ModelConfig, error: ModelError, counted: int) -> None:

@@ -22,6 +22,11 @@ from chatapp.transcript.branches import (
 )
 from chatapp.transcript.many import NewSession, prepare_sessions
 from chatapp.transcript.repair import activate_main_line, recount_tokens, repair_sums
+from chatapp.transcript.request_size import (
+    lessen_request,
+    resized_by,
+    set_request_tokens,
+)
 from chatapp.transcript.session_tree import SessionTree
 from chatapp.transcript.writing import (
     append,
@@ -48,6 +53,7 @@ __all__ = [
     "fork",
     "fork_before",
     "insert_between",
+    "lessen_request",
     "lock_branches",
     "lock_some_branches",
     "message_inserted",
@@ -58,7 +64,9 @@ __all__ = [
     "renumber",
     "repair_sums",
     "replay",
+    "resized_by",
     "set_label",
     "set_pinned",
+    "set_request_tokens",
     "switch",
 ]

@@ -22,6 +22,7 @@ from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
 from chatapp.transcript.part_files import bytes_of
+from chatapp.transcript.request_size import prompt_tokens, whole_request
 from chatapp.transcript.sums import PathSums, count_chars, set_totals
 from chatapp.transcript.writing import TranscriptError, lock_branches, lock_some_branches
 
@@ -31,7 +32,9 @@ DELETE_ATTEMPTS = 3
 def create_session(*, owner: Any, import_key: str | None = None, **fields: Any) -> Session:
     """Return a new session with its root branch, both or neither."""
     with transaction.atomic():
-        session = Session.objects.create(owner=owner, import_key=import_key, **fields)
+        session = Session(owner=owner, import_key=import_key, **fields)
+        session.request_tokens = prompt_tokens(session)
+        session.save(force_insert=True)
         branch = Branch.objects.create(session=session)
         session.active_branch = branch
         session.save(update_fields=["active_branch"])
@@ -162,7 +165,11 @@ def activate(session: Session, branch: Branch) -> Branch:
     if branch.session_id != session.pk:
         raise TranscriptError("The branch belongs to another session.")
     old = session.branch
-    Session.objects.filter(pk=session.pk).update(active_branch=branch, updated_at=timezone.now())
+    Session.objects.filter(pk=session.pk).update(
+        active_branch=branch,
+        updated_at=timezone.now(),
+        request_tokens=whole_request(session, branch),
+    )
     session.active_branch = branch
     return old
 

@@ -15,6 +15,8 @@ from django.db import transaction
 from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import counter_of
+from chatapp.titles import opening_of
+from chatapp.transcript.request_size import whole_request
 from chatapp.transcript.sums import PathSums, give_places, set_totals
 from chatapp.transcript.writing import (
     INSERT_BATCH,
@@ -70,6 +72,8 @@ def prepare_sessions(drafts: Sequence[NewSession]) -> PreparedSessions:
         set_totals(branch, give_places(own, after=0, through=PathSums(), is_empty=True))
         branch.head_position = len(own) * POSITION_STEP
         branch.message_count = sum(row.is_spoken for row in own)
+        session.title = session.title or opening_of(own)
+        session.request_tokens = whole_request(session, branch)
         sessions.append(session)
         rows += own
     return PreparedSessions(sessions=sessions, rows=rows)

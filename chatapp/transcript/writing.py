@@ -22,6 +22,7 @@ from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 from chatapp.selectors import copies_of, counter_of, group_of
+from chatapp.titles import told_by
 from chatapp.transcript.part_files import files_only_if_stored, keep_apart, look_again
 from chatapp.transcript.sums import (
     PathSums,
@@ -112,11 +113,13 @@ def append(
     *,
     client_key: str | None = None,
     edits: UUID | None = None,
+    request_tokens: int | None = None,
 ) -> list[Message]:
     """Store messages at the branch's end and return the rows, in order.
 
     With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first; what
-    they take the place of (`edits`) makes another call of it. Raises
+    they take the place of (`edits`) makes another call of it. `request_tokens` is the size of the
+    request that an answer answers (chatapp.titles.told_by). Raises
     chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when the
     key belongs to other messages.
     """
@@ -134,7 +137,7 @@ def append(
             row.metadata = row.metadata | {"request_digest": digest}
     try:
         with files_only_if_stored(rows):
-            _place_where_it_goes_on(branch, rows)
+            _place_where_it_goes_on(branch, rows, request_tokens)
     except IntegrityError:
         if client_key and (earlier := stored_under(branch.session_id, client_key, digest)):
             return earlier
@@ -214,12 +217,12 @@ class _ReplacedError(Exception):
         self.by = by
 
 
-def _place_where_it_goes_on(branch: Branch, rows: list[Message]) -> None:
+def _place_where_it_goes_on(branch: Branch, rows: list[Message], asked: int | None) -> None:
     """Store the rows at the branch's end, or at that of the replay that took its place."""
     while True:
         try:
             with transaction.atomic():
-                _place_at_end(branch, rows)
+                _place_at_end(branch, rows, asked)
             return
         except _ReplacedError as replaced:
             branch = replaced.by
@@ -227,14 +230,15 @@ def _place_where_it_goes_on(branch: Branch, rows: list[Message]) -> None:
                 row.branch = branch
 
 
-def _mark_session(branch: Branch) -> None:
-    """Say that the session changed.
+def _mark_session(branch: Branch, rows: list[Message], asked: int | None) -> None:
+    """Say that the session changed, and what lists tell of it now.
 
     Raises _ReplacedError when the branch has been replayed since the caller looked which one is
     active: what is stored behind the old one would never be sent.
     """
     sessions = Session.objects.filter(pk=branch.session_id)
-    if sessions.filter(active_branch=branch).update(updated_at=timezone.now()):
+    told = told_by(rows, request_tokens=asked)
+    if sessions.filter(active_branch=branch).update(**told):
         return
     active = Branch.objects.filter(pk__in=sessions.values("active_branch")).first()
     current = active
@@ -245,7 +249,7 @@ def _mark_session(branch: Branch) -> None:
     sessions.update(updated_at=timezone.now())
 
 
-def _place_at_end(branch: Branch, rows: list[Message]) -> None:
+def _place_at_end(branch: Branch, rows: list[Message], asked: int | None) -> None:
     counted = [row for row in rows if row.is_spoken]
     sums = PathSums.of(rows)
     if not add_at_end(branch, places=len(rows), messages=len(counted), sums=sums):
@@ -259,7 +263,7 @@ def _place_at_end(branch: Branch, rows: list[Message]) -> None:
     look_again(rows)
     Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
     store_originals(rows)
-    _mark_session(branch)
+    _mark_session(branch, rows, asked)
 
 
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.
@@ -306,6 +310,9 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
         )
         if row.is_spoken:
             changed = add_behind(branch, row)
+            Session.objects.filter(active_branch__in=changed).update(
+                request_tokens=F("request_tokens") + row.tokens
+            )
             message_inserted.send(sender=Message, message=row, branches=changed)
     return row
 

@@ -266,7 +266,13 @@ def _answer(started: StartedTurn) -> TurnResult:
         metadata[REQUEST_MARK] = answered.context.mark
     if started.continues is not None:
         metadata[CONTINUES] = str(started.continues.pk)
-    answer = _store(session, answered.reply, metadata=metadata, vendor=answered.vendor)
+    answer = _store(
+        session,
+        answered.reply,
+        metadata=metadata,
+        vendor=answered.vendor,
+        request_tokens=answered.context.account.used,
+    )
     outcome = TurnOutcome(answer=answer, context=answered.context, sent=attempts.sent_at)
     notify(context_backend.turn_finished, session, outcome)
     return TurnResult(stored=stored, answer=answer, context=answered.context)
@@ -294,6 +300,7 @@ def _store(
     whole: bool = True,
     metadata: dict[str, Any] | None = None,
     vendor: dict[str, Any] | None = None,
+    request_tokens: int | None = None,
 ) -> Message:
     """Store a reply as the assistant's message. Calls of a broken-off answer are not kept."""
     wire: dict[str, Any] = {
@@ -315,4 +322,4 @@ def _store(
         response_id=reply.response_id,
         metadata=({"model": reply.model} if reply.model else {}) | (metadata or {}),
     )
-    return append(active_branch(session), [draft])[0]
+    return append(active_branch(session), [draft], request_tokens=request_tokens)[0]

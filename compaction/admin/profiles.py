@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import column
 from chatapp.admin.toolkit.lists import choices_titled
-from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
+from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_forms import ShownForm
 from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.admin.toolkit.permissions import holds, link_for
@@ -55,7 +55,7 @@ RUNS_SHOWN = 10
 
 
 @admin.register(CompactionProfile)
-class CompactionProfileAdmin(ReadOnlyAdmin):
+class CompactionProfileAdmin(WideList):
     """A named set of parameters; the current version can be changed, which makes the next one."""
 
     form = ProfileForm

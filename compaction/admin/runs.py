@@ -89,7 +89,7 @@ class CompactionRunAdmin(WideList):
     sections = (
         Section(
             title=None,
-            fields=("id", "in_session", "branch", "status_shown", "error_code"),
+            fields=("short_id", "in_session", "branch", "status_shown", "error_code"),
             optional={"error_code": "error_code"},
         ),
         Section(
@@ -226,6 +226,13 @@ class CompactionRunAdmin(WideList):
             Link.to("Session", Session, obj.session_id),
             Link.to_list("Steps", CompactionStep, run__id__exact=obj.pk),
         ]
+
+    def live_words(self, request: HttpRequest, obj: CompactionRun) -> str:
+        """Say how far a run is that has not ended."""
+        if obj.is_finished:
+            return ""
+        calls = formatting.plural(obj.model_calls, "model call")
+        return f"{vocabulary.status_words(obj)}: {calls} so far."
 
     def panels_for(self, request: HttpRequest, obj: CompactionRun) -> list[Panel]:
         """Return what it waits for or ended with, its recovery, and the tree of its steps."""

@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import MessageView, SessionAction, SessionPart
 from chatapp.admin.toolkit.page_parts import Link, Panel, Table
@@ -20,18 +21,20 @@ from chatapp.context.assembly import Context
 from chatapp.models import Session
 from compaction.admin.actions import REFUSALS, for_each
 from compaction.admin.branch_view import BranchView, statuses_of, summary_link, view_for
+from compaction.admin.bulk import bulk_links
 from compaction.admin.comparison import compare_url
 from compaction.admin.forms import SESSION_FORMS, compact, redo
-from compaction.admin.lists import run_table, summary_table
+from compaction.admin.lists import UNFINISHED_STATUSES, run_table, summary_table
 from compaction.admin.meter import meter_panel
 from compaction.admin.quality_plots import decay_panel
+from compaction.admin.session_states import BY_PROFILE, BY_STATE, states_of_sessions
 from compaction.admin.states import state_panel
 from compaction.admin.timeline_bar import conversation_panel
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import reason_label
 from compaction.engine.rendering import as_sent_text
 from compaction.engine.strategies.prompts import escape_tags
-from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.models import CompactionRun, CompactionState, RecoveryStep, SessionSummary
 from compaction.runs.lifecycle import switch_under_way
 
 ROWS_SHOWN = 10
@@ -56,6 +59,7 @@ def links_of(session: Session) -> list[Link]:
         Link.to_list("Runs", CompactionRun, **of_session),
         Link.to_list("Summaries", SessionSummary, **of_session),
         Link.to_list("States", CompactionState, branch__session__id__exact=session.pk),
+        Link.to_list("Recovery steps", RecoveryStep, **of_session),
         Link(label="Compare profiles", url=compare_url(session=session)),
     ]
 
@@ -67,6 +71,17 @@ def under_way_in(session: Session) -> list[Link]:
         return []
     words = f"A switch to another branch is under way ({run.get_status_display().lower()})"
     return [Link.to(words, CompactionRun, run.pk)]
+
+
+def live_in(session: Session) -> str:
+    """Return how far the session's unfinished run is; nothing where there is none."""
+    runs = CompactionRun.objects.filter(session=session, status__in=UNFINISHED_STATUSES)
+    run = runs.only("status", "error_code", "model_calls").order_by("-status", "created_at").first()
+    if run is None:
+        return ""
+    if run.status == CompactionRun.Status.QUEUED:
+        return "A run waits for a worker."
+    return f"A run works: {formatting.plural(run.model_calls, 'model call')} so far."
 
 
 def panels_of(request: HttpRequest, session: Session) -> list[Panel]:
@@ -181,6 +196,7 @@ SESSION_PART = SessionPart(
     styles=("compaction/session.css", "compaction/quality.css", "compaction/recovery.css"),
     links=links_of,
     under_way=under_way_in,
+    live=live_in,
     panels=panels_of,
     tables=tables_of,
     forms=SESSION_FORMS,
@@ -188,6 +204,9 @@ SESSION_PART = SessionPart(
         SessionAction(name="compact_now", label="Compact now", do=compact_now, may=may_run),
         SessionAction(name="resummarise", label="Re-summarise", do=resummarise, may=may_run),
     ),
+    states=states_of_sessions,
+    filters=(BY_PROFILE, BY_STATE),
+    list_links=bulk_links,
     messages=messages_of,
     refusals=REFUSALS,
     origins=origins_of,

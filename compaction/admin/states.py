@@ -86,7 +86,7 @@ class CompactionStateAdmin(WideList):
         Section(title="Summarised", fields=("reach", "covered", "last_consolidated_at")),
         Section(
             title="Work",
-            fields=("activity", "lease_owner", "lease_expires_at", "asked_again"),
+            fields=("activity", "held_by", "lease_expires_at", "asked_again"),
         ),
         Section(
             title="Hold of a restore", fields=("held_through", "held_by", "held_at", "held_until")
@@ -111,6 +111,7 @@ class CompactionStateAdmin(WideList):
             return html.badge(f"Held {until_words(state)}", "busy")
         return "Idle"
 
+    held_by = column("Lease owner", "lease_owner", html.short_id)
     reach = column("Up to position", "cursor", formatting.place)
     held_through = column("Held through position", "hold_through", formatting.place)
 

@@ -7,15 +7,12 @@ piece.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.core.handlers.asgi import ASGIRequest
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, StreamingHttpResponse
 
 from chatapp.models import Message
 from chatapp.selectors import path_messages, path_q
@@ -52,8 +49,6 @@ _COLUMNS = (
     "reasoning",
 )
 _RULES = Q(pinned=True, role=Message.Role.SYSTEM)
-
-PIECE_CHARS = 64_000
 
 
 @dataclass(frozen=True)
@@ -183,43 +178,3 @@ class StepInput:
         yield from self._beside()
         if step.prompt:
             yield LAST_LINE
-
-
-def text_download(
-    request: HttpRequest, pieces: Iterator[str], *, filename: str
-) -> StreamingHttpResponse:
-    """Return the pieces as one plain text file; they are made while it is being sent.
-
-    `filename` is a literal of the caller with ids in it, never what somebody wrote.
-    """
-    parts = _in_parts(pieces)
-    # Each server has to be given its own kind: the other one would be collected whole first.
-    body = _one_after_the_other(parts) if isinstance(request, ASGIRequest) else parts
-    response = StreamingHttpResponse(body, content_type="text/plain; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{filename}"'
-    response["X-Content-Type-Options"] = "nosniff"
-    return response
-
-
-def _in_parts(pieces: Iterator[str]) -> Iterator[bytes]:
-    """Yield parts of a size that is worth a write."""
-    waiting: list[str] = []
-    size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
-        if size >= PIECE_CHARS:
-            yield "".join(waiting).encode("utf-8", "replace")
-            waiting, size = [], 0
-    if waiting:
-        yield "".join(waiting).encode("utf-8", "replace")
-
-
-async def _one_after_the_other(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while part := await sync_to_async(_next_of)(parts):
-        yield part
-
-
-def _next_of(parts: Iterator[bytes]) -> bytes:
-    """Return the next part, nothing after the last one: no task may raise StopIteration."""
-    return next(parts, b"")

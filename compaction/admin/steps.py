@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import Cells, column, preview, table_of
+from chatapp.admin.toolkit.downloads import text_download
 from chatapp.admin.toolkit.lists import one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
@@ -23,7 +24,7 @@ from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, requi
 from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.run_tree import arrange
-from compaction.admin.step_input import StepInput, text_download
+from compaction.admin.step_input import StepInput
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS
 from compaction.models import CompactionRun, CompactionStep
 

@@ -128,7 +128,7 @@ class SessionSummaryAdmin(WideList):
         Section(
             title=None,
             fields=(
-                *("id", "in_session", "branch", "status_shown", "kind", "created_at"),
+                *("short_id", "in_session", "branch", "status_shown", "kind", "created_at"),
                 *("updated", "from_run"),
             ),
             optional={"updated": "updated_at"},
@@ -152,7 +152,7 @@ class SessionSummaryAdmin(WideList):
             ),
             optional={"left_out": "dropped_messages"},
         ),
-        Section(title="Text", fields=("text", "files"), optional={"abridged_text": "abridged"}),
+        Section(title="Files", fields=("files",)),
         Section(
             title="Covers",
             fields=(
@@ -281,7 +281,6 @@ class SessionSummaryAdmin(WideList):
     )
     from_run = column("Run", "run", html.row_link)
     took = column("Took", lambda summary: vocabulary.seconds(summary.run) if summary.run else "—")
-    text = column("Text", "summary_text", html.stored_text)
 
     @shows_text
     @admin.display(description="Files")
@@ -363,12 +362,17 @@ class SessionSummaryAdmin(WideList):
         return notices_on(obj, may_redo=may_run(request))
 
     def panels_for(self, request: HttpRequest, obj: SessionSummary) -> list[Panel]:
-        """Return how much smaller it made the request, what it still knows, and from where."""
-        return [ratio_panel(obj), quality_panel(request, obj), sources_panel(request, obj)]
+        """Return its text, how much smaller it made the request, and what it still knows."""
+        text = Panel(title="Text", body=_text_of(obj), is_text=True)
+        return [text, ratio_panel(obj), quality_panel(request, obj), sources_panel(request, obj)]
 
     def tables_for(self, request: HttpRequest, obj: SessionSummary) -> list[Table]:
         """Return the abridged history's entries, other versions, the line, and the sources."""
         return [*entry_tables(obj), *version_tables(obj), source_table(obj)]
+
+
+def _text_of(summary: SessionSummary) -> SafeString:
+    return format_html('<div class="summary-text">{}</div>', html.stored_text(summary.summary_text))
 
 
 def notices_on(summary: SessionSummary, *, may_redo: bool) -> list[SafeString | str]:

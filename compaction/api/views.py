@@ -18,6 +18,7 @@ from chatapp.api.base import (
     NoFields,
     SessionView,
     TranscriptPagination,
+    sessions_of,
 )
 from chatapp.api.exceptions import Conflict
 from chatapp.api.query import Kind, QueryParameter
@@ -216,6 +217,9 @@ class RunList(KnownQueryView, generics.ListAPIView[CompactionRun]):
         if getattr(self, "swagger_fake_view", False):
             return CompactionRun.objects.none()
         asked = {name: value for name, value in self.asked.items() if value and name in _COLUMNS}
+        if "session" in asked:
+            # Somebody else's session and none at all get one answer, as at every other address.
+            _find(sessions_of(self.request.user), str(asked["session"]))
         return _own_runs(self.request).filter(**asked)
 
 

@@ -43,6 +43,7 @@ class _Marks:
                 message=self.first,
             )
 
+
 Status = SessionSummary.Status
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from django.db.models import BigIntegerField, Q, QuerySet, Subquery, Sum
 from django.db.models.expressions import Combinable
@@ -104,6 +104,27 @@ def overspent(session: Session, *, now: datetime | None = None) -> Overspent | N
     last = max(reached, key=lambda budget: ends[budget])
     return Overspent(
         sentence=_sentence(last, session, last.of(*sums), ends[last]), frees_at=ends[last]
+    )
+
+
+def owner_limits() -> dict[str, int]:
+    """Return what an owner may spend in an hour, by the unit; 0 for no limit."""
+    return {budget.unit: budget.limit for budget in _BUDGETS if budget.whose == "owner"}
+
+
+def spent_by_owner(owner_id: Any, *, now: datetime | None = None) -> Spent:
+    """Return what the runs and the memory runs of an owner have spent within the last hour."""
+    since = (now or timezone.now()) - HOUR
+    sums = {"calls": Sum("model_calls"), "tokens": Sum("spent_tokens")}
+    runs = CompactionRun.objects.filter(spent_tokens__gt=0, started_at__gt=since)
+    memories = MemoryRun.objects.filter(spent_tokens__gt=0, started_at__gt=since)
+    found = [
+        runs.filter(session__owner_id=owner_id).aggregate(**sums),
+        memories.filter(owner_id=owner_id).aggregate(**sums),
+    ]
+    return Spent(
+        calls=sum(each["calls"] or 0 for each in found),
+        tokens=sum(each["tokens"] or 0 for each in found),
     )
 
 

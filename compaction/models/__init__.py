@@ -3,6 +3,7 @@ know and where it comes from, branch state, memories of owners, and what watches
 processes: heartbeats, breakers, totals, marks.
 """
 
+from compaction.models.bulk import BulkItem, BulkJob
 from compaction.models.fidelity import SummaryLine, SummaryQuality, SummaryUnits
 from compaction.models.memory import Memory, MemoryKey, MemoryRun, MemoryVersion
 from compaction.models.operations import (
@@ -17,6 +18,8 @@ from compaction.models.state import CompactionProfile, CompactionState
 from compaction.models.summaries import SessionSummary, SessionSummaryMessage
 
 __all__ = [
+    "BulkItem",
+    "BulkJob",
     "CompactionProfile",
     "CompactionRun",
     "CompactionState",

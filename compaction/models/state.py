@@ -101,6 +101,10 @@ class CompactionState(models.Model):
                 condition=models.Q(next_check_at__isnull=False),
                 name="state_next_check",
             ),
+            # The list of sessions: the few branches whose last automatic runs failed.
+            models.Index(
+                fields=["branch"], condition=models.Q(failures__gt=0), name="state_failing"
+            ),
             # The page of a profile: the few branches that name one.
             models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),
         ]

@@ -267,4 +267,4 @@ class SessionSummaryMessage(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.message_id} in {self.summary_id}"
+        return f"{str(self.message_id)[:8]} in {str(self.summary_id)[:8]}"

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 RUN_TASK = "compaction.tasks.run_compaction"
 IMPORT_TASK = "compaction.tasks.import_file"
 MEMORY_TASK = "compaction.tasks.work_at_memories"
+BULK_TASK = "compaction.tasks.work_at_bulk_job"
 COMPARE_TASK = "compaction.tasks.compare_profiles"
 SWEEP_TASK = "compaction.tasks.sweep"
 # A change takes effect with the next `migrate`, which stores the schedules anew.
@@ -66,6 +67,11 @@ def enqueue_import(job_id: UUID) -> None:
 def enqueue_memory_run(run_id: UUID) -> None:
     """Have a worker do a memory run, in the same way."""
     _put_on_commit(MEMORY_TASK, run_id)
+
+
+def enqueue_bulk(job_id: UUID) -> None:
+    """Have a worker go on with a bulk job, in the same way."""
+    _put_on_commit(BULK_TASK, job_id)
 
 
 def enqueue_comparison(key: str) -> None:

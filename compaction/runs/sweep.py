@@ -22,6 +22,7 @@ from compaction.events import event
 from compaction.memories import runs as memory_runs
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs import queue
+from compaction.runs.bulk_work import deliver_lost_bulk, waiting_bulk
 from compaction.runs.heartbeat import beat, forget_silent
 from compaction.runs.lifecycle import NO_ERROR
 from compaction.runs.scheduling import check_branch
@@ -50,6 +51,7 @@ class Swept:
     requeued_imports: int = 0
     forgotten_imports: int = 0
     requeued_memory_runs: int = 0
+    requeued_bulk_jobs: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
@@ -75,6 +77,7 @@ def sweep_runs() -> Swept:
         requeued_imports=deliver_lost(),
         forgotten_imports=forget_old(),
         requeued_memory_runs=memory_runs.deliver_lost(),
+        requeued_bulk_jobs=deliver_lost_bulk(),
     )
     if any(swept.as_dict().values()):
         event("swept", reason="", **swept.as_dict())
@@ -134,7 +137,7 @@ def _requeue(now: datetime) -> int:
     """
     long_ago = now - timedelta(seconds=compaction_settings.queued_run_seconds)
     queued = CompactionRun.objects.filter(status=Status.QUEUED)
-    others = waiting_imports() + memory_runs.waiting_memory_runs()
+    others = waiting_imports() + memory_runs.waiting_memory_runs() + waiting_bulk()
     missing = queued.filter(ready_q(now)).count() + others - queue.waiting_tasks()
     if missing <= 0:
         return 0

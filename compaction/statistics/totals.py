@@ -8,6 +8,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
+from chatapp.transcript import lessen_request
 from compaction.events import event
 from compaction.models import CompactionRun, RunTotals, SessionSummary
 from compaction.signals import compacted, compaction_failed, send_after_commit
@@ -44,6 +45,8 @@ def ended(run: CompactionRun, *, saved: int | None = None) -> None:
     def tell() -> None:
         event("run_ended", **told)
         _add(kind, runs=1, seconds=seconds, tokens_saved=tokens)
+        if tokens:
+            lessen_request(told["branch"], tokens)
 
     transaction.on_commit(tell, robust=True)
     _signal(run)
@@ -54,6 +57,7 @@ def published(run: CompactionRun) -> None:
     kind, tokens = _kind(run), _tokens_saved(run)
     add = partial(_add, kind, runs=0, seconds=0.0, tokens_saved=tokens)
     transaction.on_commit(add, robust=True)
+    transaction.on_commit(partial(lessen_request, run.branch_id, tokens), robust=True)
     _signal(run)
 
 

@@ -25,6 +25,7 @@ from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import status_columns
 from compaction.summaries.drafts import end_of_what_was_read
 from compaction.summaries.restore import built_on, copy_in_use, mark_restored, move_back
+from compaction.summaries.sizes import note_request_size
 from compaction.summaries.storing import (
     claim_state,
     moved_cursor,
@@ -66,13 +67,19 @@ class Activated:
     is_sent: bool
 
 
-def activate_version(summary: SessionSummary, *, newer: Newer = Newer.ASK) -> Activated:
+def activate_version(
+    summary: SessionSummary,
+    *,
+    newer: Newer = Newer.ASK,
+    replacing: SessionSummary | None = None,
+) -> Activated:
     """Let a superseded or restored summary count again, and return what changed.
 
     A version that covers the same messages is superseded by it. Where nothing covers them, they
     must be what follows the cursor, which then moves. Newer summaries that were made while the
     version did not count took in another one: `newer` says what becomes of them, or CompactionError
-    names them. It is raised for all that cannot be done, with what can be; BranchBusyError while a
+    names them. `replacing` says which version must be the one that gives way.
+    CompactionError is raised for all that cannot be done, with what can be; BranchBusyError while a
     run works on the branch, LostRaceError where somebody was faster. Then nothing is written.
     """
     if summary.kind == SessionSummary.Kind.BRANCH:
@@ -84,9 +91,10 @@ def activate_version(summary: SessionSummary, *, newer: Newer = Newer.ASK) -> Ac
     try:
         with held(state.pk) as lease, transaction.atomic():
             lock_branches(summary.session_id)
-            done = _activate(summary, lease, newer)
+            done = _activate(summary, lease, newer, replacing)
     except BranchBusyError as busy:
         raise BranchBusyError(BUSY) from busy
+    note_request_size(summary.session)
     event(
         "version_activated",
         session=summary.session_id,
@@ -98,13 +106,20 @@ def activate_version(summary: SessionSummary, *, newer: Newer = Newer.ASK) -> Ac
     return done
 
 
-def _activate(summary: SessionSummary, lease: Lease, newer: Newer) -> Activated:
+def _activate(
+    summary: SessionSummary, lease: Lease, newer: Newer, replacing: SessionSummary | None
+) -> Activated:
     summary.refresh_from_db(
         fields=["status", "covers_from", "covers_through", "superseded_at", "restored_at"]
     )
     _refuse_what_cannot_count(summary)
     cursor = CompactionState.objects.get(pk=lease.branch_id).cursor
     replaced = _in_its_place(summary)
+    if replacing is not None and replaced != replacing:
+        raise CompactionError(
+            f"Summary {short_id(replacing.pk)} does not count any more, so nothing was put in its "
+            "place."
+        )
     if replaced is None:
         _move_cursor_over(summary, lease, cursor)
         later: list[SessionSummary] = []

@@ -7,6 +7,7 @@ nothing is written.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessa
 from compaction.models.summaries import status_columns
 from compaction.selectors import NOTE
 from compaction.summaries.fidelity import store_fidelity
+from compaction.summaries.sizes import note_request_size
 from compaction.summaries.storing import (
     EndRun,
     Ends,
@@ -122,8 +124,14 @@ def _activate(switch: Switch) -> None:
         raise LostRaceError(
             "The conversation goes on in another branch by now; nothing was switched."
         )
+    transaction.on_commit(partial(_note_size, switch.run.session_id), robust=True)
     if switch.run.switch_label is not None:
         set_label(switch.left.new, switch.run.switch_label)
+
+
+def _note_size(session_id: UUID) -> None:
+    for session in Session.objects.select_related("active_branch").filter(pk=session_id):
+        note_request_size(session)
 
 
 def _write(

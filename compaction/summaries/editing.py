@@ -36,6 +36,7 @@ from compaction.models.summaries import (
 from compaction.summaries.activating import BUSY
 from compaction.summaries.fidelity import named_before
 from compaction.summaries.restore import copy_in_use
+from compaction.summaries.sizes import note_request_size
 from compaction.summaries.storing import claim_state, supersede, write_placeholder
 
 Status = SessionSummary.Status
@@ -95,6 +96,7 @@ def edit_summary(
             edited = _store(summary, lease, draft, author)
     except BranchBusyError as busy:
         raise BranchBusyError(BUSY) from busy
+    note_request_size(summary.session)
     event(
         "summary_edited",
         session=summary.session_id,

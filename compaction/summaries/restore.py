@@ -25,6 +25,7 @@ from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import status_columns
 from compaction.profiles import parameters_of, profile_of
 from compaction.selectors import chain_of, coverage_of
+from compaction.summaries.sizes import note_request_size
 
 # How long the sweep leaves a branch alone whose summary was taken back, where nothing holds it.
 REST = timedelta(minutes=15)
@@ -60,7 +61,9 @@ def restore_summary(
     state = ensure_state(summary.branch)
     with held(state.pk) as lease, transaction.atomic():
         lock_branches(summary.session_id)
-        return _restore(summary, lease, cascade=cascade, by=by, holds=holds)
+        restored = _restore(summary, lease, cascade=cascade, by=by, holds=holds)
+        note_request_size(summary.session)
+    return restored
 
 
 def refuse_branch_summary(summary: SessionSummary) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from django.db.models import Q
 
-from chatapp.models import Branch, Message
+from chatapp.models import Branch, Message, Session
 from chatapp.selectors import pinned_messages, rows_from
+from chatapp.transcript import set_request_tokens
 from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
-from compaction.branches.snapshot import BranchSnapshot
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.carrying import sends_node
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import SentSummary
@@ -58,6 +59,15 @@ def request_before(snapshot: BranchSnapshot) -> int:
     """Return the size of the next request as things stand."""
     question = _question_tokens(snapshot.branch, snapshot.state.cursor)
     return snapshot.fixed_tokens + snapshot.facts.tokens + question
+
+
+def note_request_size(session: Session) -> None:
+    """Have lists show what the session's next request takes now.
+
+    For what no run has measured: a switch, a summary that was taken back, an older version.
+    """
+    snapshot = snapshot_of(session)
+    set_request_tokens(snapshot.branch.pk, request_before(snapshot))
 
 
 def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: SessionSummary) -> Sizes:

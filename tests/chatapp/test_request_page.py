@@ -67,7 +67,8 @@ def test_the_page_shows_every_message_in_order_with_its_origin(session, admin_cl
     ]
     assert "Be brief." in lines[0]
     assert "Where?" in lines[1]
-    assert '"arguments": "{\\"a\\": 1}"' in lines[2]
+    # A call is shown as a call: its name, its arguments by name, and where its result stands.
+    assert lines[2].endswith("Calls ls c1Argumentsa1Result message 4")
     place = reverse("admin:chatapp_session_change", args=[session.pk]) + "?at=2000000#messages"
     assert place in response.text
     assert '"name": "ls"' in html.unescape(response.text)

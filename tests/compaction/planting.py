@@ -40,6 +40,8 @@ from chatapp.models import (
 )
 from compaction.engine.fidelity.entities import key_of
 from compaction.models import (
+    BulkItem,
+    BulkJob,
     CompactionRun,
     CompactionStep,
     Memory,
@@ -101,6 +103,7 @@ def line(marker: str) -> list[dict[str, Any]]:
 
 def lost(marker: str) -> list[dict[str, Any]]:
     fact = {"kind": "identifier", "speaker": "user", "message": None, "weight": 6.0}
+    fact |= {"start": 0, "end": 1}
     return [fact | {"text": marker, "context": f"our {marker} stays"}]
 
 
@@ -151,8 +154,10 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (SummaryQuality, "verdict_note"): words,
     (SummaryQuality, "figures"): lambda marker: {"unsupported": [marker]},
     (SummaryQuality, "lost"): lost,
-    (SummaryUnits, "units"): lambda marker: [[marker]],
+    (SummaryUnits, "units"): lambda marker: [[marker, "fact", "user", 1, "", 0, 0, 0.0]],
     (ModelBreaker, "last_error"): words,
+    (BulkJob, "note"): words,
+    (BulkItem, "error"): words,
     (Memory, "text"): str,
     (MemoryRun, "error"): words,
     (MemoryVersion, "before"): line,
@@ -176,6 +181,7 @@ NO_TEXTS = {
     "chatapp.learnedlimits.name": "a model's name",
     "chatapp.message.client_key": "a program's key, on no page",
     "chatapp.session.import_key": "a program's key, on no page",
+    "compaction.bulkjob.chosen_by": "an address of the list, as its operator saw it",
     "compaction.compactionprofile.name": "what an operator calls a profile",
     "compaction.compactionprofile.description": "what an operator says of a profile",
     "chatapp.messageoriginal.parts": "shown in the place of the content, as that is",
@@ -189,8 +195,8 @@ NO_TEXTS = {
     "compaction.summaryquality.facts": "read by measures alone",
     "compaction.summaryquality.ignored": "keys of facts",
 }
-# Planted, and on no page.
-ON_NO_PAGE = {(SummaryUnits, "units")}
+# Planted, and on no page; the clauses that summaries choose from are in an owner's export.
+ON_NO_PAGE: set[tuple[type[Model], str]] = set()
 
 
 def text_columns() -> Iterator[tuple[type[Model], str]]:
@@ -297,6 +303,8 @@ def _more_rows(session: Session) -> None:
         owner=session.owner, kind="extract", session=session, summary_id=key, error="x"
     )
     MemoryVersion.objects.create(owner=session.owner, run=run)
+    bulk = BulkJob.objects.create(status="paused", requested_by=session.owner)
+    BulkItem.objects.create(job=bulk, session=session, status="failed")
     ModelBreaker.objects.create(model="default", failures=3, opened_at=timezone.now())
     WorkerHeartbeat.objects.create(id=uuid.uuid4(), kind="queue", host="here", pid=1, run=failed)
     LearnedLimits.objects.create(server="", name="scripted", context_window=9000)
@@ -421,6 +429,7 @@ def _values(route: Route, row: Model, name: str) -> dict[str, Any]:
         "id": row.pk,
         "pk": row.pk,
         "step_id": row.pk,
+        "owner_id": row.owner_id if isinstance(row, Session) else 0,
         "other_id": other.pk if other else uuid.uuid4(),
         "name": name,
         "content_type_id": ContentType.objects.get_for_model(row).pk,

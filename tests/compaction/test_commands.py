@@ -18,9 +18,9 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from chatapp.models import Session
-from compaction.management import redo
-from compaction.management.redo import Redo, ids_of, sessions_with_summaries
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.runs import redo
+from compaction.runs.redo import Redo, ids_of, sessions_with_summaries
 from compaction.runs.worker import compact_branch
 from tests.factories import SessionFactory, profile, store, talk
 

@@ -13,9 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chatapp.admin.toolkit import html
+from chatapp.admin.toolkit.downloads import text_download
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
-from compaction.admin.step_input import StepInput, text_download
+from compaction.admin.step_input import StepInput
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.profiles import find_profile
 from compaction.runs.resummarize import resummarize

@@ -17,7 +17,6 @@ from typing import Any
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
-from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_parts import Link, Table
 from chatapp.admin.toolkit.permissions import nameless_link
@@ -123,7 +122,7 @@ def table_of(
 
 
 # Columns that many lists have.
-SHORT_ID = column("Id", "pk", formatting.short_id)
+SHORT_ID = column("Id", "pk", html.short_id)
 IN_SESSION = column(
     "Session", "session", html.session_link, reads=("session__title",), instead=nameless_link
 )

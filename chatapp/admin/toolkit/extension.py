@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
+from django.contrib.admin import SimpleListFilter
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.module_loading import import_string
@@ -88,12 +90,20 @@ class SessionPart:
     links: Callable[[Session], Sequence[Link]] = lambda session: ()
     under_way: Callable[[Session], Sequence[Link]] = lambda session: ()
     """What is about to change the session's tree: a sentence of its page, and where it leads."""
+    live: Callable[[Session], str] = lambda session: ""
+    """How far work at the session is, while it is under way: then its page refreshes."""
     panels: Callable[[HttpRequest, Session], Sequence[Panel]] = lambda request, session: ()
     """Panels above chatapp's own."""
     tables: Callable[[Session], Sequence[Table]] = lambda session: ()
     """Tables above chatapp's own."""
     forms: Mapping[str, PageForm] = field(default_factory=dict)
     actions: Sequence[SessionAction] = ()
+    states: Callable[[Sequence[Session]], Mapping[UUID, SafeString | str]] = lambda sessions: {}
+    """How sessions stand by their ids, in a word or two; asked once for all rows of a list."""
+    filters: Sequence[type[SimpleListFilter]] = ()
+    """Filters of the list of sessions."""
+    list_links: Callable[[HttpRequest], Sequence[Link]] = lambda request: ()
+    """What can be done with all sessions that a list holds; the address says which."""
     messages: Callable[[HttpRequest, Session], MessageView | None] = lambda request, session: None
     """How messages stand in the next request; None: as far as chatapp knows."""
     refusals: tuple[type[Exception], ...] = ()
@@ -118,6 +128,8 @@ class AdminExtension:
     session: SessionPart = field(default_factory=SessionPart)
     message_panels: Sequence[Callable[[HttpRequest, Message], Panel | None]] = ()
     """Panels of a message's page; None where there is nothing to say."""
+    owner_panels: Sequence[Callable[[HttpRequest, Any], Panel | None]] = ()
+    """Panels of an owner's page; None where there is nothing to say, or it may not be seen."""
     timeline_sources: Sequence[TimelineSource] = ()
     """Tables of a session's timeline; one takes the place of another one with the same key."""
 

@@ -12,6 +12,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from chatapp.formatting import number, shortened
+from chatapp.formatting import short_id as beginning_of
 
 SHOWN_CHARS = 200_000
 PREVIEW_CHARS = 120
@@ -43,6 +44,20 @@ def row_link(row: Model | None, label: Any = None) -> SafeString | str:
 def session_link(session: Model) -> SafeString | str:
     """Return a link to a session by its title, which may be long."""
     return row_link(session, shortened(str(session)))
+
+
+def short_id(pk: Any) -> SafeString | str:
+    """Return the beginning of an id; the whole is told on hover, and copied with it."""
+    if pk is None:
+        return "—"
+    whole, shown = str(pk), beginning_of(pk)
+    return format_html(
+        '<span class="short-id" title="{}">{}'
+        '<span class="id-rest" aria-hidden="true">{}</span></span>',
+        whole,
+        shown,
+        whole[len(shown) :],
+    )
 
 
 def preview(text: str | None, *, cut_at: int = PREVIEW_CHARS) -> SafeString | str:

@@ -31,7 +31,7 @@ from chatapp.management.console import (
 from chatapp.models import Session
 from compaction.doctor.examine import Repaired, examine, repair_findings
 from compaction.doctor.findings import Finding
-from compaction.management.redo import ids_of
+from compaction.runs.redo import ids_of
 
 ERRORS_STATUS, USAGE_STATUS = 1, 2
 MOST_SESSIONS_NAMED = 5

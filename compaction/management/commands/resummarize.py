@@ -25,7 +25,8 @@ from chatapp.management.console import (
     stop_signals_interrupt,
 )
 from compaction.errors import CompactionError
-from compaction.management.redo import (
+from compaction.profiles import find_profile
+from compaction.runs.redo import (
     BUSY,
     FAILED,
     PLANNED,
@@ -35,7 +36,6 @@ from compaction.management.redo import (
     ids_of,
     sessions_with_summaries,
 )
-from compaction.profiles import find_profile
 
 GO_ON = "Start the same command again: it goes on where it stopped."
 

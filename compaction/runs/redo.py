@@ -105,6 +105,11 @@ class Redo:
     replace_edited: bool = False
     queue: bool = False
     dry_run: bool = False
+    # Only summaries that were made before: what `force` has made itself is not made once more.
+    before: datetime | None = None
+    requested_by: Any = None
+    # Asked before each summary; where it says no, the rest of the session is left as it is.
+    may_go_on: Callable[[], bool] = lambda: True
 
     def take(self, session_id: str | UUID) -> SessionResult:
         """Do one session and return what came of it. Raises only where the database is gone."""
@@ -130,6 +135,8 @@ class Redo:
             self._plan(session, result)
             return
         for summary in self._chosen(session):
+            if not self.may_go_on():
+                return
             step = self._queue_one if self.queue else self._redo_one
             step(summary, result)
             if result.status in (BUSY, FAILED):
@@ -141,12 +148,14 @@ class Redo:
         return partial(resummarize, replace_edited=True) if self.replace_edited else resummarize
 
     def _chosen(self, session: Session) -> list[SessionSummary]:
-        return summaries_to_redo(
+        found = summaries_to_redo(
             session,
             profile=self.profile,
             force=self.force,
             replace_edited=self.replace_edited,
         )
+        before = self.before
+        return found if before is None else [row for row in found if row.created_at < before]
 
     def _plan(self, session: Session, result: SessionResult) -> None:
         snapshot = snapshot_of(session, profile=self.profile)
@@ -160,7 +169,7 @@ class Redo:
             result.cost += estimate.cost
 
     def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
-        run = self._resummarize(summary, profile=self.profile)
+        run = self._resummarize(summary, profile=self.profile, requested_by=self.requested_by)
         result.calls += run.model_calls
         result.cost += run.cost
         if run.status != CompactionRun.Status.SUCCEEDED:

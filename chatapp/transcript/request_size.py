@@ -1,0 +1,61 @@
+"""How large a session's next request is, as lists show it: a number that is kept with each write.
+
+The transcript counts prompt, tools and messages. A context backend that sends less says so: when
+something became smaller (`lessen_request`), and when it has looked (`set_request_tokens`). Each
+answer sets the number anew (chatapp.titles.told_by).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F
+
+from chatapp.context.assembly import text_tokens, tools_tokens
+from chatapp.llm.registry import UnknownModelError, get_model
+from chatapp.models import Branch, Session
+from chatapp.titles import less_by
+
+
+def prompt_tokens(session: Session) -> int:
+    """Return the tokens of a session's prompt and tools; 0 where its model is not known.
+
+    They are counted once for each distinct text.
+    """
+    try:
+        model = get_model(session.model)
+    except UnknownModelError:
+        return 0
+    return text_tokens(model, session.system_prompt) + tools_tokens(model, session.tools)
+
+
+def whole_request(session: Session, branch: Branch) -> int:
+    """Return the size of a request that sends all of a branch, by its stored sum."""
+    return prompt_tokens(session) + branch.token_total
+
+
+def set_request_tokens(branch_id: UUID, tokens: int) -> None:
+    """Note the size of the next request of the session that goes on in this branch.
+
+    Of a branch that no session is on, nothing is noted: it is looked at when one switches to it.
+    """
+    Session.objects.filter(active_branch=branch_id).update(request_tokens=tokens)
+
+
+def lessen_request(branch_id: UUID, saved: int) -> None:
+    """Note that the next request became smaller by so many tokens."""
+    Session.objects.filter(active_branch=branch_id).update(request_tokens=less_by(saved))
+
+
+def resized_by(session: Session, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return changes of a session's columns together with what they do to its next request.
+
+    Only another prompt or other tools change it; messages are counted once, whatever the model.
+    """
+    if not {"system_prompt", "tools"} & changes.keys():
+        return changes
+    asked = ("model", "system_prompt", "tools")
+    after = Session(**{name: changes.get(name, getattr(session, name)) for name in asked})
+    grown = prompt_tokens(after) - prompt_tokens(session)
+    return changes | {"request_tokens": F("request_tokens") + grown}
