@@ -18,7 +18,8 @@ from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.permissions import may_see_texts
 from chatapp.formatting import when
 from compaction.admin.actions import REFUSALS
-from compaction.admin.forms import INSTRUCTIONS_CHARS, may_restore
+from compaction.admin.forms import INSTRUCTIONS_CHARS
+from compaction.admin.restoring import may_restore
 from compaction.admin.summary_panels import person_of
 from compaction.models import SessionSummary
 from compaction.summaries.activating import Activated, Newer, activate_version

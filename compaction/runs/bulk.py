@@ -97,7 +97,7 @@ def sums_of_job(job: BulkJob) -> BulkSums:
         "planned_summaries", "planned_tokens", "planned_calls", "planned_cost",
         "summaries", "tokens", "calls", "cost",
     )  # fmt: skip
-    rows: list[dict[str, Any]] = list(
+    rows: Any = list(
         BulkItem.objects.filter(job=job)
         .order_by()
         .values("status")

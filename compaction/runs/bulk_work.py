@@ -233,7 +233,7 @@ def _put_back(item: BulkItem, job: BulkJob) -> None:
 def put_version_back(version: SessionSummary) -> None:
     """Have the version that `version` superseded count again in its place.
 
-    Raises CompactionError where `version` does not count any more, or superseded nothing that could.
+    Raises CompactionError where `version` counts no more, or superseded nothing that could.
     """
     old = version.supersedes
     if old is None:

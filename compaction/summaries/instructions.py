@@ -51,7 +51,7 @@ def carried_instructions(
     rows = SessionSummary.objects.filter(restored | Q(pk__in=[row.pk for row in before]))
     # Rows of older versions know it by their run alone.
     author = Coalesce("instructions_by", "run__requested_by")
-    found = rows.only("covers_from", "covers_through", "instructions").annotate(author=author)
+    found = rows.only("covers_from", "covers_through", "instructions").annotate(whose=author)
     return _together(_newest_of_each(found.order_by("-created_at")))
 
 
@@ -82,7 +82,7 @@ def _together(rows: list[SessionSummary]) -> Carried:
     told = [row for row in rows if row.instructions.strip()]
     texts = list(dict.fromkeys(row.instructions.strip() for row in told))
     text = "\n\n".join(texts)[:MOST_INSTRUCTION_CHARS]
-    return Carried(text=text, by=getattr(told[-1], "author", None) if told else None)
+    return Carried(text=text, by=getattr(told[-1], "whose", None) if told else None)
 
 
 def change_instructions(summary: SessionSummary, text: str, *, by: Any = None) -> None:

@@ -115,7 +115,7 @@ def test_the_migration_gives_old_sessions_a_title_and_a_size():
     rows = store(session, [user("What is  this about?"), user("And this?")])
     Session.objects.filter(pk=session.pk).update(title="", request_tokens=0)
     empty = SessionFactory(title="")
-    migration = importlib.import_module("chatapp.migrations.0017_tell_lists_of_sessions")
+    migration = importlib.import_module("chatapp.migrations.0019_tell_lists_of_sessions")
     migration.fill(apps, None)
     assert stored(session).title == "What is this about?"
     assert stored(session).request_tokens == sum(row.tokens for row in rows)

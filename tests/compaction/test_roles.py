@@ -18,8 +18,8 @@ from tests.factories import UserFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db
 
-CHAT = import_module("chatapp.migrations.0017_read_texts_and_roles")
-OWN = import_module("compaction.migrations.0020_mark_what_needs_a_look")
+CHAT = import_module("chatapp.migrations.0018_read_texts_and_roles")
+OWN = import_module("compaction.migrations.0022_mark_what_needs_a_look")
 EDITOR = SimpleNamespace(connection=connection)
 NO_TEXTS, READER, EDITING, ADMIN = (
     "Palimpsest reader without texts",

@@ -89,7 +89,7 @@ def test_an_imported_summary_counts_since_its_import(owner, session, one):
 def fill() -> None:
     """What the migration does, on rows whose times nobody noted."""
     SessionSummary.objects.update(**dict.fromkeys(TIMES))
-    name = "compaction.migrations.0020_time_the_statuses_of_summaries"
+    name = "compaction.migrations.0021_time_the_statuses_of_summaries"
     import_module(name).fill_times(apps, SimpleNamespace(connection=connection))
 
 

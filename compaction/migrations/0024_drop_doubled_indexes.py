@@ -32,8 +32,8 @@ def make(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chatapp', '0017_drop_doubled_indexes'),
-        ('compaction', '0019_store_memories'),
+        ('chatapp', '0020_drop_doubled_indexes'),
+        ('compaction', '0023_bulk_resummarise'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

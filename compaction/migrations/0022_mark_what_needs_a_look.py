@@ -54,8 +54,8 @@ def shrink_roles(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chatapp', '0017_read_texts_and_roles'),
-        ('compaction', '0019_store_memories'),
+        ('chatapp', '0018_read_texts_and_roles'),
+        ('compaction', '0021_time_the_statuses_of_summaries'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

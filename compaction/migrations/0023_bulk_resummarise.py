@@ -30,8 +30,8 @@ def fill_sizes(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chatapp', '0017_tell_lists_of_sessions'),
-        ('compaction', '0019_store_memories'),
+        ('chatapp', '0019_tell_lists_of_sessions'),
+        ('compaction', '0022_mark_what_needs_a_look'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

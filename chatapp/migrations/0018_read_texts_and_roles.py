@@ -66,7 +66,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('auth', '0012_alter_user_first_name_max_length'),
         ('contenttypes', '0002_remove_content_type_name'),
-        ('chatapp', '0016_fill_characters'),
+        ('chatapp', '0017_keep_an_audit_log'),
     ]
 
     operations = [

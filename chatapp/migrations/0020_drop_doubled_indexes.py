@@ -27,7 +27,7 @@ def make(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chatapp', '0016_fill_characters'),
+        ('chatapp', '0019_tell_lists_of_sessions'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -33,7 +33,7 @@ def fill_times(apps: Any, schema_editor: Any) -> None:
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('compaction', '0019_store_memories'),
+        ('compaction', '0020_hold_what_was_taken_back'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -37,7 +37,7 @@ def fill(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("chatapp", "0016_fill_characters")]
+    dependencies = [("chatapp", "0018_read_texts_and_roles")]
 
     operations = [
         migrations.AddField(
