@@ -147,7 +147,7 @@ def test_a_turn_costs_the_same_however_long_the_session_is(
     store(session, talk(2))
     # Where writers do not wait for each other, an owner's turns begin one by one: a transaction.
     locks = 3 if connection.features.has_select_for_update else 0
-    with django_assert_num_queries(15 + locks) as first:
+    with django_assert_num_queries(16 + locks) as first:
         send({"content": "hello"})
     store(session, talk(100, words=1))
     with django_assert_num_queries(len(first)):
