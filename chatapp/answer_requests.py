@@ -106,6 +106,16 @@ def short_digest(hexadecimal: str) -> str:
     return found.decode()[:DIGEST_CHARS]
 
 
+def short_id(key: UUID) -> str:
+    """Return an id in 22 characters; long_id takes it back."""
+    return base64.urlsafe_b64encode(key.bytes).decode().rstrip("=")
+
+
+def long_id(short: str) -> UUID:
+    """Return the id that short_id shortened; raise ValueError for anything else."""
+    return UUID(bytes=base64.urlsafe_b64decode(f"{short}=="))
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 _stored: OrderedDict[tuple[UUID, str], None] = OrderedDict()

@@ -28,9 +28,14 @@ from decimal import Decimal
 from typing import Any, cast
 
 from chatapp.answer_requests import (
+    CUT,
+    FIRST,
     MESSAGES,
+    PINS,
     Part,
     RequestRecord,
+    long_id,
+    read_parts,
     short_digest,
     text_digest,
     write_parts,
@@ -41,7 +46,7 @@ from chatapp.llm.requests import ModelRequest
 from chatapp.messages.apart import PartFile, files_of, with_files
 from chatapp.messages.pairing import strict_with_sources
 from chatapp.messages.wire import REASONING_ITEMS, WireMessage
-from chatapp.models import POSITION_STEP, Session
+from chatapp.models import POSITION_STEP, Message, Session
 
 VERSION = 1
 # Characters of texts that one record may bring: beyond, only what it says of itself is kept.
@@ -286,3 +291,44 @@ def digests_in(parts: Collection[Part]) -> set[str]:
         else:
             found |= set(part[len(WHOLE) :].split(","))
     return found
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+# What a record says of the wire and is no parameter of the model.
+_PARAMETER_NAMES = ("max", "temperature", "effort", "stream", "codes", "no_tools")
+
+
+def described(made_of: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record says, for people and programs: ids whole, places as people read them.
+
+    {model, api, prompt, tools, parameters, profile, summaries, first_kept, pins, cut, steps}; what
+    there was none of is null or empty.
+    """
+    parts = read_parts(made_of.get(MESSAGES, ""))
+    systems = (part for part in parts if isinstance(part, str) and part.startswith(SYSTEM))
+    first = next(systems, "")
+    name, _, version = made_of.get("profile", "").rpartition(" ")
+    return {
+        "model": made_of.get("model"),
+        "api": made_of.get("api", Session.Api.CHAT),
+        "prompt": first[len(SYSTEM) :].split(",")[0] or None,
+        "tools": made_of.get("tools"),
+        "parameters": {key: made_of[key] for key in _PARAMETER_NAMES if key in made_of},
+        "profile": {"name": name, "version": int(version)} if name else None,
+        "summaries": [str(long_id(one)) for one in made_of.get("summaries", "").split()],
+        "first_kept": next(iter(_places_in(made_of, FIRST)), None),
+        "pins": _places_in(made_of, PINS),
+        "cut": _places_in(made_of, CUT),
+        "steps": made_of.get("steps", "").split(),
+    }
+
+
+def _places_in(made_of: Mapping[str, Any], key: str) -> list[str]:
+    parts = read_parts(made_of.get(key, ""))
+    return [place_of(part[0]) for part in parts if isinstance(part, tuple)]
+
+
+def place_of(position: int) -> str:
+    """Return a position as people read it: 3, or 3.5."""
+    return Message(position=position).place

@@ -6,13 +6,12 @@ Nothing is read where nothing is left out: the snapshot has it all.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from chatapp.answer_requests import write_parts
+from chatapp.answer_requests import short_id, write_parts
 from chatapp.models import Message
 from chatapp.selectors import rows_before, rows_from
 from compaction.branches.snapshot import BranchSnapshot
@@ -22,16 +21,6 @@ from compaction.branches.tail import BehindCursor
 HALVED, LIMITED = "halve_history", "history_limit"
 # The column of a message that sums the tokens up to it.
 _SUMS = ("position", "tokens", "tokens_through")
-
-
-def short_id(key: UUID) -> str:
-    """Return an id in 22 characters; long_id takes it back."""
-    return base64.urlsafe_b64encode(key.bytes).decode().rstrip("=")
-
-
-def long_id(short: str) -> UUID:
-    """Return the id that short_id shortened; raise ValueError for anything else."""
-    return UUID(bytes=base64.urlsafe_b64decode(f"{short}=="))
 
 
 def words_of(
