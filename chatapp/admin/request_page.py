@@ -111,7 +111,7 @@ class RequestPage(ReadOnlyAdmin):
         head, tail = shown_ends(context.messages)
         total = len(context.messages)
         origins = origins_of(session, context)
-        view = _View(session=session, context=context, counter=model.counter, origins=origins)
+        view = MessagesDrawn(session=session, context=context, counter=model.counter, origins=origins)
         return {
             "model": model,
             "notes": [note for part in session_parts() for note in part.notes(context)],
@@ -180,7 +180,7 @@ def _size(message: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
+class MessagesDrawn:
     """Turns messages of the request into what the template draws."""
 
     session: Session
