@@ -23,7 +23,7 @@ from chatapp.admin.toolkit.lists import days_value
 from chatapp.admin.toolkit.permissions import may_run
 from chatapp.formatting import clock as time_of
 from chatapp.formatting import days_between, span_words, utc_day
-from chatapp.models import Message, Session
+from chatapp.models import AnswerRequest, Message, Session
 from compaction.admin.actions import may_view
 from compaction.admin.breakers import OPEN
 from compaction.admin.front_plots import PLOTS, Plot
@@ -102,6 +102,16 @@ ALERTS = (
         tone="busy",
     ),
 )
+INCOMPLETE_DAYS = 7
+INCOMPLETE = Alert(
+    model=Message,
+    one="1 answer was given without a part of its conversation",
+    many="answers were given without a part of their conversations",
+    means=f"In the last {INCOMPLETE_DAYS} days: neither those messages nor a summary of them was "
+    "sent. Each answer's page says which, and why.",
+    filters={"without": "part", "since": str(INCOMPLETE_DAYS)},
+    tone="busy",
+)
 LOW_SCORES = Alert(
     model=SessionSummary,
     one="1 summary scored low",
@@ -128,7 +138,7 @@ def _alerts_now(request: HttpRequest) -> list[dict[str, str]]:
     told = [_failing(one) for one in failing] if may_view(request, ModelBreaker) else []
     return told + [
         alert.shown(counts[alert.model])
-        for alert in ALERTS
+        for alert in (*ALERTS, INCOMPLETE)
         if counts[alert.model] and may_view(request, alert.model)
     ]
 
@@ -145,6 +155,12 @@ def _failing(model: _Failing) -> dict[str, str]:
     }
 
 
+def incomplete_answers(now: datetime) -> int:
+    """Return how many answers went without messages lately; a partial index holds just them."""
+    since = now - timedelta(days=INCOMPLETE_DAYS)
+    return AnswerRequest.objects.filter(left_out__isnull=False, created_at__gte=since).count()
+
+
 @dataclass(frozen=True, slots=True)
 class _Failing:
     alias: str
@@ -154,8 +170,8 @@ class _Failing:
 
 def _counts() -> tuple[Counter[type[Model]], list[_Failing]]:
     """Return how many rows each alert is about, and the models whose compactions fail."""
-    # Two queries: both tables of the first hold few rows; the second has the index of unfinished
-    # runs.
+    # Three queries: both tables of the first hold few rows; the second has the index of unfinished
+    # runs, the third that of incomplete answers.
     breakers = ModelBreaker.objects.filter(BREAKER_ALERTS)
     workers = WorkerHeartbeat.objects.filter(silent_at_work())
     rows = (
@@ -178,7 +194,12 @@ def _counts() -> tuple[Counter[type[Model]], list[_Failing]]:
     ]
     waiting = waiting_runs().filter(waits_until__gt=timezone.now()).count()
     counts: Counter[type[Model]] = Counter(
-        {ModelBreaker: opened, WorkerHeartbeat: silent, CompactionRun: waiting}
+        {
+            ModelBreaker: opened,
+            WorkerHeartbeat: silent,
+            CompactionRun: waiting,
+            Message: incomplete_answers(timezone.now()),
+        }
     )
     return counts, failing
 

@@ -17,12 +17,11 @@ from chatapp.models import Branch, Session
 from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.recovery import (
-    GAVE_UP,
-    THROUGH,
     TurnRecovery,
     actions_words,
     recoveries_of,
     title_of,
+    tone_of,
 )
 from compaction.admin.recovery_drawing import recovery_body
 from compaction.models import CompactionRun, RecoveryStep, SessionSummary
@@ -145,7 +144,7 @@ class Recoveries:
             at=last.created_at,
             title=title_of(recovery),
             label="Recovery",
-            tone={THROUGH: "good", GAVE_UP: "bad"}.get(recovery.end, "busy"),
+            tone=tone_of(recovery),
             reason=actions_words(recovery),
             numbers=numbers,
             means=_means(recovery),
