@@ -165,6 +165,7 @@ def texts_named(session_id: UUID, digests: Iterable[str]) -> dict[str, str]:
     return {
         digest: zlib.decompress(bytes(packed)).decode("utf-8", "surrogatepass")
         for digest, packed in rows.values_list("digest", "packed")
+        if packed is not None
     }
 
 
@@ -231,11 +232,12 @@ def move_places(session_id: UUID, moved: Mapping[int, int]) -> None:
     rows = AnswerRequest.objects.filter(session_id=session_id, message__isnull=False)
     batch: list[AnswerRequest] = []
     for row in rows.iterator(chunk_size=BATCH):
+        made: dict[str, Any] = row.made_of or {}
         for key in _OF_PLACES:
-            if key in row.made_of:
-                row.made_of[key] = write_parts(
+            if key in made:
+                made[key] = write_parts(
                     part if isinstance(part, str) else (moved.get(part[0], part[0]), part[1])
-                    for part in read_parts(row.made_of[key])
+                    for part in read_parts(made[key])
                 )
         batch.append(row)
         if len(batch) == BATCH:

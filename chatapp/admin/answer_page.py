@@ -1,4 +1,4 @@
-"""“What this answer was given”: the request of one answer, rebuilt, beside the one that came next."""
+"""“What this answer was given”: the request of one answer, rebuilt, and what changed after it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ _MADE_OF = (
 def given_links(message: Message) -> list[Link]:
     """Return the way to what an answer was given; none for what is no answer."""
     is_answer = message.role == Message.Role.ASSISTANT and message.kind == Message.Kind.MESSAGE
-    return [Link(label="What it was given", url=answer_request_url(message.pk))] if is_answer else []
+    return (
+        [Link(label="What it was given", url=answer_request_url(message.pk))] if is_answer else []
+    )
 
 
 def left_out_words(count: int) -> str:
@@ -136,10 +138,8 @@ class AnswerPage(ReadOnlyAdmin):
             found = rebuild(message)
             if request.GET.get("download"):
                 return _download(found)
-            if request.GET.get("compare") == "next":
-                shown = _compared(found)
-            else:
-                shown = _shown(found)
+            is_comparison = request.GET.get("compare") == "next"
+            shown = _compared(found) if is_comparison else _shown(found)
         except (NoRequestError, RequestGoneError) as refusal:
             shown["refusal"] = str(refusal)
         return TemplateResponse(

@@ -111,7 +111,9 @@ class RequestPage(ReadOnlyAdmin):
         head, tail = shown_ends(context.messages)
         total = len(context.messages)
         origins = origins_of(session, context)
-        view = MessagesDrawn(session=session, context=context, counter=model.counter, origins=origins)
+        view = MessagesDrawn(
+            session=session, context=context, counter=model.counter, origins=origins
+        )
         return {
             "model": model,
             "notes": [note for part in session_parts() for note in part.notes(context)],

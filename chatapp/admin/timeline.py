@@ -85,11 +85,11 @@ class IncompleteAnswers:
         self, session: Session, rows: Sequence[AnswerRequest], *, texts: bool
     ) -> Mapping[Any, TimelineEntry]:
         """Return an entry a row; nothing more is read."""
-        return {row.pk: self._entry(row) for row in rows}
+        # What counts what was left out is the record of an answer, never a text.
+        found = ((row, row.message) for row in rows if row.message is not None)
+        return {row.pk: self._entry(row, answer) for row, answer in found}
 
-    def _entry(self, row: AnswerRequest) -> TimelineEntry:
-        answer = row.message
-        assert answer is not None  # what counts what was left out is the record of an answer
+    def _entry(self, row: AnswerRequest, answer: Message) -> TimelineEntry:
         told = answer.metadata.get(LEFT_OUT) or {}
         return TimelineEntry(
             at=row.created_at,
@@ -97,7 +97,7 @@ class IncompleteAnswers:
             label="Incomplete",
             tone="busy",
             reason=left_out_sentence(told) if told else "",
-            means="What was left out is stored as it was. A compaction has later turns told of it.",
+            means="What was left out is stored as it was; only this answer's request lacked it.",
             links=[
                 *given_links(answer),
                 Link.to("Answer", Message, answer.pk),

@@ -61,7 +61,7 @@ class SentMessageSerializer(serializers.Serializer[Any]):
     )
 
 
-class AnswerRequestSerializer(serializers.Serializer[Any]):
+class RebuiltSerializer(serializers.Serializer[Any]):
     """A request as it was sent."""
 
     answer = serializers.UUIDField(help_text="The answer that it was sent for.")
@@ -96,7 +96,7 @@ class AnswerRequestView(KnownQueryView):
 
     problems = {"GET": ("no_request", "request_not_kept", "request_changed")}
 
-    @extend_schema(summary="Show what an answer was given", responses=AnswerRequestSerializer)
+    @extend_schema(summary="Show what an answer was given", responses=RebuiltSerializer)
     def get(self, request: Request, message_id: UUID) -> Response:
         """Return the request that the answer was given for, rebuilt and compared with its digest.
 

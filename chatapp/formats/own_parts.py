@@ -4,9 +4,9 @@
 
 All but `version` may be missing. `pinned` are the messages that are always sent, `notes` those
 that ask nothing, with their type. `left_out` says of answers what of the conversation they were
-given without, for whoever reads the file; it is not read back. Every other part is an app's own (chatapp.extensions.ExportPart).
-Indexes of messages count from 0 and leave out the system prompt, which is no message of the
-session.
+given without, for whoever reads the file; it is not read back. Every other part is an app's own
+(chatapp.extensions.ExportPart). Indexes of messages count from 0 and leave out the system prompt,
+which is no message of the session.
 """
 
 from __future__ import annotations
@@ -58,7 +58,12 @@ def written_parts(line: Sequence[ImportedMessage], parts: Mapping[str, Any]) -> 
         for index, message in enumerate(line)
         if LEFT_OUT in message.metadata
     }
-    own = ({_LEFT_OUT: left_out} if left_out else {}) | ({_PINNED: pinned} if pinned else {}) | ({_NOTES: notes} if notes else {}) | dict(parts)
+    own = (
+        ({_LEFT_OUT: left_out} if left_out else {})
+        | ({_PINNED: pinned} if pinned else {})
+        | ({_NOTES: notes} if notes else {})
+        | dict(parts)
+    )
     return {OWN_KEY: {_VERSION: VERSION} | own} if own else {}
 
 

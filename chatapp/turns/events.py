@@ -11,6 +11,7 @@ from typing import Any
 
 from chatapp.context.assembly import Context
 from chatapp.context.backend import Emit
+from chatapp.messages.wire import EVENTS, LEFT_OUT
 
 # Pieces of the answer itself, and what was sent: no news about the turn.
 _PIECES = frozenset({"message", "delta", "reasoning", "tool_call", "reset"})
@@ -34,6 +35,7 @@ class EventLog:
         self.events: list[dict[str, Any]] = []
 
     def __call__(self, name: str, payload: dict[str, Any]) -> None:
+        """Remember what is news of the turn, and pass everything on."""
         if name not in _PIECES and len(self.events) < MOST_EVENTS:
             self.events.append({"event": name, **payload})
         self._emit(name, payload)
@@ -43,6 +45,16 @@ class EventLog:
         if context.left_out and context.left_out != self._told:
             self._told = context.left_out
             self(LEFT_OUT_EVENT, dict(context.left_out))
+
+
+def told_of(context: Context, log: EventLog) -> dict[str, Any]:
+    """Return what an answer's metadata says of its turn: what was left out, what happened.
+
+    Nothing of an answer that was given for a whole request, at once.
+    """
+    events = kept_events(log.events)
+    told: dict[str, Any] = {LEFT_OUT: dict(context.left_out)} if context.left_out else {}
+    return told | ({EVENTS: events} if events else {})
 
 
 def kept_events(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

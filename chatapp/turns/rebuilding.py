@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 from uuid import UUID
 
@@ -46,8 +47,8 @@ from chatapp.turns.request import digest_of
 # A row of a replay repeats one of a replay, and so on; no session has so many in a chain.
 MOST_REPEATS = 50
 _UNKEPT = {
-    FOREIGN_MODEL: "The answer came of a model whose backend is a plug-in, which makes its requests "
-    "itself: nobody here knows what it sent.",
+    FOREIGN_MODEL: "The answer came of a model whose backend is a plug-in, which makes its "
+    "requests itself: nobody here knows what it sent.",
     "": "The request of this answer was too large to be written down.",
 }
 
@@ -92,6 +93,25 @@ class RebuiltRequest:
     digest: str
 
 
+@dataclass(kw_only=True)
+class _Recorded:
+    """What was written down of one answer's request."""
+
+    answer: Message
+    made_of: Mapping[str, Any]
+    digest: str
+
+    @cached_property
+    def texts(self) -> Mapping[str, str]:
+        """All texts that the record names, by their digests; read once."""
+        wanted = digests_in(read_parts(self.made_of[MESSAGES]))
+        wanted |= {self.made_of["tools"]} if "tools" in self.made_of else set()
+        found = texts_named(self.answer.session_id, wanted) if wanted else {}
+        if wanted - found.keys():
+            raise _changed("a text of it is no longer stored, so nothing shows what")
+        return found
+
+
 def rebuild(message: Message) -> RebuiltRequest:
     """Return the request that a message was the answer to, equal to what was sent.
 
@@ -117,7 +137,7 @@ def rebuild(message: Message) -> RebuiltRequest:
     if short_digest(digest_of([{"api": request.api}, body])) != record.digest:
         raise _changed("what is stored gives another request now: its digest is not that of what")
     return RebuiltRequest(
-        answer=record.message,
+        answer=record.answer,
         api=request.api,
         body=body,
         parts=parts,
@@ -133,7 +153,7 @@ def _changed(why: str) -> RequestGoneError:
     )
 
 
-def _record_of(message: Message) -> AnswerRequest:
+def _record_of(message: Message) -> _Recorded:
     """Return the record of an answer, or of the one that it repeats in a replayed branch."""
     current: Message | None = message
     for _ in range(MOST_REPEATS):
@@ -141,8 +161,8 @@ def _record_of(message: Message) -> AnswerRequest:
             break
         rows = AnswerRequest.objects.select_related("message__branch")
         found = rows.filter(message=current.pk).first()
-        if found is not None:
-            return found
+        if found is not None and found.message is not None:
+            return _Recorded(answer=found.message, made_of=found.made_of or {}, digest=found.digest)
         repeated = current.metadata.get(REPLAY_OF)
         try:
             current = Message.objects.filter(pk=repeated).first() if repeated else None
@@ -154,25 +174,12 @@ def _record_of(message: Message) -> AnswerRequest:
     )
 
 
-def _tools(record: AnswerRequest) -> list[dict[str, Any]]:
+def _tools(record: _Recorded) -> list[dict[str, Any]]:
     digest = record.made_of.get("tools")
     if not digest:
         return []
-    found: list[dict[str, Any]] = json.loads(_texts(record)[digest])
+    found: list[dict[str, Any]] = json.loads(record.texts[digest])
     return found
-
-
-def _texts(record: AnswerRequest) -> Mapping[str, str]:
-    """Return all texts that a record names; read once a record."""
-    known: Mapping[str, str] | None = record.__dict__.get("_texts")
-    if known is None:
-        wanted = digests_in(read_parts(record.made_of[MESSAGES]))
-        wanted |= {record.made_of["tools"]} if "tools" in record.made_of else set()
-        known = texts_named(record.message.session_id, wanted) if wanted else {}
-        if wanted - known.keys():
-            raise _changed("a text of it is no longer stored, so nothing shows what")
-        record.__dict__["_texts"] = known
-    return known
 
 
 def _request(
@@ -188,11 +195,11 @@ def _request(
     )
 
 
-def _parts(record: AnswerRequest) -> list[SentPart]:
+def _parts(record: _Recorded) -> list[SentPart]:
     """Return the messages of the request before the wire, each with its place."""
-    parts, texts = read_parts(record.made_of[MESSAGES]), _texts(record)
+    parts, texts = read_parts(record.made_of[MESSAGES]), record.texts
     rows = _rows(record, [part[0] for part in parts if isinstance(part, tuple)])
-    reader = PartReader(record.message.session_id)
+    reader = PartReader(record.answer.session_id)
     has_items = "items" in record.made_of
     found = [_part(part, rows, texts, reader, has_items=has_items) for part in parts]
     if "raw" in record.made_of:
@@ -206,11 +213,11 @@ def _parts(record: AnswerRequest) -> list[SentPart]:
     ]
 
 
-def _rows(record: AnswerRequest, positions: Sequence[int]) -> Mapping[int, Message]:
+def _rows(record: _Recorded, positions: Sequence[int]) -> Mapping[int, Message]:
     """Return the stored messages of a request by their positions on the branch that was asked."""
     if not positions:
         return {}
-    branch = record.message.branch
+    branch = record.answer.branch
     if (other := record.made_of.get("branch")) is not None:
         branch = Branch.objects.get(pk=UUID(other))
     on_path = path_q(branch, after=min(positions) - 1, through=max(positions))

@@ -26,7 +26,7 @@ from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
-from chatapp.messages.wire import EVENTS, LEFT_OUT, REQUEST_MARK, VENDOR, WireMessage, is_blank
+from chatapp.messages.wire import EVENTS, REQUEST_MARK, VENDOR, WireMessage, is_blank
 from chatapp.models import Message, Session
 from chatapp.selectors import active_branch, copies_of, path_q, rows_before
 from chatapp.transcript import append, fork_before, switch
@@ -38,7 +38,7 @@ from chatapp.transcript.writing import (
     stored_under,
 )
 from chatapp.turns.attempts import AttemptOptions, NoAnswerError, NothingToAnswerError, TurnAttempts
-from chatapp.turns.events import EventLog, kept_events
+from chatapp.turns.events import EventLog, told_of
 from chatapp.turns.lease import TurnLease
 from chatapp.turns.made_of import SentRequest, record_of
 
@@ -274,7 +274,7 @@ def _answer(started: StartedTurn) -> TurnResult:
         answered = attempts.answer()
     except NoAnswerError as failure:
         raise _failed(turn, failure, context, attempts, log) from failure
-    metadata = dict(answered.metadata) | _told(answered.context, log)
+    metadata = dict(answered.metadata) | told_of(answered.context, log)
     if answered.context.mark:
         metadata[REQUEST_MARK] = answered.context.mark
     if started.continues is not None:
@@ -286,13 +286,6 @@ def _answer(started: StartedTurn) -> TurnResult:
     return TurnResult(
         stored=stored, answer=answer, context=answered.context, events=tuple(log.events)
     )
-
-
-def _told(context: Context, log: EventLog) -> dict[str, Any]:
-    """Return what an answer's metadata says of its turn: what was left out, what happened."""
-    events = kept_events(log.events)
-    told: dict[str, Any] = {LEFT_OUT: dict(context.left_out)} if context.left_out else {}
-    return told | ({EVENTS: events} if events else {})
 
 
 def _write_down(session: Session, answer: Message, sent: SentRequest | None) -> None:
@@ -320,7 +313,7 @@ def _failed(
     said = partial is not None and not is_blank(partial.text)
     message = None
     if partial and said:
-        metadata = _told(attempts.context, log)
+        metadata = told_of(attempts.context, log)
         message = _store(turn.session, partial, whole=False, metadata=metadata)
         _write_down(turn.session, message, attempts.last_sent)
     is_stopped = failure.error.kind is ErrorKind.CANCELLED

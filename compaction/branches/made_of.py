@@ -125,4 +125,3 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
 def place_of(position: int) -> str:
     """Return a position as people read it: 3, or 3.5."""
     return Message(position=position).place
-

@@ -39,11 +39,12 @@ def test_a_turn_answers_with_what_was_stored_the_answer_and_the_account(send):
     answer = send({"content": "hello"})
     assert answer.status_code == 200
     body = answer.json()
-    assert set(body) == {"messages", "answer", "context", "run"}
+    assert set(body) == {"messages", "answer", "context", "run", "left_out", "events"}
     assert [m["content"] for m in body["messages"]] == ["hello"]
     assert (body["answer"]["role"], body["answer"]["content"]) == ("assistant", "ok")
     assert body["context"]["used"] + body["context"]["free"] + body["context"]["reserve"] == 128_000
     assert body["run"] is None
+    assert (body["left_out"], body["events"]) == (None, [])
 
 
 @pytest.mark.parametrize(

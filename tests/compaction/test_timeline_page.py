@@ -190,7 +190,8 @@ def test_the_page_costs_the_same_for_few_and_for_many_rows(session, admin_client
             about = [q["sql"] for q in queries if f' FROM "{table}" WHERE' in q["sql"]]
             assert about, table
             assert all("LIMIT" in sql for sql in about), table
-    assert counts[0] == counts[1] <= 8
+    # One of them reads answers that were given without a part of the conversation.
+    assert counts[0] == counts[1] <= 9
 
 
 def test_what_runs_and_servers_say_is_escaped(session, admin_client):
