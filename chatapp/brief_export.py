@@ -19,7 +19,9 @@ from chatapp.messages.verbosity import (
     is_question,
     lines_of,
     marks_of,
+    without_words,
 )
+from chatapp.messages.wire import LEFT_OUT
 from chatapp.models import Message, Session
 from chatapp.selectors import TURN_MARKS, path_messages
 
@@ -82,7 +84,10 @@ def _told(
     for is_whole, marked in groupby(zip(rows, marks, strict=True), lambda one: one[1].is_whole):
         found = list(marked)
         if is_whole:
-            yield from ((str(row.pk), _whole(row)) for row, _ in found)
+            for row, _ in found:
+                yield str(row.pk), _whole(row)
+                if without := without_words(row.metadata):
+                    yield f"{row.pk}:{LEFT_OUT}", {"role": "assistant", "content": f"[{without}]"}
         elif not is_quiet:
             lines = [line for row, _ in found for line in lines_of(row, names)]
             yield str(found[0][0].pk), {"role": "assistant", "content": "\n".join(lines)}

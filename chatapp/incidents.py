@@ -112,6 +112,12 @@ CODE_MEANINGS: Mapping[str, str] = {
     ErrorKind.CANCELLED.value: "Nothing is wrong: somebody stopped the turn. The user's message is "
     "stored; a new turn answers it.",
 }
+LEFT_OUT_WHY: Mapping[str, str] = {
+    # Of a context backend that makes requests smaller.
+    "halve_history": "the request was refused as too large, and nothing else made it small enough.",
+    "history_limit": "the profile sends no more messages than that, and what stood before them was "
+    "not summarised yet.",
+}
 TONES: Mapping[str, str] = {Kind.RETRY: "busy", Kind.CHANGE: "busy", Kind.WARNING: "busy"}
 # Details that are told as numbers, in this order; the others stand on the incident's own page.
 NUMBERS = (
@@ -129,6 +135,11 @@ CODE_CHARS = 60
 def code_words(code: str) -> str:
     """Return a code in words; one that is not known stays as it is."""
     return CODE_WORDS.get(code, code)
+
+
+def left_out_why(code: str) -> str:
+    """Return why an answer went without messages, as the end of a sentence."""
+    return LEFT_OUT_WHY.get(code, f"{code}.")
 
 
 def tone_of(incident: Incident) -> str:

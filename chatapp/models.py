@@ -463,6 +463,7 @@ class LearnedLimits(models.Model):
 
 
 # Last, so that Django knows the tables; each stands with what is done with it.
+from chatapp.answer_requests import AnswerRequest as AnswerRequest  # noqa: E402
 from chatapp.audit import AuditEntry as AuditEntry  # noqa: E402
 from chatapp.import_jobs import ImportedSession as ImportedSession  # noqa: E402
 from chatapp.import_jobs import ImportJob as ImportJob  # noqa: E402

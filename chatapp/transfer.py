@@ -18,6 +18,7 @@ from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
 from chatapp.extensions import ExportPart, registered
 from chatapp.formats import Export, UnknownFormatError, parse
+from chatapp.formats.own_parts import told_beside
 from chatapp.formats.records import (
     NO_LIMITS,
     Conversation,
@@ -413,7 +414,7 @@ def conversation_of(session: Session) -> Conversation:
                 created_at=row.created_at,
                 pinned=row.pinned,
                 kind=row.kind,
-                metadata={"type": row.metadata.get("type", "")} if row.is_note else {},
+                metadata=told_beside(row),
             )
         )
         ids.append(row.pk)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.db.models.fields.json import KT
 from django.db.models.functions import Left
 from django.http import HttpRequest
@@ -16,6 +16,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
+from chatapp.admin.answer_page import (
+    WITHOUT_PART,
+    AnswerPage,
+    given_links,
+    left_out_panel,
+    left_out_words,
+)
 from chatapp.admin.pin_forms import PIN_FORMS
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
@@ -73,7 +80,7 @@ def whole_parts(message: Message) -> Any:
 
 
 @admin.register(Message)
-class MessageAdmin(WideList):
+class MessageAdmin(AnswerPage, WideList):
     """One row of a conversation, or the placeholder of a summary."""
 
     list_display = (
@@ -95,6 +102,7 @@ class MessageAdmin(WideList):
         "role",
         "kind",
         "pinned",
+        WITHOUT_PART,
     )
     sortable_by = ("created_at", "position_shown")
     search_help_text = (
@@ -260,14 +268,16 @@ class MessageAdmin(WideList):
     def links_for(self, request: HttpRequest, obj: Message) -> list[Link]:
         """Return the ways to the session and to the messages around this one."""
         return [
+            *given_links(obj),
             Link.to("Session", Session, obj.session_id),
             Link(label="Branch's messages in order", url=messages_url(obj.branch_id)),
             *original_links(obj),
         ]
 
     def panels_for(self, request: HttpRequest, obj: Message) -> list[Panel]:
-        """Return the calls with their results, and the other apps' panels."""
-        draws = [draw for each in admin_extensions() for draw in each.message_panels]
+        """Return the calls with their results, what an answer went without, and other panels."""
+        others = (draw for each in admin_extensions() for draw in each.message_panels)
+        draws = [left_out_panel, *others]
         panels = [panel for draw in draws if (panel := draw(request, obj)) is not None]
         calls = calls_panel(obj)
         return [calls, *panels] if calls is not None else panels
@@ -332,6 +342,7 @@ def shown_messages() -> QuerySet[Message]:
         **MessageAdmin.list_previews,
         summary_start=Left("summary", html.PREVIEW_CHARS),
         marks=KT("metadata__summary_id"),
+        went_without=F("request__left_out"),
     ).only(*_COLUMNS)
 
 
@@ -385,11 +396,17 @@ def _shown(row: Any, status: MessageStatus) -> dict[str, Any]:
     tool = row.result_of or (f"calls {called[:60]}" if called else "")
     shown = html.preview(text) if text or not tool else ""
     ended = _ENDS.get(end_of(row.finish_reason)) if row.finish_reason else None
+    words = [ended] if ended else []
+    if row.went_without:
+        words.append(left_out_words(row.went_without))
+    for word in words:
+        shown = html.marked(shown, word)
     return {
         "place": html.row_link(row, formatting.place(row.position)),
         "role": _role(row),
         "tool": tool,
-        "text": html.marked(shown, ended) if ended else shown,
+        "text": shown,
+        "given": given_links(row),
         "tokens": "" if is_placeholder else formatting.number(row.tokens),
         "status": status,
     }

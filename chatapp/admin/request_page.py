@@ -113,7 +113,7 @@ class RequestPage(ReadOnlyAdmin):
         head, tail = shown_ends(context.messages)
         total = len(context.messages)
         origins = origins_of(session, context)
-        view = _View(
+        view = MessagesDrawn(
             session=session,
             context=context,
             counter=model.counter,
@@ -188,7 +188,7 @@ def _size(message: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
+class MessagesDrawn:
     """Turns messages of the request into what the template draws."""
 
     session: Session

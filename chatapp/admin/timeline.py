@@ -16,6 +16,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from chatapp import formatting, incidents
+from chatapp.admin.answer_page import given_links, left_out_sentence, left_out_words
 from chatapp.admin.request_page import RequestPage
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import admin_extensions
@@ -31,7 +32,8 @@ from chatapp.admin.toolkit.timeline import (
     read_timeline,
 )
 from chatapp.audit import AuditEntry, name_of
-from chatapp.models import Branch, Incident, Session
+from chatapp.messages.wire import LEFT_OUT
+from chatapp.models import AnswerRequest, Branch, Incident, Message, Session
 
 PANEL_ENTRIES = 8
 TITLE = "Timeline"
@@ -97,9 +99,50 @@ class AuditEntries:
         )
 
 
+class IncompleteAnswers:
+    """Answers that were given without a part of the conversation."""
+
+    key = "incomplete"
+
+    def rows(self, session: Session) -> QuerySet[AnswerRequest]:
+        """Return the records of the session's answers that went without messages."""
+        rows = AnswerRequest.objects.filter(session=session.pk, left_out__isnull=False)
+        told = [f"message__{name}" for name in ("metadata", "position", "branch", "role", "kind")]
+        return rows.select_related("message").only("created_at", "left_out", "session", *told)
+
+    def entries(
+        self, session: Session, rows: Sequence[AnswerRequest], *, texts: bool
+    ) -> Mapping[Any, TimelineEntry]:
+        """Return an entry a row; nothing more is read."""
+        # What counts what was left out is the record of an answer, never a text.
+        found = ((row, row.message) for row in rows if row.message is not None)
+        return {row.pk: self._entry(row, answer) for row, answer in found}
+
+    def _entry(self, row: AnswerRequest, answer: Message) -> TimelineEntry:
+        told = answer.metadata.get(LEFT_OUT) or {}
+        return TimelineEntry(
+            at=row.created_at,
+            title=f"Answer {answer.place}: {left_out_words(row.left_out or 0)}",
+            label="Incomplete",
+            tone="busy",
+            reason=left_out_sentence(told) if told else "",
+            means="What was left out is stored as it was; only this answer's request lacked it.",
+            links=[
+                *given_links(answer),
+                Link.to("Answer", Message, answer.pk),
+                Link.to("Branch", Branch, answer.branch_id),
+            ],
+        )
+
+
 def timeline_sources() -> list[TimelineSource]:
     """Return the tables that a timeline is merged from: ours, and those of other apps."""
-    ours: list[TimelineSource] = [Incidents(), Replays(), AuditEntries()]
+    ours: list[TimelineSource] = [
+        Incidents(),
+        IncompleteAnswers(),
+        Replays(),
+        AuditEntries(),
+    ]
     found = {each.key: each for each in ours}
     for extension in admin_extensions():
         found |= {each.key: each for each in extension.timeline_sources}

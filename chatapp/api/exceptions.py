@@ -30,6 +30,7 @@ from chatapp.pools import TooMuchAtOnceError
 from chatapp.transcript.writing import KeyReusedError, TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.lease import TooManyTurnsError, TurnInProgressError
+from chatapp.turns.rebuilding import NoRequestError, RequestGoneError
 from chatapp.turns.service import TurnFailedError
 
 
@@ -82,6 +83,13 @@ class TooMuchAtOnce(Later):
     default_code = "too_much_at_once"
 
 
+class Gone(exceptions.APIException):
+    """What was asked for was there, or is not told by what is stored."""
+
+    status_code = status.HTTP_410_GONE
+    default_code = "request_not_kept"
+
+
 class BadGateway(exceptions.APIException):
     """The model server did not give an answer."""
 
@@ -106,6 +114,10 @@ def _translate(error: Exception) -> Exception:
         return Unprocessable(str(error), code="unknown_model")
     if isinstance(error, NothingToAnswerError):
         return Unprocessable(str(error), code="nothing_to_answer")
+    if isinstance(error, NoRequestError):
+        return exceptions.NotFound(str(error), code="no_request")
+    if isinstance(error, RequestGoneError):
+        return Gone(str(error), code=error.code)
     if isinstance(error, TurnFailedError):
         return BadGateway(str(error), code=error.error.kind.value)
     if isinstance(error, Http404 | ObjectDoesNotExist):  # or deleted since it was looked up

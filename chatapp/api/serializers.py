@@ -392,6 +392,19 @@ class StoredSerializer(serializers.Serializer[Any]):
     messages = MessageSerializer(many=True)
 
 
+class LeftOutSerializer(serializers.Serializer[Any]):
+    """Messages that an answer's request went without: neither they nor a summary of them."""
+
+    messages = serializers.IntegerField(min_value=1)
+    first = serializers.CharField(help_text="Place of the first one, as in `sequence_id`.")
+    last = serializers.CharField(help_text="Place of the last one.")
+    tokens = serializers.IntegerField(min_value=0)
+    why = serializers.CharField(
+        help_text="`halve_history`: the request was refused as too large, and nothing else helped; "
+        "`history_limit`: the profile sends no more messages than that."
+    )
+
+
 class TurnResultSerializer(serializers.Serializer[Any]):
     """A finished turn."""
 
@@ -399,6 +412,15 @@ class TurnResultSerializer(serializers.Serializer[Any]):
     answer = MessageSerializer()
     context = AccountSerializer()  # type: ignore[assignment]  # the base class's has that name
     run = serializers.UUIDField(allow_null=True)
+    left_out = LeftOutSerializer(
+        allow_null=True,
+        help_text="What of the conversation the answer was given without; null for nothing.",
+    )
+    events = serializers.ListField(
+        child=serializers.DictField(),
+        help_text="What happened in the turn, in order: the events of a stream that are no pieces "
+        "of the answer, each with its name as `event`.",
+    )
 
 
 class ImportedSessionSerializer(serializers.Serializer[Any]):

@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers
 
-from chatapp.api.serializers import MessageSerializer, TurnResultSerializer
+from chatapp.api.serializers import LeftOutSerializer, MessageSerializer, TurnResultSerializer
 from chatapp.api.wire_schema import Schema, own_component
 from chatapp.extensions import registered
 from chatapp.llm.error_kinds import ErrorKind
@@ -93,6 +93,19 @@ BUILT_IN: tuple[StreamEvent, ...] = (
         example={"code": "output_lowered", "text": "A shorter answer was asked for."},
     ),
     StreamEvent(
+        name="left_out",
+        description="The request that goes out now lacks a part of the conversation, and no "
+        "summary tells it. `first` and `last` are the places of those messages.",
+        data=LeftOutSerializer,
+        example={
+            "messages": 12,
+            "first": "3",
+            "last": "14",
+            "tokens": 9300,
+            "why": "halve_history",
+        },
+    ),
+    StreamEvent(
         name="reset",
         description="The deltas so far do not count: the answer starts anew, or, with the code "
         f"`{THOUGHTS}`, they were thoughts.",
@@ -103,7 +116,14 @@ BUILT_IN: tuple[StreamEvent, ...] = (
         name="done",
         description="The end, once: the turn as it is answered without a stream.",
         data=TurnResultSerializer,
-        example={"messages": ["…"], "answer": {"content": "…"}, "context": {}, "run": None},
+        example={
+            "messages": ["…"],
+            "answer": {"content": "…"},
+            "context": {},
+            "run": None,
+            "left_out": None,
+            "events": [],
+        },
     ),
     StreamEvent(
         name="error",

@@ -27,6 +27,7 @@ from chatapp.api.serializers import ContextSerializer, MessageSerializer, TurnRe
 from chatapp.api.stream_events import TurnEventSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
+from chatapp.messages.wire import LEFT_OUT
 from chatapp.models import Message, Session
 from chatapp.pools import Pool, answered_in
 from chatapp.selectors import rows_before
@@ -74,6 +75,8 @@ def turn_json(result: TurnResult) -> dict[str, Any]:
         "answer": MessageSerializer(result.answer).data,
         "context": result.context.account.as_dict(),
         "run": result.context.run_id,
+        "left_out": result.answer.metadata.get(LEFT_OUT),
+        "events": [dict(event) for event in result.events],
     }
 
 

@@ -7,6 +7,7 @@ from chatapp.api import (
     catalogue,
     imports,
     messages,
+    requests,
     schema,
     sessions,
     transfer,
@@ -34,6 +35,11 @@ urlpatterns = [
         name="import-sessions",
     ),
     path("messages/<uuid:message_id>/", messages.MessageDetail.as_view(), name="message-detail"),
+    path(
+        "messages/<uuid:message_id>/request/",
+        requests.AnswerRequestView.as_view(),
+        name="message-request",
+    ),
     path("branches/<uuid:branch_id>/", branches.BranchDetail.as_view(), name="branch-detail"),
     path(
         "branches/<uuid:branch_id>/activate/",

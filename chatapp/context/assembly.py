@@ -70,6 +70,12 @@ class Context:
     read for the request that is sent (turns/request.py). `model` is the model that it was put
     together for. `mark` is the backend's word for what it sends besides the newest messages, stored
     with the answer: a report of the answer's server is of just that.
+
+    What is written down with the answer: `stored` are the conversation's messages as they are
+    stored, by their places; `made_of` are the backend's words for what it chose (`profile`,
+    `summaries`, `first`, `pins`, `cut`, `steps`: short texts, places as
+    chatapp.answer_requests.write_parts writes them). `left_out` is told to everybody: {messages,
+    first, last, tokens, why} of what the request goes without, or None.
     """
 
     messages: tuple[WireMessage, ...]
@@ -80,6 +86,9 @@ class Context:
     mark: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     origin: Any = field(default=None, compare=False, repr=False)
+    stored: Mapping[str, WireMessage] = field(default_factory=dict, compare=False, repr=False)
+    made_of: Mapping[str, str] = field(default_factory=dict, compare=False)
+    left_out: Mapping[str, Any] | None = field(default=None, compare=False)
 
     @property
     def asks_something(self) -> bool:
@@ -138,8 +147,10 @@ def assemble(
     model = model or with_learned_limits(get_model(session.model))
     front = _front(session, part, model)
     pending_from = _pending_from(part.kept)
-    known = [""] * len(front) + [row.place for row in part.kept]
-    kept = [_sent(row, session, part) for row in part.kept]
+    places = [row.place for row in part.kept]
+    known = [""] * len(front) + places
+    wires = [_wire(row, session) for row in part.kept]
+    kept = (_sent(row, wire, part) for row, wire in zip(part.kept, wires, strict=True))
     # What a message is told as depends on where it comes from, never on where a cut falls.
     sent = strict_with_sources([*front, *kept], front=len(front))
     pinned, tokens = _apart(part)
@@ -148,6 +159,7 @@ def assemble(
         places=tuple("" if source is None else known[source] for _, source in sent),
         run_id=run_id,
         model=model,
+        stored=dict(zip(places, wires, strict=True)),
         account=Account(
             system=text_tokens(model, session.system_prompt)
             + sum(row.tokens for row in part.system),
@@ -184,12 +196,16 @@ def _front(session: Session, part: HistoryPart, model: ModelConfig) -> list[Wire
     return [*front, *(message for message in part.summaries if message["role"] != "system")]
 
 
-def _sent(row: Message, session: Session, part: HistoryPart) -> WireMessage:
+def _sent(row: Message, wire: WireMessage, part: HistoryPart) -> WireMessage:
     """Return a kept message as it is sent."""
-    wire = row.stored_wire()
     if row.pk in part.shortened:
-        wire["content"] = part.shortened[row.pk].content
-    wire = as_sent(wire)
+        return as_sent({**wire, "content": part.shortened[row.pk].content})
+    return wire
+
+
+def _wire(row: Message, session: Session) -> WireMessage:
+    """Return a kept message without the files in its texts, with what its server gets back."""
+    wire = as_sent(row.stored_wire())
     if session.api == Session.Api.RESPONSES and REASONING_ITEMS in row.metadata:
         wire[REASONING_ITEMS] = row.metadata[REASONING_ITEMS]
     return wire

@@ -3,9 +3,10 @@
     "palimpsest": {"version": 1, "pinned": [0], "notes": {"3": "branch_summary"}, "profile": "…"}
 
 All but `version` may be missing. `pinned` are the messages that are always sent, `notes` those
-that ask nothing, with their type; every other part is an app's own (chatapp.extensions.ExportPart).
-Indexes of messages count from 0 and leave out the system prompt, which is no message of the
-session.
+that ask nothing, with their type. `left_out` says of answers what of the conversation they were
+given without, for whoever reads the file; it is not read back. Every other part is an app's own
+(chatapp.extensions.ExportPart). Indexes of messages count from 0 and leave out the system prompt,
+which is no message of the session.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 from chatapp.formats.reading import shown
 from chatapp.formats.records import ImportedMessage
 from chatapp.messages.pairing import answers
+from chatapp.messages.wire import LEFT_OUT
 
 OWN_KEY = "palimpsest"
 VERSION = 1
-_VERSION, _PINNED, _NOTES = "version", "pinned", "notes"
+_VERSION, _PINNED, _NOTES, _LEFT_OUT = "version", "pinned", "notes", LEFT_OUT
 MOST_TYPE_CHARS = 40
 
 
@@ -34,6 +36,15 @@ class OwnParts:
     problems: Sequence[str] = ()
 
 
+def told_beside(row: Any) -> dict[str, Any]:
+    """Return what an export says of a stored message beside its words.
+
+    Of a note its type, of an answer what it was given without.
+    """
+    told = {"type": row.metadata.get("type", "")} if row.is_note else {}
+    return told | ({LEFT_OUT: row.metadata[LEFT_OUT]} if LEFT_OUT in row.metadata else {})
+
+
 def written_parts(line: Sequence[ImportedMessage], parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key with its object for the messages of a line; empty where there is nothing."""
     pinned = [index for index in range(_rules(line), len(line)) if line[index].pinned]
@@ -42,7 +53,17 @@ def written_parts(line: Sequence[ImportedMessage], parts: Mapping[str, Any]) -> 
         for index, message in enumerate(line)
         if message.kind == "note"
     }
-    own = ({_PINNED: pinned} if pinned else {}) | ({_NOTES: notes} if notes else {}) | dict(parts)
+    left_out = {
+        str(index): message.metadata[LEFT_OUT]
+        for index, message in enumerate(line)
+        if LEFT_OUT in message.metadata
+    }
+    own = (
+        ({_LEFT_OUT: left_out} if left_out else {})
+        | ({_PINNED: pinned} if pinned else {})
+        | ({_NOTES: notes} if notes else {})
+        | dict(parts)
+    )
     return {OWN_KEY: {_VERSION: VERSION} | own} if own else {}
 
 
@@ -69,7 +90,8 @@ def read_parts(
         return _refused(f"its version is {shown(own.get(_VERSION))}, and {VERSION} can be read")
     if not is_whole:
         return _refused("it counts messages, and not all of them could be read")
-    parts = {name: part for name, part in own.items() if name not in (_VERSION, _PINNED, _NOTES)}
+    ours = (_VERSION, _PINNED, _NOTES, _LEFT_OUT)
+    parts = {name: part for name, part in own.items() if name not in ours}
     problems: list[str] = []
     pinned = own.get(_PINNED, [])
     if not _are_indexes(pinned, below=len(messages)):

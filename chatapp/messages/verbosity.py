@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from chatapp.messages.wire import CUT_FROM, Cleaner, content_of, text_of
+from chatapp.messages.wire import CUT_FROM, LEFT_OUT, Cleaner, content_of, text_of
 
 MAX_LINE = 120
 MAX_NAME = 40
@@ -139,6 +139,19 @@ def lines_of(row: Speech, names: Mapping[str, str], *, most: int = MAX_LINE) -> 
     is_told = text.strip() or not row.tool_calls
     own = [_line("", text, _size(text), most=most)] if is_told else []
     return own + [_call_line(call, most) for call in row.tool_calls or ()]
+
+
+def without_words(metadata: Mapping[str, Any]) -> str:
+    """Return what an answer was given without, in a few words; empty for nothing."""
+    left_out = metadata.get(LEFT_OUT)
+    if not isinstance(left_out, Mapping):
+        return ""
+    count = left_out.get("messages")
+    messages = f"{count} message{'' if count == 1 else 's'}"
+    return (
+        f"given without {messages} of the conversation, "
+        f"{left_out.get('first')} to {left_out.get('last')}"
+    )
 
 
 def failed(row: Speech, text: str) -> bool:

@@ -31,6 +31,10 @@ DOUBTED_USAGE: Final = "usage_doubted"
 # In `metadata` of an answer: what its request was made of, in the context backend's word
 # (chatapp.context.assembly.Context.mark).
 REQUEST_MARK: Final = "request_mark"
+# In `metadata` of an answer: what of the conversation its request went without, {messages, first,
+# last, tokens, why}, and what happened in its turn (chatapp/turns/events.py).
+LEFT_OUT: Final = "left_out"
+EVENTS: Final = "events"
 # A column of an answer, and the key of it in its wire form: what its server alone takes back
 # (chatapp/messages/vendor.py). No wire sends the key.
 VENDOR: Final = "vendor"

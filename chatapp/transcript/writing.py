@@ -15,6 +15,7 @@ from django.db.models import F, Min, OuterRef, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
+from chatapp.answer_requests import move_places
 from chatapp.audit import record
 from chatapp.context.backend import context_backend
 from chatapp.formatting import plural
@@ -352,6 +353,7 @@ def renumber(session: Session) -> dict[int, int]:
         branch.head_position = moved.get(branch.head_position, 0)
         branch.fork_position = moved.get(branch.fork_position or 0, branch.fork_position)
     Branch.objects.bulk_update(branches, ["head_position", "fork_position"])
+    move_places(session.pk, moved)
     positions_changed.send(sender=Session, session=session, moved=moved)
     return moved
 

@@ -26,6 +26,7 @@ from chatapp.messages.outgoing import USER_LAST
 from chatapp.messages.wire import ASKED_MODEL, REASONING_ITEMS, VENDOR_LEFT_OUT, WireMessage
 from chatapp.models import Session
 from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, Change, changed
+from chatapp.turns.made_of import SentRequest
 from chatapp.turns.request import (
     SENT,
     digest_of,
@@ -61,6 +62,7 @@ class AttemptOptions:
     """What is asked for: a session's next answer. `keep_lease` is called before every request.
 
     `instruction` is a user's message that is sent behind the conversation and not stored.
+    `tell_left_out` hears of each context before it is sent.
     """
 
     session: Session
@@ -70,6 +72,7 @@ class AttemptOptions:
     deadline: float
     keep_lease: Callable[[], None]
     instruction: WireMessage | None = None
+    tell_left_out: Callable[[Context], None] = lambda context: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ class TurnAttempts:
     last_error: ModelError | None = None
     first_refusal: tuple[ModelError, ModelRequest] | None = None
     sent: set[str] = field(default_factory=set)
+    last_sent: SentRequest | None = None
     # When the last request went out, by time.monotonic().
     sent_at: float | None = None
 
@@ -111,6 +115,7 @@ class TurnAttempts:
             self.question.keep_lease()
             model = self.context.model or model_of(self.session)
             request = self._request(model)
+            self.question.tell_left_out(self.context)
             try:
                 reply = self._ask(model, request)
             except ModelError as error:
@@ -145,6 +150,9 @@ class TurnAttempts:
         if digest in self.sent and self.last_error is not None:
             raise self._failed(self.last_error)
         self.sent.add(digest)
+        self.last_sent = SentRequest(
+            request=request, model=model, context=self.context, digest=digest
+        )
         release_connection()
         self.sent_at = time.monotonic()
         reply = model.connect().complete(request, self._on_event)

@@ -7,16 +7,18 @@ a time: a conditional UPDATE takes the lease, and it expires.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, OperationalError, transaction
 
+from chatapp.answer_requests import keep_request
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
 from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
@@ -24,7 +26,7 @@ from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
-from chatapp.messages.wire import REQUEST_MARK, VENDOR, WireMessage, is_blank
+from chatapp.messages.wire import EVENTS, REQUEST_MARK, VENDOR, WireMessage, is_blank
 from chatapp.models import Message, Session
 from chatapp.selectors import active_branch, copies_of, path_q, rows_before
 from chatapp.transcript import append, fork_before, switch
@@ -36,8 +38,11 @@ from chatapp.transcript.writing import (
     stored_under,
 )
 from chatapp.turns.attempts import AttemptOptions, NoAnswerError, NothingToAnswerError, TurnAttempts
+from chatapp.turns.events import EventLog, told_of
 from chatapp.turns.lease import TurnLease
+from chatapp.turns.made_of import SentRequest, record_of
 
+logger = logging.getLogger(__name__)
 # The finish reason of an answer that broke off; what had come of it is stored.
 INTERRUPTED = "interrupted"
 # In `metadata` of an answer: the id of the one that was cut off and goes on here.
@@ -83,11 +88,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """A finished turn: the rows that came in, the answer's row, what was sent, the run if any."""
+    """A finished turn: the rows that came in, the answer's row, what was sent, the run if any.
+
+    `events` are what happened on the way; of a turn that was sent again, what its answer's row
+    keeps of them.
+    """
 
     stored: list[Message]
     answer: Message
     context: Context
+    events: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +227,8 @@ def finish_turn(started: StartedTurn) -> TurnResult:
         earlier = _answer_after(stored[-1]) if turn.client_key and stored else None
         if earlier is not None:
             context = context_backend.preview(turn.session)
-            return TurnResult(stored=stored, answer=earlier, context=context)
+            events = earlier.metadata.get(EVENTS, ())
+            return TurnResult(stored=stored, answer=earlier, context=context, events=events)
         return _answer(started)
     except (ObjectDoesNotExist, IntegrityError, OperationalError) as error:
         if Session.objects.filter(pk=turn.session.pk).exists():
@@ -246,22 +257,24 @@ def _answer_after(message: Message) -> Message | None:
 def _answer(started: StartedTurn) -> TurnResult:
     deadline = time.monotonic() + chatapp_settings.turn_seconds
     turn, stored, session = started.turn, started.stored, started.turn.session
-    context = context_backend.prepare(session, emit=turn.emit)
+    log = EventLog(turn.emit)
+    context = context_backend.prepare(session, emit=log)
     question = AttemptOptions(
         session=session,
         stream=turn.stream,
-        emit=turn.emit,
+        emit=log,
         cancelled=turn.cancelled,
         deadline=deadline,
         keep_lease=started.lease.keep,
         instruction=GO_ON if started.continues else None,
+        tell_left_out=log.tell_what_is_left_out,
     )
     attempts = TurnAttempts(question=question, context=context)
     try:
         answered = attempts.answer()
     except NoAnswerError as failure:
-        raise _failed(turn, failure, context, sent=attempts.sent_at) from failure
-    metadata = dict(answered.metadata)
+        raise _failed(turn, failure, context, attempts, log) from failure
+    metadata = dict(answered.metadata) | told_of(answered.context, log)
     if answered.context.mark:
         metadata[REQUEST_MARK] = answered.context.mark
     if started.continues is not None:
@@ -273,21 +286,49 @@ def _answer(started: StartedTurn) -> TurnResult:
         vendor=answered.vendor,
         request_tokens=answered.context.account.used,
     )
+    _write_down(session, answer, attempts.last_sent)
     outcome = TurnOutcome(answer=answer, context=answered.context, sent=attempts.sent_at)
     notify(context_backend.turn_finished, session, outcome)
-    return TurnResult(stored=stored, answer=answer, context=answered.context)
+    return TurnResult(
+        stored=stored, answer=answer, context=answered.context, events=tuple(log.events)
+    )
+
+
+def _write_down(session: Session, answer: Message, sent: SentRequest | None) -> None:
+    """Store what the answer's request was made of; the answer stands, whatever comes of it."""
+    if sent is None:
+        return
+    asked_in = session.active_branch_id
+    try:
+        record = record_of(session, sent)
+    except Exception:
+        logger.exception("What the request of message %s was made of is not known.", answer.pk)
+        return
+    if asked_in is not None and asked_in != answer.branch_id:
+        # The branch was replayed meanwhile: the request's messages stand in the older one.
+        made_of = {**record.made_of, "branch": str(asked_in)}
+        record = replace(record, made_of=made_of)
+    keep_request(answer, record)
 
 
 def _failed(
-    turn: Turn, failure: NoAnswerError, context: Context, *, sent: float | None
+    turn: Turn, failure: NoAnswerError, context: Context, attempts: TurnAttempts, log: EventLog
 ) -> TurnFailedError:
     """Store what had been streamed, tell the backend, and return the error to raise."""
     partial: Reply | None = failure.error.partial
     said = partial is not None and not is_blank(partial.text)
-    message = _store(turn.session, partial, whole=False) if partial and said else None
+    message = None
+    if partial and said:
+        metadata = told_of(attempts.context, log)
+        message = _store(turn.session, partial, whole=False, metadata=metadata)
+        _write_down(turn.session, message, attempts.last_sent)
     is_stopped = failure.error.kind is ErrorKind.CANCELLED
     outcome = TurnOutcome(
-        answer=message, context=context, error=str(failure), is_stopped=is_stopped, sent=sent
+        answer=message,
+        context=context,
+        error=str(failure),
+        is_stopped=is_stopped,
+        sent=attempts.sent_at,
     )
     notify(context_backend.turn_finished, turn.session, outcome)
     return TurnFailedError(str(failure), failure.error)

@@ -22,7 +22,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.lists import days_value
 from chatapp.admin.toolkit.permissions import may_run
 from chatapp.formatting import days_between, span_words, utc_day
-from chatapp.models import Message, Session
+from chatapp.models import AnswerRequest, Message, Session
 from compaction.admin.actions import may_view
 from compaction.admin.comparison import COMPARE
 from compaction.admin.front_plots import PLOTS, Plot
@@ -93,6 +93,16 @@ ALERTS = (
         tone="busy",
     ),
 )
+INCOMPLETE_DAYS = 7
+INCOMPLETE = Alert(
+    model=Message,
+    one="1 answer was given without a part of its conversation",
+    many="answers were given without a part of their conversations",
+    means=f"In the last {INCOMPLETE_DAYS} days: neither those messages nor a summary of them was "
+    "sent. Each answer's page says which, and why.",
+    filters={"without": "part", "since": str(INCOMPLETE_DAYS)},
+    tone="busy",
+)
 LOW_SCORES = Alert(
     model=SessionSummary,
     one="1 summary scored low",
@@ -118,17 +128,25 @@ def _alerts_now(request: HttpRequest) -> list[dict[str, str]]:
     counts = _counts()
     return [
         alert.shown(counts[alert.model])
-        for alert in ALERTS
+        for alert in (*ALERTS, INCOMPLETE)
         if counts[alert.model] and may_view(request, alert.model)
     ]
 
 
+def incomplete_answers(now: datetime) -> int:
+    """Return how many answers went without messages lately; a partial index holds just them."""
+    since = now - timedelta(days=INCOMPLETE_DAYS)
+    return AnswerRequest.objects.filter(left_out__isnull=False, created_at__gte=since).count()
+
+
 def _counts() -> Counter[type[Model]]:
     """Return how many rows each alert is about."""
-    # Two queries: the first table holds few rows; the second has the index of unfinished runs.
+    # Three queries: the first table holds few rows; the others have indexes of unfinished runs, and
+    # of incomplete answers.
     silent = WorkerHeartbeat.objects.filter(silent_at_work()).count()
     waiting = waiting_runs().filter(waits_until__gt=timezone.now()).count()
-    return Counter({WorkerHeartbeat: silent, CompactionRun: waiting})
+    incomplete = incomplete_answers(timezone.now())
+    return Counter({WorkerHeartbeat: silent, CompactionRun: waiting, Message: incomplete})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

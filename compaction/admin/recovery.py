@@ -49,6 +49,11 @@ class TurnRecovery:
         return THROUGH if self.last.outcome == Outcome.SMALLER else OPEN
 
     @property
+    def left_out(self) -> bool:
+        """Whether what went through lacks a part of the conversation."""
+        return self.last.action == RecoveryAction.HALVE and self.last.outcome == Outcome.SMALLER
+
+    @property
     def tried(self) -> list[RecoveryStep]:
         """The steps that tried something."""
         return [step for step in self.steps if step.action != RecoveryAction.GIVE_UP]
@@ -95,15 +100,27 @@ def title_of(recovery: TurnRecovery) -> str:
     return f"{what}: went through after {steps}" if recovery.end == THROUGH else f"{what}: {steps}"
 
 
+def tone_of(recovery: TurnRecovery) -> str:
+    """Return the tone of a badge: amber where the answer was given, but not for all that was said.
+
+    A turn of this kind went through, and its answer knows less than its reader thinks.
+    """
+    if recovery.end == GAVE_UP:
+        return "bad"
+    return "good" if recovery.end == THROUGH and not recovery.left_out else "busy"
+
+
 def end_words(recovery: TurnRecovery, *, texts: bool = True) -> str:
     """Return how it ended, as a sentence; what the user was told only as `texts`."""
     if recovery.end == GAVE_UP:
         return (recovery.last.text if texts else "") or vocabulary.ACTION_MEANINGS["give_up"]
     if recovery.end == THROUGH:
-        return (
+        through = (
             f"Went through: the last request, with {recovery.last.tokens_after:,} tokens, was not "
             "refused as too large again."
         )
+        without = " It went without a part of the conversation, and so did the answer."
+        return through + (without if recovery.left_out else "")
     return "The end is not known: the turn goes on, or its process stopped."
 
 

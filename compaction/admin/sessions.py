@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -157,8 +158,26 @@ def origins_of(session: Session, context: Context) -> dict[int, SafeString | str
             for row in snapshot.old_placeholders
         ]
     named = list(zip(texts, links, strict=True))
+    return _held_by(context, named, prompt=session.system_prompt, memories=snapshot.memories.text)
+
+
+def origins_then(summaries: Sequence[str], context: Context) -> dict[int, SafeString | str]:
+    """Return the same for a past request; what it held is found by the texts of then."""
+    ids = [UUID(one) for one in summaries]
+    rows = {row.pk: row for row in SessionSummary.objects.filter(pk__in=ids)}
+    found = [rows[key] for key in ids if key in rows]
+    return _held_by(context, [(row.sent_text, summary_link(row)) for row in found])
+
+
+def _held_by(
+    context: Context,
+    named: Sequence[tuple[str, SafeString | str]],
+    *,
+    prompt: str = "",
+    memories: str | None = None,
+) -> dict[int, SafeString | str]:
+    """Return what stands before the conversation, by the index of its message."""
     found: dict[int, SafeString | str] = {}
-    prompt = session.system_prompt
     places = context.places or [""] * len(context.messages)
     for index, (message, place) in enumerate(zip(context.messages, places, strict=True)):
         content = str(message.get("content"))
@@ -167,7 +186,7 @@ def origins_of(session: Session, context: Context) -> dict[int, SafeString | str
             break
         if content == prompt:
             continue
-        if content == snapshot.memories.text:
+        if content == memories:
             found[index] = "Memories"
             continue
         # In the frame of the built-in renderings, or as a plug-in's sends it.
@@ -210,5 +229,6 @@ SESSION_PART = SessionPart(
     messages=messages_of,
     refusals=REFUSALS,
     origins=origins_of,
+    origins_then=origins_then,
     notes=notes_on,
 )

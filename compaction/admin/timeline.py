@@ -14,19 +14,19 @@ from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from chatapp import formatting
 from chatapp.admin.toolkit.page_parts import Link
 from chatapp.admin.toolkit.timeline import Replays, TimelineEntry
-from chatapp.models import Branch, Session
+from chatapp.models import Branch, Message, Session
 from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.recovery import (
-    GAVE_UP,
-    THROUGH,
     TurnRecovery,
     actions_words,
     recoveries_of,
     title_of,
+    tone_of,
 )
 from compaction.admin.recovery_drawing import recovery_body
 from compaction.models import CompactionRun, RecoveryStep, SessionSummary
+from compaction.recovery.too_large import message_named_in
 from compaction.vocabulary import explanation_of
 
 Status = CompactionRun.Status
@@ -151,7 +151,7 @@ class Recoveries:
             at=last.created_at,
             title=title_of(recovery),
             label="Recovery",
-            tone={THROUGH: "good", GAVE_UP: "bad"}.get(recovery.end, "busy"),
+            tone=tone_of(recovery),
             reason=actions_words(recovery),
             numbers=numbers,
             means=_means(recovery),
@@ -173,6 +173,8 @@ def _means(recovery: TurnRecovery) -> str:
 def _links(recovery: TurnRecovery) -> list[Link]:
     """Return the ways to runs and branches, in the order of the steps."""
     links = []
+    if (cause := message_named_in(recovery.last.text)) is not None:
+        links.append(Link.to("What is too large", Message, cause))
     for number, step in enumerate(recovery.steps, 1):
         if step.run_id:
             links.append(Link.to(f"Run of step {number}", CompactionRun, step.run_id))

@@ -17,6 +17,7 @@ from chatapp.messages.inline_files import without_inline_files
 from chatapp.messages.wire import WireMessage, as_sent, texts_of, with_texts
 from chatapp.models import Message
 from compaction.branches.carriers import carried_tokens, sent_form
+from compaction.branches.made_of import left_out_of, words_of
 from compaction.branches.pins import PINS_OVER_SHARE, excess_now
 from compaction.branches.planning import unless_prevented
 from compaction.branches.snapshot import BranchSnapshot
@@ -121,10 +122,12 @@ def context_of(
 def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     system, kept = kept_of(snapshot, groups=cut.groups)
     summaries, tokens = snapshot.sent_forms, snapshot.sent_summary_tokens
+    summary_rows = snapshot.summaries
     if cut.groups is not None and snapshot.summaries:
         # The newest has taken in those before it.
-        summaries = list(map(sent_form, snapshot.newest))
-        tokens = sum(row.summary_tokens for row in snapshot.newest)
+        summary_rows = snapshot.newest
+        summaries = list(map(sent_form, summary_rows))
+        tokens = sum(row.summary_tokens for row in summary_rows)
         tokens += carried_tokens(snapshot.profile, snapshot.model, summaries)
     rendering, carriers = _rendered(snapshot, summaries)
     part = HistoryPart(
@@ -142,7 +145,15 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
     context = assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
     if excess := excess_now(snapshot, context.account.pinned):
         snapshot.failed[PINS_OVER_SHARE] = excess
-    return replace(context, mark=PART_OF_IT if cut.groups is not None else snapshot.request_mark)
+    is_halved = cut.groups is not None
+    return replace(
+        context,
+        mark=PART_OF_IT if is_halved else snapshot.request_mark,
+        made_of=words_of(
+            snapshot, kept, summaries=summary_rows, cut=part.shortened, pins=part.pinned
+        ),
+        left_out=left_out_of(snapshot, behind_cursor(snapshot), kept, is_halved=is_halved),
+    )
 
 
 def _rendered(

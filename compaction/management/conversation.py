@@ -25,6 +25,7 @@ from chatapp.messages.verbosity import (
     call_names,
     lines_of,
     marks_of,
+    without_words,
 )
 from chatapp.messages.wire import content_of
 from chatapp.models import Branch, Message, Session
@@ -157,6 +158,8 @@ class ConversationText:
         ]
         if row.pinned:
             facts.append("pinned")
+        if without := without_words(row.metadata):
+            facts.append(without)
         if covering is not None:
             facts.append(f"covered by summary {short_id(covering)}")
         for line in _joined(facts, self.width):

@@ -32,7 +32,7 @@ def make(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chatapp', '0020_drop_doubled_indexes'),
+        ('chatapp', '0021_drop_doubled_indexes'),
         ('compaction', '0023_bulk_resummarise'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

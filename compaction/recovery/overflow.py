@@ -18,6 +18,7 @@ from chatapp.models import Branch, Session
 from chatapp.transcript.writing import TranscriptError
 from compaction.branches.context_builder import RequestCut, context_of, grouped
 from compaction.branches.leases import state_of
+from compaction.branches.made_of import with_steps
 from compaction.branches.planning import cut_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
@@ -55,6 +56,8 @@ class _Memory:
     recovery_steps: int = 0
     # Seconds that the user has waited for compactions.
     waited: float = 0.0
+    # What made the request smaller so far, in order.
+    helped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,11 @@ class _OverflowRecovery:
             self._record(action, step, snapshot.branch)
             self.memory = replace(self.memory, policy=step.policy)
             if step.context is not None:
-                return Recovery(context=step.context, memory=self.memory)
+                helped = (*self.memory.helped, action.value)
+                self.memory = replace(self.memory, helped=helped)
+                made_of = with_steps(step.context.made_of, helped)
+                context = replace(step.context, made_of=made_of)
+                return Recovery(context=context, memory=self.memory)
 
     def _recovery_input(self, snapshot: BranchSnapshot) -> RecoveryInput:
         rows = [row for row in snapshot.rows if not row.is_pinned_system]

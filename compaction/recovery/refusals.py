@@ -9,6 +9,7 @@ from chatapp.models import Message
 from compaction.branches.context_builder import question_in
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import behind_cursor
+from compaction.recovery.too_large import cause_of
 
 # What happened, without the advice: that depends on what was tried.
 _HAPPENED = {
@@ -34,11 +35,16 @@ def window_of(error: ModelError) -> int | None:
 def sentence_for(
     error: ModelError, snapshot: BranchSnapshot, refused: Context, *, tried: str
 ) -> str:
-    """Return what happened, what was tried, and what to do."""
+    """Return what happened, what is too large and where it stands, and what to do."""
     allowed = window_of(error) or snapshot.model.context_window
     happened = _HAPPENED.get(error.kind, error.sentence)
-    alone = _question_alone(error, snapshot, refused, allowed)
-    said = [happened, alone or tried, _advice(error, alone=bool(alone))]
+    in_tokens = error.kind in _IN_TOKENS
+    cause = cause_of(snapshot, refused, allowed=allowed) if in_tokens else None
+    if cause is None:
+        said = [happened, tried, _advice(error)]
+    else:
+        by_rate = error.kind is ErrorKind.REQUEST_OVER_RATE
+        said = [happened, tried, cause.said, _advice(error) if by_rate else cause.advice]
     return " ".join(text for text in said if text)
 
 
@@ -55,29 +61,12 @@ def _least_tokens(question: Message, snapshot: BranchSnapshot, refused: Context)
     return (question.tokens + account.system + account.tools) * snapshot.model.scale
 
 
-def _question_alone(
-    error: ModelError, snapshot: BranchSnapshot, refused: Context, allowed: int
-) -> str:
-    """Return a sentence that names the message, where it alone is too large for the limit."""
-    question = question_in(behind_cursor(snapshot).rows)
-    if question is None or error.kind not in _IN_TOKENS:
-        return ""
-    least = _least_tokens(question, snapshot, refused)
-    if least + refused.account.reserve <= allowed:
-        return ""
-    return (
-        f"Message {question.place} alone has about {question.tokens:,} tokens; the limit is "
-        f"{allowed:,}, with room for the answer."
-    )
-
-
-def _advice(error: ModelError, *, alone: bool) -> str:
+def _advice(error: ModelError) -> str:
+    """Return what to do where no part of the request stands out."""
     if error.kind is ErrorKind.REQUEST_OVER_RATE:
         return "Shorten the message, or have the limit per minute raised."
     if error.kind is ErrorKind.TOO_MANY_MESSAGES:
         return "Compact the session by hand, or start a new one."
-    if alone:
-        return "Shorten the message, send it in pieces, or use a model with a larger window."
     return (
         "Shorten the message or its attachments, compact the session by hand, or use a model with "
         "a larger window."

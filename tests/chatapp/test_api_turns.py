@@ -39,11 +39,12 @@ def test_a_turn_answers_with_what_was_stored_the_answer_and_the_account(send):
     answer = send({"content": "hello"})
     assert answer.status_code == 200
     body = answer.json()
-    assert set(body) == {"messages", "answer", "context", "run"}
+    assert set(body) == {"messages", "answer", "context", "run", "left_out", "events"}
     assert [m["content"] for m in body["messages"]] == ["hello"]
     assert (body["answer"]["role"], body["answer"]["content"]) == ("assistant", "ok")
     assert body["context"]["used"] + body["context"]["free"] + body["context"]["reserve"] == 128_000
     assert body["run"] is None
+    assert (body["left_out"], body["events"]) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_a_turn_costs_the_same_however_long_the_session_is(
     store(session, talk(2))
     # Where writers do not wait for each other, an owner's turns begin one by one: a transaction.
     locks = 3 if connection.features.has_select_for_update else 0
-    with django_assert_num_queries(15 + locks) as first:
+    with django_assert_num_queries(16 + locks) as first:
         send({"content": "hello"})
     store(session, talk(100, words=1))
     with django_assert_num_queries(len(first)):

@@ -90,7 +90,7 @@ def test_a_turn_arrives_as_its_messages_its_pieces_and_its_end(chat, model_serve
     assert [payload["text"] for name, payload in heard if name == "delta"] == ["one ", "two"]
     done = heard[-1][1]
     assert done["answer"]["content"] == "one two"
-    assert set(done) == {"messages", "answer", "context", "run"}
+    assert set(done) == {"messages", "answer", "context", "run", "left_out", "events"}
     assert chat.stored() == ["hello", "one two"]
 
 

@@ -110,6 +110,10 @@ class SessionPart:
     """What the context backend answers with where no request can be made; texts are sentences."""
     origins: Callable[[Session, Context], Mapping[int, SafeString | str]] = lambda session, sent: {}
     """Where messages of a request come from that are none of the conversation, by their index."""
+    origins_then: Callable[[Sequence[str], Context], Mapping[int, SafeString | str]] = (
+        lambda summaries, sent: {}
+    )
+    """The same for a request of the past: the summaries that its record names, what was sent."""
     notes: Callable[[Context], Sequence[str]] = lambda sent: ()
     """Sentences about how a request comes about."""
 

@@ -87,3 +87,8 @@ def place_on(page: str, position: int | None) -> str:
 def request_url(session: Session) -> str:
     """Return the address of the page that shows what a session's next request sends."""
     return reverse("admin:chatapp_session_request", args=[session.pk])
+
+
+def answer_request_url(message_id: Any) -> str:
+    """Return the address of the page that shows what an answer was given."""
+    return reverse("admin:chatapp_message_request", args=[message_id])

@@ -27,7 +27,7 @@ def make(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chatapp', '0019_tell_lists_of_sessions'),
+        ('chatapp', '0020_write_requests_down'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
