@@ -34,6 +34,7 @@ from chatapp.admin.toolkit.permissions import require_texts
 from chatapp.context.assembly import Account, Context
 from chatapp.context.backend import context_backend
 from chatapp.incidents import left_out_why
+from chatapp.messages.pairing import answers
 from chatapp.messages.wire import LEFT_OUT
 from chatapp.models import Message
 from chatapp.selectors import counter_of
@@ -178,7 +179,11 @@ def _drawn(found: RebuiltRequest, context: Context) -> MessagesDrawn:
         if one.position is None and one.message["role"] == "system" and index not in origins:
             origins[index] = "System prompt, and what was sent with it" if index == 0 else "System"
     return MessagesDrawn(
-        session=session, context=context, counter=counter_of(session), origins=origins
+        session=session,
+        context=context,
+        counter=counter_of(session),
+        origins=origins,
+        answered=answers(context.messages),
     )
 
 
@@ -262,6 +267,7 @@ def _compared(found: RebuiltRequest) -> dict[str, Any]:
             context=context,
             counter=counter_of(session),
             origins=origins_of(session, context),
+            answered=answers(context.messages),
         )
     return told | {"compared": compared(_drawn(found, own), drawn)}
 
