@@ -28,6 +28,7 @@ from compaction.models import SessionSummary, SessionSummaryMessage, SummaryLine
 TITLE = "Sources"
 FATE_TITLE = "In summaries"
 NO_LINES = "Where its lines come from is not known: it was made before that was stored."
+OF_PERSON = "Its lines have no sources: a person wrote them."
 ROWS_SHOWN = 1000
 FATES_SHOWN = 20
 _BULLETS = " \t-*•"
@@ -76,7 +77,7 @@ def sources_panel(request: HttpRequest, summary: SessionSummary) -> Panel:
         return Panel.saying(TITLE, TEXTS_HIDDEN)
     rows: list[Any] = list(_rows_of(summary)[: ROWS_SHOWN + 1])
     if not rows:
-        return Panel.saying(TITLE, NO_LINES)
+        return Panel.saying(TITLE, OF_PERSON if summary.is_edited else NO_LINES)
     lines = _lines(rows[:ROWS_SHOWN], summary.summary_text)
     note = ""
     if len(rows) > ROWS_SHOWN:

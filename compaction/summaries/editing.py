@@ -64,9 +64,10 @@ class Edited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OwnText:
-    """A text that can be stored, as a request will hold it: its tokens with its files."""
+    """A text that can be stored; `tokens` are those of a request, the files behind it included."""
 
     text: str
+    size: int
     tokens: int
     instructions: str
     notes: tuple[str, ...]
@@ -147,6 +148,7 @@ def _checked(summary: SessionSummary, given: str, instructions: str | None) -> _
     notes += _size_notes(snapshot, summary, size)
     return _OwnText(
         text=text,
+        size=size,
         tokens=snapshot.model.counter.count(_as_sent(summary, text)),
         instructions=kept,
         notes=tuple(notes),
@@ -217,7 +219,7 @@ def _store(summary: SessionSummary, lease: Lease, draft: _OwnText, author: Any) 
         summary_text=draft.text,
         summary_tokens=draft.tokens,
         tokens_after=max(0, old.tokens_after - old.summary_tokens + draft.tokens),
-        compression_ratio=draft.tokens / old.approx_tokens if old.approx_tokens else 0.0,
+        compression_ratio=draft.size / old.approx_tokens if old.approx_tokens else 0.0,
         metadata=_metadata(old),
         trigger=CompactionRun.Trigger.MANUAL,
         reason=Reason.EDITED,

@@ -14,6 +14,7 @@ from chatapp import transcript
 from chatapp.erasure import erase_user
 from chatapp.models import Message
 from compaction.branches.leases import Lease
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.errors import BranchBusyError, CompactionError, UnfitTextError
 from compaction.management.redo import Redo
@@ -72,6 +73,9 @@ def test_it_is_a_version_over_the_same_messages_with_its_author(session, one, ow
         kind="placeholder", metadata__summary_id=str(own.pk), summary=OWN
     ).exists()
     assert state(session).cursor == own.covers_through
+    counter = snapshot_of(session).model.counter
+    assert own.compression_ratio == counter.count(OWN) / one.approx_tokens
+    assert own.tokens_after == one.tokens_after - one.summary_tokens + own.summary_tokens
     assert examine(session.pk) == []
 
 
