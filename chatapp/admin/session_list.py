@@ -140,7 +140,7 @@ BY_SIZE = by_condition(
 )
 
 
-class SessionList(WideList):
+class SessionListPage(WideList):
     """The columns, filters and orders of the list of sessions."""
 
     list_display = ("name", "owner_name", "model", "messages", "size", "state", "last_active")

@@ -18,7 +18,7 @@ from chatapp import formatting
 from chatapp.admin.branch_forms import BRANCH_FORMS
 from chatapp.admin.messages import all_sent, messages_panel, messages_url
 from chatapp.admin.owners import OwnerPages, owner_url
-from chatapp.admin.session_list import SessionList
+from chatapp.admin.session_list import SessionListPage
 from chatapp.admin.timeline import timeline_url
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, Cells, column, table_of
@@ -52,7 +52,7 @@ REPLAYS_SHOWN = 10
 
 
 @admin.register(Session)
-class SessionAdmin(SessionList, OwnerPages, TreeOfSession):
+class SessionAdmin(SessionListPage, OwnerPages, TreeOfSession):
     """One conversation of one owner; only superusers may delete it, with all that hangs on it."""
 
     id_paths = ("id",)

@@ -162,14 +162,14 @@ _STORED, _CONTENT, _OTHER = "stored", "content", "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Told:
     """How each message of a request is told: by its row, by row and content, or as a text."""
 
     kinds: Sequence[str]
     is_raw: bool = False
 
 
-def _mended(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _Found | None:
+def _mended(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _Told | None:
     """Tell messages by their rows as a strict server is sent them, calls with their results.
 
     That is how a context is put together, and how rebuilding does it again. None where it does not
@@ -189,16 +189,16 @@ def _mended(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _
             tried[index] = with_content(row, sent[index].get("content"))
         elif row is not None and kind == _OTHER:
             tried[index] = sent[index]
-    return _Found(kinds=kinds) if _strict(tried) == list(sent) else None
+    return _Told(kinds=kinds) if _strict(tried) == list(sent) else None
 
 
-def _as_they_are(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _Found:
+def _as_they_are(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _Told:
     """Tell messages by their rows where these are sent as they are stored, others as texts."""
     kinds = [
         _OTHER if row is None else _kind(message, row)
         for message, row in zip(sent, own, strict=True)
     ]
-    return _Found(kinds=kinds, is_raw=True)
+    return _Told(kinds=kinds, is_raw=True)
 
 
 def _kind(message: WireMessage, made: WireMessage) -> str:

@@ -51,7 +51,6 @@ _LEAN = (
     "message_count",
     "created_at",
     "is_digest",
-    "instructions",
     "branch",
     "session",
 )

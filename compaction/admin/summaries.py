@@ -25,7 +25,6 @@ from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, WideList
 from chatapp.admin.toolkit.page_forms import CONFIRMED, PageForm, confirm_page
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import may_run, nameless_link
-from chatapp.formatting import when
 from chatapp.models import Message, Session
 from compaction import vocabulary
 from compaction.admin import lists
@@ -304,15 +303,15 @@ class SessionSummaryAdmin(WideList):
     def times(self, summary: SessionSummary) -> str:
         """Return when the first and the last message were written."""
         first, last = summary.first_message_created_at, summary.last_message_created_at
-        return f"{when(first)} – {when(last)}"
+        return f"{formatting.when(first)} – {formatting.when(last)}"
 
     continues = column("Continues", "previous", html.row_link)
     replaces = column("Replaces", "supersedes", html.row_link)
     written_by = column("Written by", person_of)
-    updated = column("Status since", "updated_at", when)
-    activated = column("Counted last from", "activated_at", when)
-    superseded = column("Superseded last", "superseded_at", when)
-    restored = column("Taken back last", "restored_at", when)
+    updated = column("Status since", "updated_at", formatting.when)
+    activated = column("Counted last from", "activated_at", formatting.when)
+    superseded = column("Superseded last", "superseded_at", formatting.when)
+    restored = column("Taken back last", "restored_at", formatting.when)
     instructions_text = lists.INSTRUCTIONS
     target_tokens = column("Target tokens", "target_summary_tokens", formatting.number)
     prompt_text = column("Prompt", "summary_prompt", html.stored_text)

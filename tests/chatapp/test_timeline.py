@@ -169,7 +169,8 @@ def test_the_page_costs_the_same_for_10_and_for_1000_incidents(session, admin_cl
         read = [q["sql"] for q in queries if ' FROM "session_incidents"' in q["sql"]]
         assert read
         assert all("LIMIT 26" in sql for sql in read)
-    # Two of them read the audit log, and answers that were given without a part of the conversation.
+    # Two of them read the audit log and answers that were given without a part of the
+    # conversation.
     assert counts[0] == counts[1] <= 9
 
 

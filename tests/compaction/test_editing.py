@@ -6,6 +6,7 @@ import io
 import uuid
 
 import pytest
+from compaction.management.redo import Redo
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -17,7 +18,6 @@ from compaction.branches.leases import Lease
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.errors import BranchBusyError, CompactionError, UnfitTextError
-from compaction.management.redo import Redo
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.resummarize import resummarize, summaries_to_redo
 from compaction.runs.worker import compact_branch
