@@ -153,7 +153,7 @@ def edited(done: Edited) -> SafeString:
 def notice_of_person(summary: SessionSummary) -> str:
     """Return what it means that a person wrote the text."""
     return (
-        f"Written by {person_of(summary)} on {when(summary.created_at)}. Automatic runs continue "
+        f"Written by {person_of(summary)} ({when(summary.created_at)}). Automatic runs continue "
         "it as the previous summary; no program replaces it unless somebody asks for that."
     )
 

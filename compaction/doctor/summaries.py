@@ -128,7 +128,8 @@ def check_versions(line: BranchPath) -> Iterator[Finding]:
     rows = SessionSummary.objects.filter(
         branch=line.branch, kind=SessionSummary.Kind.COMPACTION
     ).order_by("created_at", "pk")
-    aside = rows.filter(status__in=(Status.SUPERSEDED, Status.RESTORED))
+    # One that was taken back may have been for just that.
+    aside = rows.filter(status=Status.SUPERSEDED)
     lacking = aside.annotate(linked=Count("links")).exclude(linked=F("message_count"))
     yield from _versions(
         line,

@@ -113,7 +113,7 @@ def test_a_text_is_edited_on_the_page(admin_client, admin_user, one):
         "Keep dates.",
     )
     page = admin_client.get(page_of(own)).text
-    assert f"Written by {admin_user.username} on" in page
+    assert f"Written by {admin_user.username} (" in page
     assert "no program replaces it unless somebody asks for that" in page
     assert "Written by a person" in page
     assert f"written by {admin_user.username}, no price." in page
