@@ -20,7 +20,17 @@ from django.utils.text import slugify
 from chatapp.admin.models_page import NAME as MODELS_PAGE
 from chatapp.admin.toolkit.extension import IndexEntry, admin_extensions
 from chatapp.admin.toolkit.permissions import holds
-from chatapp.models import ApiKey, Branch, ImportJob, Incident, LearnedLimits, Message, Session
+from chatapp.models import (
+    ApiKey,
+    AuditEntry,
+    Branch,
+    ImportJob,
+    Incident,
+    LearnedLimits,
+    Message,
+    MessageOriginal,
+    Session,
+)
 
 CONVERSATIONS, MODELS, PEOPLE = "Conversations", "Models", "People and access"
 # Groups of other apps stand behind the conversations.
@@ -68,12 +78,15 @@ ENTRIES = (
     IndexEntry(
         group=PEOPLE, label="People", does="Accounts; erase somebody.", model=get_user_model()
     ),
+    IndexEntry(
+        group=PEOPLE, label="Audit log", does="What people did to sessions.", model=AuditEntry
+    ),
     IndexEntry(group=PEOPLE, label="Roles", does="Groups of permissions.", model=Group),
     IndexEntry(
         group=PEOPLE, label="API keys", does="Make a key for a program, revoke one.", model=ApiKey
     ),
 )
-LINKED_TABLES: tuple[type[Model], ...] = (Branch,)
+LINKED_TABLES: tuple[type[Model], ...] = (Branch, MessageOriginal)
 
 
 def groups_for(request: HttpRequest, apps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,14 +10,19 @@ from chatapp.admin.toolkit.permissions import holds, may_see_texts
 from compaction.admin.comparison import COMPARE
 from compaction.admin.needs_look import LOOK, TITLE, kinds_for
 from compaction.models import (
+    BulkItem,
+    BulkJob,
     CompactionProfile,
     CompactionRun,
     CompactionState,
     CompactionStep,
+    DailyFigures,
     Memory,
     MemoryRun,
     MemoryVersion,
     ModelBreaker,
+    RecoveryStep,
+    RunTotals,
     SessionSummary,
     SessionSummaryMessage,
     WorkerHeartbeat,
@@ -58,6 +63,12 @@ ENTRIES = (
         label="Summaries",
         does="What is sent in the place of messages; make again, take back, judge.",
         model=SessionSummary,
+    ),
+    IndexEntry(
+        group=COMPACTION,
+        label="Bulk jobs",
+        does="Re-summarise all sessions of a filter; start, pause, cancel, roll back.",
+        model=BulkJob,
     ),
     IndexEntry(
         group=MEMORIES,
@@ -111,5 +122,10 @@ LINKED_TABLES: tuple[type[Model], ...] = (
     CompactionStep,
     SessionSummaryMessage,
     MemoryVersion,
+    BulkItem,
+    RecoveryStep,
+    DailyFigures,
+    RunTotals,
 )
-"""Linked from sessions, runs and branches; runs; summaries; memories and their runs."""
+"""Linked from sessions, runs and branches; runs; summaries; memories and their runs; bulk jobs;
+timelines; the front page's figures."""

@@ -27,14 +27,16 @@ from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.history import write_entry
 from chatapp.admin.toolkit.permissions import holds, may_run, name_for
-from chatapp.models import Session
+from chatapp.models import Branch, Session
 from compaction.admin.actions import REFUSALS, may_view, queued
 from compaction.admin.forms import compact, redo
+from compaction.admin.restoring import may_restore
 from compaction.attention.kinds import BRANCH, KIND_NAMES, KINDS, LookItem, LookKind
 from compaction.attention.listing import MOST_COUNTED, LookCursor, LookList, needs_look
 from compaction.attention.marks import bring_back, find_item, mark_done, set_aside, snooze
 from compaction.errors import CompactionError
 from compaction.models import CompactionRun, LookMark
+from compaction.runs.holding import lift_hold
 from compaction.runs.lifecycle import retry_run
 from compaction.runs.sweep import restart_branch
 
@@ -47,10 +49,11 @@ _LOCAL = "%Y-%m-%dT%H:%M"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAct:
-    """What helps a kind of thing; `do` raises one of actions.REFUSALS."""
+    """What helps a kind of thing, and who `may`; `do` raises one of actions.REFUSALS."""
 
     label: str
     do: Callable[[HttpRequest, LookItem], SafeString | str]
+    may: Callable[[HttpRequest], bool] = may_run
 
 
 def _compact(request: HttpRequest, item: LookItem) -> SafeString:
@@ -71,11 +74,18 @@ def _restart(request: HttpRequest, item: LookItem) -> str:
     return f"The branch is free; {formatting.plural(runs, 'run')} started again."
 
 
+def _lift(request: HttpRequest, item: LookItem) -> str:
+    branch = Branch.objects.select_related("session").get(pk=item.subject)
+    lift_hold(branch.session, by=request.user, branch=branch)
+    return "The hold is lifted: the profile's rules count again."
+
+
 ACTS: Mapping[str, LookAct] = {
     "compact": LookAct(label="Compact now", do=_compact),
     "run_again": LookAct(label="Run again", do=_run_again),
     "summarise_again": LookAct(label="Re-summarise", do=_summarise_again),
     "restart": LookAct(label="Restart", do=_restart),
+    "lift": LookAct(label="Lift the hold", do=_lift, may=may_restore),
 }
 
 
@@ -102,7 +112,8 @@ def may_mark(request: HttpRequest) -> bool:
 
 def look_context(request: HttpRequest, found: LookList, *, to: str) -> dict[str, Any]:
     """Return what the templates of the list are given; `to` is where its buttons lead back."""
-    runs, now = may_run(request), timezone.now()
+    now = timezone.now()
+    may_do = [(name, act) for name, act in ACTS.items() if act.may(request)]
     titles = _titles(request, found.items) if to == "page" else {}
     tomorrow = timezone.localtime(now + timedelta(days=1))
     return {
@@ -111,7 +122,7 @@ def look_context(request: HttpRequest, found: LookList, *, to: str) -> dict[str,
                 item=item,
                 url=html.change_url(item.kind.page, item.row),
                 since=formatting.span_words(max(now - item.at, timedelta())),
-                acts=[(name, ACTS[name].label) for name in item.kind.acts] if runs else [],
+                acts=[(name, act.label) for name, act in may_do if name in item.kind.acts],
                 about=titles.get(item.session, ""),
             )
             for item in found.items
@@ -217,7 +228,7 @@ def do_view(request: HttpRequest) -> HttpResponse:
     act, kind = request.POST.get("act", ""), request.POST.get("kind", "")
     if kind not in {each.name for each in kinds_for(request)}:
         raise PermissionDenied
-    allowed = may_run(request) if act in ACTS else may_mark(request)
+    allowed = ACTS[act].may(request) if act in ACTS else may_mark(request)
     if not allowed:
         raise PermissionDenied
     try:

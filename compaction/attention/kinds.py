@@ -13,15 +13,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from chatapp.database import database_now
 from chatapp.formatting import clock, short_id, span_words
 from chatapp.llm.errors import ErrorKind
-from chatapp.models import Incident, Session
+from chatapp.models import AnswerRequest, Incident, Session
 from compaction.engine.policy.reasons import RunCode
-from compaction.models import CompactionRun, CompactionState, ModelBreaker, RecoveryStep
+from compaction.models import CompactionRun, CompactionState, ModelBreaker
 from compaction.vocabulary import failing_words
 
 LOOK_DAYS = 30
@@ -31,7 +31,6 @@ STALE_AFTER = timedelta(minutes=5)
 BRANCH, MODEL = "branch", "model"
 
 Status = CompactionRun.Status
-Action = RecoveryStep.Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +114,11 @@ def _since() -> datetime:
 # --- where the rows are ---------------------------------------------------------------------------
 
 
-def _left_out() -> QuerySet[RecoveryStep]:
-    """Return the newest request of each branch that left messages out, and was answered."""
-    later = RecoveryStep.objects.filter(
-        branch=OuterRef("branch"), pk__gt=OuterRef("pk"), action__in=(Action.HALVE, Action.GIVE_UP)
-    )
-    return RecoveryStep.objects.filter(
-        ~Exists(later), action=Action.HALVE, outcome="smaller", created_at__gte=_since()
-    )
+def _left_out() -> QuerySet[AnswerRequest]:
+    """Return the newest answer of each branch that was given without messages, however that was."""
+    rows = AnswerRequest.objects.filter(left_out__isnull=False, message__isnull=False)
+    later = rows.filter(message__branch=OuterRef("message__branch"), pk__gt=OuterRef("pk"))
+    return rows.filter(~Exists(later), created_at__gte=_since())
 
 
 def _newer_runs() -> QuerySet[CompactionRun]:
@@ -170,6 +166,12 @@ def _stale_leases() -> QuerySet[CompactionState]:
     return CompactionState.objects.filter(
         lease_owner__isnull=False, lease_expires_at__lt=database_now() - STALE_AFTER
     )
+
+
+def _held() -> QuerySet[CompactionState]:
+    """Return the branches on which a person's restore holds the rules back."""
+    rows = CompactionState.objects.filter(hold_through__isnull=False, hold_through__gt=F("cursor"))
+    return rows.filter(Q(held_until__isnull=True) | Q(held_until__gt=database_now()))
 
 
 # --- what is said ---------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ KINDS: tuple[LookKind, ...] = (
         said=lambda item: f"Session {short_id(item.session)} was answered with messages left out",
         page=Session,
         at="created_at",
-        subject="branch_id",
+        subject="message__branch_id",
         session="session_id",
         row="session_id",
         acts=("compact",),
@@ -280,6 +282,21 @@ KINDS: tuple[LookKind, ...] = (
         at="lease_expires_at",
         subject="branch_id",
         acts=("restart",),
+    ),
+    LookKind(
+        name="held",
+        label="Held after a restore",
+        means="No rule compacts what somebody took back, so requests grow. Lift the hold when it has "
+        "been read, or leave it: the window ends it in any case.",
+        rows=_held,
+        said=lambda item: f"Session {short_id(item.session)} is held since {clock(item.at)}",
+        page=Session,
+        at="held_at",
+        subject="branch_id",
+        session="branch__session_id",
+        row="branch__session_id",
+        acts=("lift",),
+        tone="busy",
     ),
 )
 """In the order in which kinds of the same moment are listed."""

@@ -43,4 +43,8 @@ class Migration(migrations.Migration):
             name='instructions_by',
             field=models.ForeignKey(blank=True, editable=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL),
         ),
+        migrations.AddIndex(
+            model_name='compactionstate',
+            index=models.Index(condition=models.Q(('hold_through__isnull', False)), fields=['-held_at'], name='state_held'),
+        ),
     ]

@@ -84,10 +84,6 @@ class Migration(migrations.Migration):
             model_name='compactionrun',
             index=models.Index(condition=models.Q(('status', 'succeeded'), ('truncated', True)), fields=['-finished_at', 'branch'], name='run_truncated'),
         ),
-        migrations.AddIndex(
-            model_name='recoverystep',
-            index=models.Index(condition=models.Q(('action', 'halve'), ('outcome', 'smaller')), fields=['-created_at', 'branch'], name='recovery_left_out'),
-        ),
         migrations.AddField(
             model_name='lookmark',
             name='branch',

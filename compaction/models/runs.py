@@ -309,12 +309,6 @@ class RecoveryStep(models.Model):
         indexes = [
             # A session's timeline, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="recovery_of_session"),
-            # What needs a look: the newest requests that left messages out.
-            models.Index(
-                fields=["-created_at", "branch"],
-                condition=models.Q(action="halve", outcome="smaller"),
-                name="recovery_left_out",
-            ),
         ]
 
     def __str__(self) -> str:

@@ -105,6 +105,12 @@ class CompactionState(models.Model):
             models.Index(
                 fields=["branch"], condition=models.Q(failures__gt=0), name="state_failing"
             ),
+            # What needs a look: the few branches that somebody holds, newest first.
+            models.Index(
+                fields=["-held_at"],
+                condition=models.Q(hold_through__isnull=False),
+                name="state_held",
+            ),
             # The page of a profile: the few branches that name one.
             models.Index(fields=["profile"], condition=~models.Q(profile=""), name="state_profile"),
         ]

@@ -238,8 +238,8 @@ def put_version_back(version: SessionSummary) -> None:
     old = version.supersedes
     if old is None:
         raise CompactionError(f"{version} superseded no other version.")
-    version.refresh_from_db(fields=["status"])
     for row, status in ((version, "active"), (old, "superseded")):
+        row.refresh_from_db(fields=["status"])
         if row.status != status:
             raise CompactionError(
                 f"Summary {short_id(row.pk)} is {row.status} by now, so nothing was changed."

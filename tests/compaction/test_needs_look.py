@@ -15,15 +15,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from chatapp.models import Incident
+from chatapp.models import AnswerRequest, Incident
 from compaction.attention.kinds import KIND_NAMES, KINDS
 from compaction.attention.listing import LookCursor, needs_look, waiting
 from compaction.attention.marks import bring_back, find_item, mark_done, set_aside, snooze
 from compaction.errors import CompactionError
 from compaction.models import CompactionRun, CompactionState, LookMark, ModelBreaker
-from tests.compaction.recoveries import recovery_step_of, run_of
+from tests.compaction.recoveries import run_of
 from tests.compaction.support import NEVER
-from tests.factories import SessionFactory, UserFactory, profile, talk
+from tests.factories import SessionFactory, UserFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db
 
@@ -43,10 +43,12 @@ def listed(**asked) -> list[tuple[str, str]]:
     return [(item.kind.name, item.subject) for item in needs_look(**asked).items]
 
 
-def left_out(session, at=None, **columns):
-    step = recovery_step_of(session, **columns)
-    type(step).objects.filter(pk=step.pk).update(created_at=at or timezone.now())
-    return step
+def left_out(session, at=None):
+    """Store an answer that was given without three messages."""
+    (answer,) = store(session, [{"role": "assistant", "content": "ok"}])
+    return AnswerRequest.objects.create(
+        message=answer, session=session, digest="d", left_out=3, created_at=at or timezone.now()
+    )
 
 
 def failed_run(session, at=None, **columns):
@@ -77,6 +79,17 @@ def stale(session, *, minutes=10):
     )
 
 
+def hold(session, *, by=None):
+    """Have a person hold the first messages of a session."""
+    CompactionState.objects.update_or_create(
+        branch=session.branch,
+        defaults={
+            "hold_through": 5_000_000, "hold_end": "until_lifted", "held_by": by,
+            "held_at": timezone.now(),
+        },
+    )  # fmt: skip
+
+
 def of_kind(name, session):
     return (name, str(session.branch.pk))
 
@@ -104,6 +117,33 @@ def test_each_kind_is_listed_with_its_thing(session):
     }
 
 
+def test_a_hold_is_listed_until_it_is_over(session, owner):
+    hold(session, by=owner)
+    assert listed() == [of_kind("held", session)]
+    past = timezone.now() - timedelta(minutes=1)
+    CompactionState.objects.update(held_until=past)
+    assert listed() == []
+    CompactionState.objects.update(held_until=None, cursor=5_000_000)
+    assert listed() == []
+
+
+def test_a_hold_is_lifted_from_the_list(admin_client, session, queued):
+    hold(session)
+    response = do(admin_client, "held", session.branch.pk, "lift")
+    assert "The hold is lifted" in response.text
+    assert listed() == []
+    assert not CompactionState.objects.get(branch=session.branch).is_held
+
+
+def test_a_hold_is_lifted_by_who_may_restore(session):
+    hold(session)
+    for codes, status in ((("view_session",), 403), (("view_session", "add_compactionrun"), 403)):
+        assert do(staff(*codes), "held", session.branch.pk, "lift").status_code == status
+    client = staff("view_session", "change_sessionsummary")
+    assert do(client, "held", session.branch.pk, "lift").status_code == 200
+    assert listed() == []
+
+
 def test_a_shortened_summary_is_listed(session):
     run_of(session, truncated=True, finished_at=timezone.now())
     assert listed() == [of_kind("compaction_truncated", session)]
@@ -117,9 +157,9 @@ def test_a_thing_is_listed_once_however_often_it_happened(session):
     assert sorted(kind for kind, _ in listed()) == ["compaction_failed", "left_out", "over_window"]
 
 
-def test_requests_that_were_given_up_were_not_answered(session):
-    step = left_out(session)
-    left_out(session, recovery=step.recovery, order=1, action="give_up", outcome="failed")
+def test_an_answer_that_had_everything_is_none(session):
+    record = left_out(session)
+    AnswerRequest.objects.filter(pk=record.pk).update(left_out=None)
     assert listed() == []
 
 
@@ -278,9 +318,9 @@ def test_each_kind_reads_its_index(name, session):
     rows = waiting(KIND_NAMES[name]).order_by(f"-{KIND_NAMES[name].at}")
     told = rows.values("pk")[:26].explain()
     index = {
-        "left_out": "recovery_left_out", "over_window": "incident_overflow",
+        "left_out": "request_incomplete", "over_window": "incident_overflow",
         "compaction_failed": "run_failed", "compaction_truncated": "run_truncated",
-        "stale_lease": "state_leased",
+        "stale_lease": "state_leased", "held": "state_held",
     }[name]  # fmt: skip
     if connection.vendor == "sqlite":
         assert index in told
