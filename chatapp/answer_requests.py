@@ -53,6 +53,8 @@ class AnswerRequest(models.Model):
     made_of = models.JSONField(null=True)
     packed = models.BinaryField(null=True)
     left_out = models.PositiveIntegerField(null=True)
+    # The branch of such an answer, so that lists of them read no message.
+    left_out_branch = models.UUIDField(null=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -138,6 +140,7 @@ def keep_request(answer: Message, record: RequestRecord) -> None:
         digest=record.digest,
         made_of=dict(record.made_of),
         left_out=record.left_out,
+        left_out_branch=None if record.left_out is None else answer.branch_id,
         created_at=answer.created_at,
     )
     try:

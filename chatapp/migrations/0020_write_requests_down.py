@@ -20,6 +20,7 @@ class Migration(migrations.Migration):
                 ('made_of', models.JSONField(null=True)),
                 ('packed', models.BinaryField(null=True)),
                 ('left_out', models.PositiveIntegerField(null=True)),
+                ('left_out_branch', models.UUIDField(null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('message', models.OneToOneField(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='request', to='chatapp.message')),
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='chatapp.session')),

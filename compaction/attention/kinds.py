@@ -116,8 +116,8 @@ def _since() -> datetime:
 
 def _left_out() -> QuerySet[AnswerRequest]:
     """Return the newest answer of each branch that was given without messages, however that was."""
-    rows = AnswerRequest.objects.filter(left_out__isnull=False, message__isnull=False)
-    later = rows.filter(message__branch=OuterRef("message__branch"), pk__gt=OuterRef("pk"))
+    rows = AnswerRequest.objects.filter(left_out__isnull=False, left_out_branch__isnull=False)
+    later = rows.filter(left_out_branch=OuterRef("left_out_branch"), pk__gt=OuterRef("pk"))
     return rows.filter(~Exists(later), created_at__gte=_since())
 
 
@@ -236,7 +236,7 @@ KINDS: tuple[LookKind, ...] = (
         said=lambda item: f"Session {short_id(item.session)} was answered with messages left out",
         page=Session,
         at="created_at",
-        subject="message__branch_id",
+        subject="left_out_branch",
         session="session_id",
         row="session_id",
         acts=("compact",),
@@ -286,15 +286,13 @@ KINDS: tuple[LookKind, ...] = (
     LookKind(
         name="held",
         label="Held after a restore",
-        means="No rule compacts what somebody took back, so requests grow. Lift the hold when it has "
-        "been read, or leave it: the window ends it in any case.",
+        means="No rule compacts what somebody took back, so requests grow. Lift the hold when it "
+        "has been read, or leave it: the window ends it in any case.",
         rows=_held,
-        said=lambda item: f"Session {short_id(item.session)} is held since {clock(item.at)}",
-        page=Session,
+        said=lambda item: f"Branch {short_id(item.subject)} is held since {clock(item.at)}",
+        page=CompactionState,
         at="held_at",
         subject="branch_id",
-        session="branch__session_id",
-        row="branch__session_id",
         acts=("lift",),
         tone="busy",
     ),

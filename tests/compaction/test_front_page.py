@@ -450,8 +450,8 @@ def queries(client: Client) -> int:
 
 def test_the_number_of_queries_is_held_and_does_not_grow(admin_client, month, noon):
     few = queries(admin_client)
-    # The login, four of figures, three of alerts, and one for each of the seven kinds of things that
-    # need a look: each reads at most a page by its own index.
+    # The login, four of figures, three of alerts, and one for each of the seven kinds of things
+    # that need a look: each reads at most a page by its own index.
     assert few <= 15
     for age in range(25):
         run = run_row(month, created_at=noon - age * DAY, model="m", cost=0.1)

@@ -47,8 +47,9 @@ def left_out(session, at=None):
     """Store an answer that was given without three messages."""
     (answer,) = store(session, [{"role": "assistant", "content": "ok"}])
     return AnswerRequest.objects.create(
-        message=answer, session=session, digest="d", left_out=3, created_at=at or timezone.now()
-    )
+        message=answer, session=session, digest="d", left_out=3,
+        left_out_branch=answer.branch_id, created_at=at or timezone.now(),
+    )  # fmt: skip
 
 
 def failed_run(session, at=None, **columns):
@@ -137,9 +138,9 @@ def test_a_hold_is_lifted_from_the_list(admin_client, session, queued):
 
 def test_a_hold_is_lifted_by_who_may_restore(session):
     hold(session)
-    for codes, status in ((("view_session",), 403), (("view_session", "add_compactionrun"), 403)):
-        assert do(staff(*codes), "held", session.branch.pk, "lift").status_code == status
-    client = staff("view_session", "change_sessionsummary")
+    for codes in (("view_compactionstate",), ("view_compactionstate", "add_compactionrun")):
+        assert do(staff(*codes), "held", session.branch.pk, "lift").status_code == 403
+    client = staff("view_compactionstate", "change_sessionsummary")
     assert do(client, "held", session.branch.pk, "lift").status_code == 200
     assert listed() == []
 
