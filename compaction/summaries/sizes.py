@@ -20,7 +20,7 @@ from compaction.engine.protocols import SentSummary
 from compaction.engine.strategies.acceptance import does_not_shrink
 from compaction.engine.types import Outcome, SummaryFailed
 from compaction.models import CompactionRun, SessionSummary
-from compaction.selectors import anchor_before, is_final_answer
+from compaction.selectors import anchor_before
 from compaction.summaries.storing import Sizes, sent_text_of
 
 _MESSAGES = Message.objects.filter(kind=Message.Kind.MESSAGE)
@@ -129,12 +129,12 @@ def _most_others(snapshot: BranchSnapshot, outcome: Outcome) -> int:
 def _question_tokens(branch: Branch, cursor: int) -> int:
     """Return the tokens of the question that is sent although it stands before a cursor, or 0.
 
-    That is the one of a turn that goes on behind the cursor (context_builder.kept_of).
+    That is the one of a turn that goes on behind the cursor, where no newer question stands
+    (context_builder.kept_of).
     """
     question = anchor_before(branch, cursor) if cursor else None
     if question is None or question.pinned:
         return 0
-    next_ends = _MESSAGES.filter(_ENDS_A_TURN).only("role", "tool_calls")
-    following = next(iter(rows_from(branch, next_ends, start=cursor + 1, most=1)), None)
-    is_answered = following is not None and is_final_answer(following)
-    return 0 if is_answered else question.tokens
+    next_ends = _MESSAGES.filter(_ENDS_A_TURN).only("pk")
+    is_over = bool(rows_from(branch, next_ends, start=cursor + 1, most=1))
+    return 0 if is_over else question.tokens
