@@ -187,9 +187,9 @@ def test_only_rules_of_the_modes_are_asked():
             "Only 5,500 tokens of these can ever be summarised; it waits for more.",
         ),
         (
-            {"tokens": 6000, **gain(tokens=1500, frame_tokens=1500)},
-            "What can be summarised (1,500 tokens) is not larger than the frame of a summary "
-            "(1,500 tokens); it waits for more.",
+            {"tokens": 6000, **gain(tokens=1500, least_tokens=1501)},
+            "What can be summarised (1,500 tokens) is less than twice the frame of a summary "
+            "(1,501 tokens); it waits for more.",
         ),
         ({"tokens": 6000, **gain(tokens=1500)}, ""),
         ({"tokens": 5999, **gain()}, ""),

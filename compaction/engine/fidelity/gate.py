@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compaction.engine.extractive.sentences import line_spans
+from compaction.engine.extractive.terms import words_of
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, find_entities
 from compaction.engine.fidelity.measure import Quality
 from compaction.engine.fidelity.replies import speaks_to_user
@@ -147,6 +148,22 @@ def says_nothing(text: str) -> bool:
     lines = [text[start:end] for start, end in line_spans(text)]
     bodies = [_LABELLED.sub("", line) for line in lines if not _TITLE.match(line)]
     return all(_NOTHING.match(body) for body in bodies)
+
+
+def takes_in(text: str, previous: str, quality: Quality | None, *, most_lost: float) -> bool:
+    """Whether a text says what the summary before it says, so that nobody need send both.
+
+    By what that one names, where it is three things or more, else by its words: of either no more
+    than the share `most_lost` may be missing.
+    """
+    if not previous.strip():
+        return False
+    lost, carried = quality.carried if quality is not None else (0, 0)
+    if carried >= FEWEST_CARRIED:
+        return lost <= most_lost * carried
+    words = set(words_of(previous))
+    missing = words.difference(words_of(text))
+    return bool(words) and len(missing) <= most_lost * len(words)
 
 
 def _lost(quality: Quality, *, kind: str = "") -> tuple[str, ...]:
