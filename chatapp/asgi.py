@@ -14,6 +14,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatapp.settings")
 django.setup(set_prefix=False)
 
 from chatapp.handler import ThreadPoolHandler  # noqa: E402  # needs the settings
+from chatapp.llm.openai_client import load_ahead  # noqa: E402
 
 # Static files come from WhiteNoise as synchronous iterators; they are small and this is known.
 warnings.filterwarnings(
@@ -21,3 +22,5 @@ warnings.filterwarnings(
 )
 
 application = ThreadPoolHandler()
+# Behind everything else: threads that import the same modules wait for each other.
+load_ahead()

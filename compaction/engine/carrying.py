@@ -23,16 +23,23 @@ Count = Callable[[str], int]
 LEAST_STRETCH_FRAMES = 2
 """What has fewer tokens than so many frames is not summarised: the frame alone would take most of
 what that saves."""
-# What messages would fall out for is done, however little it is.
-_WHATEVER_IT_SAVES = frozenset({Reason.HARD_LIMIT, Reason.ARCHIVE})
-# Where nothing else is left that makes a request fit, or messages are counted and not tokens, a
-# summary that is brought up to date may be of less: its frame is sent already.
+# However little it is: what a person asks for, what messages would fall out for, and what a refusal
+# leaves as the only way.
+_WHATEVER_IT_SAVES = frozenset(
+    {
+        Reason.MANUAL,
+        Reason.HARD_LIMIT,
+        Reason.ARCHIVE,
+        Reason.OVERFLOW,
+        Reason.OVERFLOW_AGAIN,
+    }
+)
+# Where a request would not fit otherwise, or messages are counted and not tokens, a summary that is
+# brought up to date may be of less: its frame is sent already.
 _PRESSING = frozenset(
     {
         Reason.WINDOW,
         Reason.PRECHECK,
-        Reason.OVERFLOW,
-        Reason.OVERFLOW_AGAIN,
         Reason.REST,
         Reason.MESSAGE_WINDOW,
         Reason.MAXIMUM_AGE,

@@ -13,6 +13,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 
 from chatapp.conf import chatapp_settings
+from chatapp.context.assembly import without_margin
 from chatapp.database import release_connection
 from chatapp.llm.adaptations import Adaptation, adapted
 from chatapp.llm.answer_ends import end_of
@@ -303,7 +304,8 @@ class ModelSummarizer:
                 f"The input has about {tokens:,} tokens; with room for an answer that is more than "
                 f"the summarising model's window of {window:,}. It was not sent."
             )
-        return left
+        # Servers count otherwise than we do: what fills the window to the last token is refused.
+        return without_margin(left, window - left)
 
     def _room_for(self, request: SummaryRequest) -> int:
         """Return the tokens to ask for: what the profile allows, or enough for a complete text."""

@@ -107,15 +107,17 @@ def must_shrink(
     what it was made of. Where messages would fall out of the request, that is a SummaryFailed: the
     next attempt is another one.
 
-    What leads out of failures may bring a frame, and a question that is sent again, that are larger
-    than what it saves: a fallback digest, and a batch that failures have made small. An imported
-    summary knows nothing of its request. Files that are sent behind a text are no part of it.
+    What a person asks for may bring a frame, and a question that is sent again, that are larger
+    than what it saves, and so may what leads out of failures: a fallback digest, and a batch that
+    failures have made small. An imported summary knows nothing of its request. Files that are sent
+    behind a text are no part of it.
     """
     text = snapshot.model.counter.count(outcome.text)
     is_longer = bool(does_not_shrink(outcome.input_tokens, text))
     profile = snapshot.profile
     spared = 0
-    if outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures:
+    leads_out = outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures
+    if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
         last = outcome.items[-1].position
         spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot.branch, last)
     if not is_longer and not (sizes.before and sizes.after - spared >= sizes.before):

@@ -117,7 +117,7 @@ def test_pinning_everything_leaves_nothing_to_win(session):
     for row in stored(session):
         set_pinned(row, True)
     run = compact(session)
-    assert (run.status, run.error_code) == ("failed", "not_smaller")
+    assert (run.status, run.error_code) == ("skipped", "no_gain")
     assert not SessionSummary.objects.exists()
 
 
@@ -170,7 +170,7 @@ def test_nothing_to_summarise_ends_as_skipped_with_a_reason(owner, model_server,
 def test_a_summary_that_is_not_smaller_is_refused(session, model_server):
     model_server.script = [{"when": {"purpose": "summary"}, "reply": {"text": "wordy " * 3000}}]
     run = compact(session)
-    assert (run.status, run.error_code) == ("failed", "not_smaller")
+    assert (run.status, run.error_code) == ("skipped", "no_gain")
     assert not SessionSummary.objects.exists()
     assert state(session).cursor == 0
 

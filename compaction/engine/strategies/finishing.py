@@ -224,7 +224,8 @@ class _Finishing:
         if draft.refused:
             self._record(draft)
             draft = self._second(draft)
-        if [one.code for one in draft.refused] == [TOO_LONG]:
+        is_smaller = self.job.counter.count(draft.prose) < self.outcome.input_tokens
+        if is_smaller and [one.code for one in draft.refused] == [TOO_LONG]:
             # No other answer was to be had: its length alone is no reason to do without it.
             draft = self._draft(draft.prose, ledger=self.profile.ledger, last=True)
         if draft.refused and not self.profile.ledger:

@@ -84,7 +84,8 @@ def within_size(
 ) -> tuple[Outcome, bool]:
     """Return an outcome whose text has at most so many tokens, and whether it was refused.
 
-    It is asked for once more where it has more, then cut.
+    It is asked for once more where it has more, then cut. One that is no smaller than what it was
+    made of stays as it is: that is no summary, and whoever stores it refuses it.
     """
     count = job.counter.count
     if count(outcome.text) <= limit:
@@ -96,6 +97,7 @@ def within_size(
     except SummaryFailed:
         again = ""
     text = again if again.strip() else outcome.text
-    if was_cut := count(text) > limit:
+    was_cut = limit < count(text) < outcome.input_tokens
+    if was_cut:
         text = engine.shortened(text, limit)
     return replace(outcome, text=text, truncated=outcome.truncated or was_cut), True
