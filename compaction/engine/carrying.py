@@ -22,7 +22,8 @@ from compaction.engine.rendering import (
 Count = Callable[[str], int]
 LEAST_STRETCH_FRAMES = 2
 """What has fewer tokens than so many frames is not summarised: the frame alone would take most of
-what that saves."""
+what that saves. Rules that count messages, and no tokens, ask for one frame, and for none where it
+is sent already."""
 # However little it is: what a person asks for, what messages would fall out for, and what a refusal
 # leaves as the only way.
 _WHATEVER_IT_SAVES = frozenset(
@@ -36,15 +37,8 @@ _WHATEVER_IT_SAVES = frozenset(
 )
 # Where a request would not fit otherwise, or messages are counted and not tokens, a summary that is
 # brought up to date may be of less: its frame is sent already.
-_PRESSING = frozenset(
-    {
-        Reason.WINDOW,
-        Reason.PRECHECK,
-        Reason.REST,
-        Reason.MESSAGE_WINDOW,
-        Reason.MAXIMUM_AGE,
-    }
-)
+_BY_MESSAGES = frozenset({Reason.MESSAGE_WINDOW, Reason.MAXIMUM_AGE})
+_PRESSING = _BY_MESSAGES | {Reason.WINDOW, Reason.PRECHECK, Reason.REST}
 
 
 def least_stretch(reason: str, *, frame: int, is_first: bool) -> int:
@@ -54,7 +48,7 @@ def least_stretch(reason: str, *, frame: int, is_first: bool) -> int:
     """
     if reason in _WHATEVER_IT_SAVES or (reason in _PRESSING and not is_first):
         return 0
-    return LEAST_STRETCH_FRAMES * frame
+    return frame + 1 if reason in _BY_MESSAGES else LEAST_STRETCH_FRAMES * frame
 
 
 def sends_node(profile: Profile) -> bool:
