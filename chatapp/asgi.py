@@ -17,6 +17,7 @@ from django.conf import settings  # noqa: E402
 
 from chatapp.database import share_connections  # noqa: E402  # needs the settings
 from chatapp.handler import ThreadPoolHandler  # noqa: E402
+from chatapp.llm.openai_client import load_ahead  # noqa: E402
 
 # Static files come from WhiteNoise as synchronous iterators; they are small and this is known.
 warnings.filterwarnings(
@@ -25,3 +26,5 @@ warnings.filterwarnings(
 
 share_connections(settings.DATABASE_POOL_SIZE)
 application = ThreadPoolHandler()
+# Behind everything else: threads that import the same modules wait for each other.
+load_ahead()

@@ -41,6 +41,17 @@ class MustWaitError(CompactionError):
         self.code, self.until = code, until
 
 
+class NoGainError(CompactionError):
+    """The next request would not be smaller; the text gives the figures.
+
+    `before` and `after` are its sizes, where they were worked out.
+    """
+
+    def __init__(self, sentence: str, *, before: int | None = None, after: int | None = None):
+        super().__init__(sentence)
+        self.before, self.after = before, after
+
+
 class SwitchUnderWayError(CompactionError):
     """Another switch of the session is waiting or being done."""
 

@@ -230,6 +230,16 @@ EXPLANATIONS: dict[str, Explanation] = {
         "or unpin messages: what is pinned is sent although it is summarised.",
         ways=("steps", "profile", "state", "retry"),
     ),
+    RunCode.NO_GAIN: Explanation(
+        title="Nothing would have been gained",
+        happened="With the summary in its frame the next request would not be smaller than it is, "
+        "or the messages are too few for one; the sentence gives the sizes.",
+        means="Nothing was stored, and all messages are sent as before. Automatic runs wait until "
+        "more has been said.",
+        remedy="Nothing has to be done. To have less sent, ask for a shorter summary "
+        "(target_summary_tokens), keep fewer messages verbatim, or unpin messages.",
+        ways=("steps", "profile", "state", "session"),
+    ),
     RunCode.LOST_RACE: Explanation(
         title="Another worker was faster",
         happened="While the summary was being written, the branch changed hands, its cursor "

@@ -17,6 +17,18 @@ from chatapp.messages.pairing import strict_with_sources
 from chatapp.messages.wire import REASONING_ITEMS, WireMessage, as_sent, text_of
 from chatapp.models import Message, Session
 
+# Servers count some per cent more than we do, roles and marks of messages for example. So much of
+# what is counted stays free where a request fills the window, or it would be refused.
+COUNT_MARGIN_SHARE, COUNT_MARGIN_TOKENS = 0.06, 16
+# After a refusal of what fits by our count.
+LARGE_MARGIN_SHARE = 0.12
+
+
+def without_margin(room: int, counted: int, *, share: float = COUNT_MARGIN_SHARE) -> int:
+    """Return what of a window's room is asked for beside `counted` tokens; at least half of it."""
+    margin = math.ceil(share * counted) + COUNT_MARGIN_TOKENS
+    return room - max(0, min(margin, room // 2))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
@@ -50,6 +62,11 @@ class Account:
     def room(self) -> int:
         """Tokens that the request leaves of the window, as the server counts; below 0: too many."""
         return self.window - math.ceil(self.used * max(1.0, self.tokens_per_count))
+
+    def answer_room(self, *, share: float = COUNT_MARGIN_SHARE) -> int:
+        """Return the tokens that an answer may be asked to have: the room less a margin."""
+        counted = math.ceil(self.used * max(1.0, self.tokens_per_count))
+        return without_margin(self.room, counted, share=share)
 
     @property
     def free(self) -> int:

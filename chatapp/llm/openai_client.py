@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import math
 import random
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +20,7 @@ from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.bounded import shortened
 from chatapp.llm.client_pool import client_for
 from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
-from chatapp.llm.registry import ModelConfig
+from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import pieces_of
 from chatapp.llm.usage import read_usage
@@ -29,6 +32,7 @@ LONGEST_WAIT_SECONDS = 20.0
 # A server may ask for longer, up to the time of the turn; without one, this is the end of patience.
 LONGEST_ASKED_WAIT_SECONDS = 60.0
 CANCEL_CHECK_SECONDS = 0.5
+_BACKEND = "chatapp.llm.openai_client.OpenAIModel"
 
 
 class OpenAIModel:
@@ -157,6 +161,26 @@ def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelReque
         return False
     left = _left(request)
     return wait < (LONGEST_ASKED_WAIT_SECONDS if left is None else left)
+
+
+def load_ahead() -> threading.Thread:
+    """Begin to import the client's library in a thread of its own, and return the thread.
+
+    For the process of a server alone: it takes a second, which the first turn would wait for.
+    Nothing is imported where every model does without.
+    """
+    loading = threading.Thread(target=_load, name="load-openai", daemon=True)
+    loading.start()
+    return loading
+
+
+def _load() -> None:
+    # What is missing or broken is told by the turn that needs it.
+    with contextlib.suppress(Exception):
+        if any(model.backend == _BACKEND for model in all_models().values()):
+            # What the first call would import besides, too.
+            for name in ("openai", "openai.resources.chat", "openai.resources.responses"):
+                importlib.import_module(name)
 
 
 def as_model_error(error: Exception) -> ModelError:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chatapp.context.assembly import Context
+from chatapp.context.assembly import LARGE_MARGIN_SHARE, Context
 from chatapp.context.backend import Emit, Recovery, context_backend
 from chatapp.database import release_connection
 from chatapp.incidents import Kind, note
@@ -25,7 +25,13 @@ from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.outgoing import USER_LAST
 from chatapp.messages.wire import ASKED_MODEL, REASONING_ITEMS, VENDOR_LEFT_OUT, WireMessage
 from chatapp.models import Session
-from chatapp.turns.adaptations import SMALLEST_OUTPUT_TOKENS, Adjustments, Change, changed
+from chatapp.turns.adaptations import (
+    LARGEST,
+    SMALLEST_OUTPUT_TOKENS,
+    Adjustments,
+    Change,
+    changed,
+)
 from chatapp.turns.made_of import SentRequest
 from chatapp.turns.request import (
     SENT,
@@ -183,7 +189,7 @@ class TurnAttempts:
             self.first_refusal = self.first_refusal or (error, request)
         if self.question.cancelled.is_set() or error.kind is ErrorKind.CANCELLED:
             raise self._failed(error)
-        change = self._next_change(error, model, request)
+        change = self._shorter_answer(error, request) or self._next_change(error, model, request)
         if change is not None:
             self._note_change(change.code, change.text, error)
             self.done = change.adjustments
@@ -203,6 +209,25 @@ class TurnAttempts:
         if error.reaction is Reaction.ADAPT and self.first_refusal is not None:
             error, request = self.first_refusal
         return self._failed(error, _which_message(error, request))
+
+    def _shorter_answer(self, error: ModelError, request: ModelRequest) -> Change | None:
+        """Return a shorter answer where a refused request fits the window by our count.
+
+        Its server counts a little more than we do: there may be nothing to compact.
+        """
+        account, now = self.context.account, request.max_output or 0
+        is_smaller = 0 < (error.allowed or 0) < account.window
+        if error.kind is not ErrorKind.CONTEXT_OVERFLOW or is_smaller or now > account.room:
+            return None
+        lower = account.answer_room(share=LARGE_MARGIN_SHARE)
+        if not SMALLEST_OUTPUT_TOKENS <= lower < now or self.done.count >= LARGEST:
+            return None
+        return Change(
+            code="output_lowered",
+            text=f"The request filled the window by our count, and the server counts more; an "
+            f"answer of {lower:,} tokens at most was asked for instead of {now:,}.",
+            adjustments=replace(self.done, max_output=lower, count=self.done.count + 1),
+        )
 
     def _next_change(
         self, error: ModelError, model: ModelConfig, request: ModelRequest

@@ -143,7 +143,7 @@ class BranchView:
 
         The same rule as selectors.anchor_before, without reading texts.
         """
-        if not self.cursor or self._answers_earlier():
+        if not self.cursor or self._ends_earlier():
             return None
         ends = Case(When(_FINAL_ANSWER, then=True), default=False, output_field=BooleanField())
         told = self._rows.annotate(ends_turn=ends)
@@ -155,10 +155,9 @@ class BranchView:
         found = rows_before(self.branch, asked, end=self.cursor + 1, most=1)
         return found[0] if found else None
 
-    def _answers_earlier(self) -> bool:
+    def _ends_earlier(self) -> bool:
         telling = self._rows.filter(Q(**QUESTIONS) | _FINAL_ANSWER)
-        first = rows_from(self.branch, telling, start=self.sent_from, most=1)
-        return bool(first) and first[0].role == Message.Role.ASSISTANT
+        return bool(rows_from(self.branch, telling, start=self.sent_from, most=1))
 
     # --- sums -------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def kept_of(
     # A limit of the history is meant to hide; the window's is not.
     if snapshot.profile.context_size:
         earlier += behind.pins
-    if question is None and cursor and not _answers_earlier(rows):
+    if question is None and cursor and not _ends_earlier(rows):
         question = anchor_before(snapshot.branch, cursor, last=behind.last_covered)
     if question is not None and question not in [*earlier, *rows]:
         earlier = sorted([*earlier, question], key=lambda row: row.position)
@@ -263,18 +263,12 @@ def _room_for_results(
     return max(0, math.floor((usable - rest) * characters / max(1, tokens)))
 
 
-def _answers_earlier(rows: list[Message]) -> bool:
-    """Whether the turn that was covered in part has its final answer among these rows.
+def _ends_earlier(rows: list[Message]) -> bool:
+    """Whether the turn that was covered in part is over among these rows.
 
-    Rows that are added later do not change it, unless they are that answer: so the next request
-    starts as the one before.
+    That is with its final answer, or with a newer question: the newest one alone is unanswered.
     """
-    for row in rows:
-        if row.is_question:
-            return False
-        if is_final_answer(row):
-            return True
-    return False
+    return any(row.is_question or is_final_answer(row) for row in rows)
 
 
 _TOGETHER = RequestCut(results_together=True)

@@ -18,12 +18,13 @@ from chatapp.selectors import pinned_messages
 from compaction.branches.carriers import frame_tokens
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import Tail, oldest_items, tail_of
+from compaction.engine.carrying import least_stretch
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.exchanges import size_of
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.holds import RULES_UNDER_HOLD
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.policy.triggers import MODES, decide
+from compaction.engine.policy.triggers import MODES, decide, waits_for_more
 from compaction.engine.policy.window import batch_size, digest_limit, first_batch
 from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
@@ -239,16 +240,15 @@ def gain_of(snapshot: BranchSnapshot) -> Gain:
             fixed_messages=len(rules),
             fixed_tokens=sum(row.tokens for row in rules),
             fixed_chars=sum(row.chars for row in rules),
-            frame_tokens=frame_of_first(snapshot),
+            least_tokens=least_tokens(snapshot),
         )
     return found
 
 
-def frame_of_first(snapshot: BranchSnapshot) -> int:
-    """Return the tokens of the frame that a first summary brings with it; 0 for a later one."""
-    if snapshot.state.cursor:
-        return 0
-    return frame_tokens(snapshot.profile, snapshot.model)
+def least_tokens(snapshot: BranchSnapshot, reason: str = "") -> int:
+    """Return the fewest tokens of messages that a run of that reason, or of any, summarises."""
+    frame = frame_tokens(snapshot.profile, snapshot.model)
+    return least_stretch(reason, frame=frame, is_first=not snapshot.state.cursor)
 
 
 def _note_failure(snapshot: BranchSnapshot, sentence: str) -> None:
@@ -274,12 +274,14 @@ def due_before_next_turn(snapshot: BranchSnapshot) -> Decision | None:
 def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Decision | None:
     """Return the decision, or None where no request waits for it.
 
-    That is what runs in the background, what another run works on, and what cannot be done. The
-    hard limit does not wait for a back-off after failures to end, and where messages would
-    fall out, for none.
+    That is what runs in the background, what another run works on, and what cannot be done or
+    would gain nothing. The hard limit does not wait for a back-off after failures to end, and where
+    messages would fall out, for none.
     """
     state = snapshot.state
     if decision is None or decision.mode != "inline" or state.is_consolidating:
+        return None
+    if decision.reason == Reason.PRECHECK and waits_for_more(snapshot.profile, snapshot.facts):
         return None
     bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or snapshot.hides_messages)
     if snapshot.backs_off and not bypasses:

@@ -346,6 +346,7 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
         request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * tokens),
         chars=history_chars(state, profile, lambda: snapshot.sent_forms),
         passes_over=state.passes_over,
+        gainless_tokens=max(0, state.gainless_total - state.covered_tokens),
         usable=window - snapshot.reserve if window > 0 else None,
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),

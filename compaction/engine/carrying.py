@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.reasons import Reason
 from compaction.engine.protocols import NodeRendering, Rendering, SentSummary
 from compaction.engine.registry import RENDERINGS, UnknownNameError
 from compaction.engine.rendering import (
@@ -19,6 +20,35 @@ from compaction.engine.rendering import (
 )
 
 Count = Callable[[str], int]
+LEAST_STRETCH_FRAMES = 2
+"""What has fewer tokens than so many frames is not summarised: the frame alone would take most of
+what that saves. Rules that count messages, and no tokens, ask for one frame, and for none where it
+is sent already."""
+# However little it is: what a person asks for, what messages would fall out for, and what a refusal
+# leaves as the only way.
+_WHATEVER_IT_SAVES = frozenset(
+    {
+        Reason.MANUAL,
+        Reason.HARD_LIMIT,
+        Reason.ARCHIVE,
+        Reason.OVERFLOW,
+        Reason.OVERFLOW_AGAIN,
+    }
+)
+# Where a request would not fit otherwise, or messages are counted and not tokens, a summary that is
+# brought up to date may be of less: its frame is sent already.
+_BY_MESSAGES = frozenset({Reason.MESSAGE_WINDOW, Reason.MAXIMUM_AGE})
+_PRESSING = _BY_MESSAGES | {Reason.WINDOW, Reason.PRECHECK, Reason.REST}
+
+
+def least_stretch(reason: str, *, frame: int, is_first: bool) -> int:
+    """Return the fewest tokens of messages that are worth a summary, for a run of that reason.
+
+    `frame` is what a summary is wrapped in, `is_first` says that none is sent yet.
+    """
+    if reason in _WHATEVER_IT_SAVES or (reason in _PRESSING and not is_first):
+        return 0
+    return frame + 1 if reason in _BY_MESSAGES else LEAST_STRETCH_FRAMES * frame
 
 
 def sends_node(profile: Profile) -> bool:

@@ -74,8 +74,8 @@ class Profile(HistoryParameters):
     )
     cooldown_seconds: int = parameter(
         60,
-        "Shortest time between two compactions by count, tokens or characters; overflow and window "
-        "ignore it.",
+        "Shortest time between two compactions by count, tokens or characters; overflow, window "
+        "and what is done ahead of need ignore it.",
         unit="seconds",
         group="when",
         minimum=0,

@@ -99,7 +99,7 @@ class Gain:
     `messages`, `tokens` and `chars` are what would no longer be sent verbatim: pinned messages are
     not among them. `request_tokens` are those tokens as the model counts them. `fixed_messages`,
     `fixed_tokens` and `fixed_chars` came since the last summary, too, but are never summarised.
-    `frame_tokens` are those of the frame that a first summary brings with it.
+    `least_tokens` are the fewest that are worth a summary at all (carrying.least_stretch).
     """
 
     messages: int
@@ -109,7 +109,7 @@ class Gain:
     fixed_messages: int = 0
     fixed_tokens: int = 0
     fixed_chars: int = 0
-    frame_tokens: int = 0
+    least_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,8 @@ class Facts:
     always sent, never summarised, no part of the window. `cache_age_ms` is how long ago the request
     was sent whose prompt the server keeps; None where none is known, or another one is under way.
     `gain` returns what a compaction would summarise; it looks for the cut, so it is called where a
-    limit is reached. Without it a limit alone decides.
+    limit is reached. Without it a limit alone decides. `gainless_tokens` are those since the last
+    summary that a run found no gain in; 0 where none did.
     """
 
     messages: int
@@ -139,6 +140,7 @@ class Facts:
     chars: int = 0
     cache_age_ms: int | None = None
     passes_over: bool = False
+    gainless_tokens: int = 0
     gain: Callable[[], Gain] | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -41,6 +41,12 @@ class CompactionState(models.Model):
     covered_messages = models.PositiveIntegerField(default=0)
     covered_tokens = models.BigIntegerField(default=0)
     covered_chars = models.BigIntegerField(default=0, db_default=0)
+    gainless_total = models.BigIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text="The branch's tokens when a run would have made no request smaller; 0: none.",
+    )
     last_consolidated_at = models.DateTimeField(null=True, blank=True)
     lease_owner = models.UUIDField(null=True, blank=True)
     lease_expires_at = models.DateTimeField(null=True, blank=True)

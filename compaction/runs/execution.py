@@ -11,10 +11,11 @@ from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
+from django.db.models import Subquery
 
 from chatapp.database import again_if_cut, database_now
 from chatapp.llm.registry import UnknownModelError
-from chatapp.models import Message
+from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.holds import held_since, is_by_hand, until_words
 from compaction.branches.leases import lock_state
@@ -28,13 +29,14 @@ from compaction.engine.types import Item, NoMoreCallsError, Outcome, SummaryFail
 from compaction.errors import (
     LostRaceError,
     MustWaitError,
+    NoGainError,
     OutOfTimeError,
     RunCancelledError,
     StoppingError,
 )
 from compaction.events import event
 from compaction.limits.circuit_breaker import BREAKER_OPEN
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.abridging import with_abridged
 from compaction.runs.branch_run import switch_with_summary
@@ -43,10 +45,15 @@ from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
 from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise, with_dropped
-from compaction.selectors import continued_by
+from compaction.selectors import continued_by, running_row
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.instructions import Carried, carried_instructions, instructions_of
-from compaction.summaries.sizes import must_shrink, sizes_of, sizes_of_version
+from compaction.summaries.sizes import (
+    must_be_worth_it,
+    must_shrink,
+    sizes_of,
+    sizes_of_version,
+)
 from compaction.summaries.storing import EndRun, Sizes, store_new_version, store_summary
 
 logger = logging.getLogger(__name__)
@@ -77,6 +84,8 @@ def do_work(work: Work) -> None:
         _hand_over(run, stopping)
     except MustWaitError as wait:
         _wait(run, wait)
+    except NoGainError as none:
+        _skip_without_gain(run, none)
     except LostRaceError as lost:
         lifecycle.finish(run, Status.FAILED, code=RunCode.LOST_RACE, sentence=str(lost))
     except NoMoreCallsError as bound:
@@ -114,6 +123,20 @@ def fail(run: CompactionRun, code: str, sentence: str) -> None:
                 note_failure(run)
 
     again_if_cut(end)
+
+
+def _skip_without_gain(run: CompactionRun, none: NoGainError) -> None:
+    """End a run after which the next request would be no smaller: no failure, and no back-off.
+
+    Automatic ones of the branch wait until more has come: the next turn would gain as little.
+    """
+    with transaction.atomic():
+        lock_state(run.branch_id)
+        running_row(run).update(tokens_before=none.before, tokens_after=none.after)
+        skipped = lifecycle.finish(run, Status.SKIPPED, code=RunCode.NO_GAIN, sentence=str(none))
+        if skipped and run.trigger == Trigger.PROACTIVE:
+            total = Branch.objects.filter(pk=run.branch_id).values("token_total")
+            CompactionState.objects.filter(pk=run.branch_id).update(gainless_total=Subquery(total))
 
 
 def _leave_to_background(run: CompactionRun, sentence: str) -> None:
@@ -191,6 +214,8 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         return
     if is_last_way:
         _tell_of_digest(run, snapshot, messages=len(items))
+    else:
+        must_be_worth_it(snapshot, run, items)
     continued = ContinuedTexts(
         previous=snapshot.previous_text,
         digest=_digest_before(snapshot),

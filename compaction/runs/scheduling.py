@@ -20,7 +20,7 @@ from chatapp.incidents import Kind, note
 from chatapp.models import Branch, Message, Session
 from compaction.branches.cache_clock import fires_at
 from compaction.branches.leases import after_lease, ensure_state
-from compaction.branches.planning import cut_of, decision_of, frame_of_first
+from compaction.branches.planning import cut_of, decision_of, least_tokens
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages
@@ -125,7 +125,7 @@ def is_worth_a_run(snapshot: BranchSnapshot, decision: Decision) -> bool:
         return False
     least = snapshot.profile.minimum_batch if decision.reason in _UNHURRIED else 1
     cut = cut_of(snapshot)
-    if cut.messages < least or cut.tokens <= frame_of_first(snapshot):
+    if cut.messages < least or cut.tokens < least_tokens(snapshot, decision.reason):
         return False
     if decision.reason != Reason.AHEAD:
         return True

@@ -83,11 +83,8 @@ def _sizes(switch: Switch, outcome: Outcome, files: Files) -> Sizes:
     covered = new.state.covered_tokens
     before = new.fixed_tokens + max(0, new.branch.token_total - covered)
     count = new.model.counter.count
-    return Sizes(
-        before=before,
-        after=before + count(note_text(outcome.text, files)),
-        summary=count(outcome.text),
-    )
+    note = count(note_text(outcome.text, files))
+    return Sizes(before=before, after=before + note, summary=count(outcome.text), sent=note)
 
 
 def switch_plainly(switch: Switch) -> None:
@@ -152,11 +149,11 @@ def _write(
         summary_text=outcome.text,
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
-        metadata=metadata_of(run, outcome),
+        metadata=metadata_of(run, outcome, sizes),
         trigger=run.trigger,
         reason=run.reason,
         truncated=outcome.truncated,
-        compression_ratio=outcome.compression_ratio,
+        compression_ratio=sizes.ratio(outcome),
         summary_tokens=sizes.summary,
         tokens_before=sizes.before,
         tokens_after=sizes.after,

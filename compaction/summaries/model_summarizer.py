@@ -13,6 +13,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 
 from chatapp.conf import chatapp_settings
+from chatapp.context.assembly import without_margin
 from chatapp.database import release_connection
 from chatapp.llm.adaptations import Adaptation, adapted
 from chatapp.llm.answer_ends import end_of
@@ -43,7 +44,10 @@ WHOLE_ROOM = "room:whole"
 """What is remembered of a model whose thoughts take room that a text alone would not need."""
 # Room for the answer: twice the size asked for, so that a complete one is not cut off.
 ROOM_FACTOR = 2
-SMALLEST_ROOM_TOKENS = 512
+SMALLEST_ROOM_TOKENS = 64
+# For a model that is known to think first: it would never come to a small text. One that nobody
+# knows of is found out by its first answer, and has all its room from then on (WHOLE_ROOM).
+SMALLEST_THINKING_ROOM_TOKENS = 512
 # A call that had less than this part of the time that one may take says nothing of the server.
 HURRIED_SHARE = 1 / 3
 # The instruction, the fences and the frame of two messages, generously.
@@ -300,14 +304,17 @@ class ModelSummarizer:
                 f"The input has about {tokens:,} tokens; with room for an answer that is more than "
                 f"the summarising model's window of {window:,}. It was not sent."
             )
-        return left
+        # Servers count otherwise than we do: what fills the window to the last token is refused.
+        return without_margin(left, window - left)
 
     def _room_for(self, request: SummaryRequest) -> int:
         """Return the tokens to ask for: what the profile allows, or enough for a complete text."""
         return self._within_limits(request.answer_tokens) or self._room(request.target_tokens)
 
     def _room(self, target_tokens: int) -> int:
-        return self._within_limits(max(ROOM_FACTOR * target_tokens, SMALLEST_ROOM_TOKENS))
+        thinks = bool(self._model.reasoning_effort)
+        least = SMALLEST_THINKING_ROOM_TOKENS if thinks else SMALLEST_ROOM_TOKENS
+        return self._within_limits(max(ROOM_FACTOR * target_tokens, least))
 
     def _whole_room(self) -> int:
         """Return the longest answer of the model; 0 where nobody knows."""

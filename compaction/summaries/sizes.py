@@ -8,51 +8,61 @@ results, counts as if it were sent, before and after.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db.models import Q
 
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import pinned_messages, rows_from
 from chatapp.transcript import set_request_tokens
 from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
+from compaction.branches.planning import least_tokens
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.carrying import sends_node
-from compaction.engine.policy.reasons import RunCode
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.protocols import SentSummary
 from compaction.engine.strategies.acceptance import does_not_shrink
-from compaction.engine.types import Outcome, SummaryFailed
+from compaction.engine.types import Item, Outcome, SummaryFailed
+from compaction.errors import NoGainError
 from compaction.models import CompactionRun, SessionSummary
-from compaction.selectors import anchor_before, is_final_answer
+from compaction.selectors import anchor_before
 from compaction.summaries.storing import Sizes, sent_text_of
 
 _MESSAGES = Message.objects.filter(kind=Message.Kind.MESSAGE)
+# Runs for which messages would fall out of the request otherwise.
+_PRESSING = frozenset({Reason.HARD_LIMIT, Reason.ARCHIVE})
 _ENDS_A_TURN = Q(role=Message.Role.USER) | Q(role=Message.Role.ASSISTANT, tool_calls__isnull=True)
 
 
 def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     """Return the sizes of the next request without and with an outcome as its newest summary."""
     branch, cursor = snapshot.branch, snapshot.state.cursor
-    first, last = cursor, outcome.items[-1].position
+    last = outcome.items[-1].position
     text = snapshot.model.counter.count(sent_text_of(outcome))
-    now = snapshot.fixed_tokens + snapshot.facts.tokens
     before = request_before(snapshot)
     # Pinned messages are sent verbatim although they were summarised, too; rules were not read.
-    pinned = pinned_messages(branch, through=last).filter(position__gt=first)
-    again = pinned.exclude(role=Message.Role.SYSTEM).values_list("tokens", flat=True)
+    pinned = pinned_messages(branch, through=last).filter(position__gt=cursor)
+    again = sum(pinned.exclude(role=Message.Role.SYSTEM).values_list("tokens", flat=True))
+    # With the question of a turn that is summarised in part.
+    again += _question_tokens(branch, last)
     staying = _staying(snapshot, outcome)
-    summaries = sum(row.summary_tokens for row in staying) + text
     new = SentSummary(text=outcome.text, abridged=outcome.abridged)
-    carried = [*map(sent_form, staying), new]
-    frames = carried_tokens(snapshot.profile, snapshot.model, carried)
-    after = (
-        now
-        - snapshot.sent_summary_tokens
-        + summaries
-        + frames
-        - sum(item.tokens for item in outcome.passed)
-        + sum(again)
-        + _question_tokens(branch, last)
+    forms = list(map(sent_form, staying))
+    old = sum(row.summary_tokens for row in staying)
+    beside = old + carried_tokens(snapshot.profile, snapshot.model, forms)
+    whole = old + text + carried_tokens(snapshot.profile, snapshot.model, [*forms, new])
+    passed = sum(item.tokens for item in outcome.passed)
+    sent = snapshot.sent_summary_tokens
+    now = snapshot.fixed_tokens + snapshot.facts.tokens
+    return Sizes(
+        before=before,
+        after=now - sent + whole - passed + again,
+        summary=text,
+        sent=whole - beside,
+        passed=passed,
+        again=again,
+        replaced=max(0, sent - beside),
     )
-    return Sizes(before=before, after=after, summary=text)
 
 
 def request_before(snapshot: BranchSnapshot) -> int:
@@ -83,35 +93,65 @@ def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: Session
         before=measured or 0,
         after=old.tokens_after - old.summary_tokens - carried[1] + carried[0] + text,
         summary=text,
+        sent=carried[0] + text,
+        passed=sum(item.tokens for item in outcome.passed),
+    )
+
+
+def must_be_worth_it(snapshot: BranchSnapshot, run: CompactionRun, items: Sequence[Item]) -> None:
+    """Raise NoGainError for messages that are too little for a summary, before anybody is asked."""
+    least, tokens = least_tokens(snapshot, run.reason), sum(item.tokens for item in items)
+    if tokens >= least:
+        return
+    raise NoGainError(
+        f"{_these(len(items))} {tokens:,} tokens, too few to be worth a summary: what frames one "
+        f"has half of {least:,}.",
+        before=request_before(snapshot),
     )
 
 
 def must_shrink(
     snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome, sizes: Sizes
 ) -> None:
-    """Raise SummaryFailed for a text that is not smaller than what it was made of, or whose request
-    is not smaller than the one before.
+    """Raise NoGainError where the next request would not be smaller, or the text is no smaller than
+    what it was made of. Where messages would fall out of the request, that is a SummaryFailed: the
+    next attempt is another one.
 
     What a person asks for may bring a frame, and a question that is sent again, that are larger
     than what it saves, and so may what leads out of failures: a fallback digest, and a batch that
-    failures have made small. An imported
-    summary knows nothing of its request. Files that are sent behind a text are no part of it.
+    failures have made small. An imported summary knows nothing of its request. Files that are sent
+    behind a text are no part of it.
     """
     text = snapshot.model.counter.count(outcome.text)
-    problem = does_not_shrink(outcome.input_tokens, text)
+    is_longer = bool(does_not_shrink(outcome.input_tokens, text))
     profile = snapshot.profile
-    leads_out = outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures
     spared = 0
+    leads_out = outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures
     if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
         last = outcome.items[-1].position
         spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot.branch, last)
-    if not problem and sizes.before and sizes.after - spared >= sizes.before:
-        problem = (
-            f"With the summary in its frame the next request has {sizes.after:,} tokens, not fewer "
-            f"than without ({sizes.before:,})."
-        )
-    if problem:
-        raise SummaryFailed(RunCode.NOT_SMALLER, problem)
+    if not is_longer and not (sizes.before and sizes.after - spared >= sizes.before):
+        return
+    sentence = no_gain_sentence(len(outcome.passed), sizes)
+    if run.reason in _PRESSING:
+        raise SummaryFailed(RunCode.NOT_SMALLER, sentence)
+    raise NoGainError(sentence, before=sizes.before, after=sizes.after)
+
+
+def no_gain_sentence(messages: int, sizes: Sizes) -> str:
+    """Return in words why a summary of so many messages saves nothing: what each thing has."""
+    of = "this message" if messages == 1 else f"these {messages:,} messages"
+    has = "message has" if messages == 1 else "messages have"
+    said = f"The summary of {of} would have {sizes.sent:,} tokens, the {has} {sizes.passed:,}"
+    if sizes.again:
+        said += f", of which {sizes.again:,} are sent all the same"
+    if sizes.replaced:
+        said += f"; what it takes the place of has {sizes.replaced:,}"
+    return f"{said}."
+
+
+def _these(messages: int) -> str:
+    return "This message has" if messages == 1 else f"These {messages:,} messages have"
 
 
 def _staying(snapshot: BranchSnapshot, outcome: Outcome) -> list[SessionSummary]:
@@ -139,12 +179,12 @@ def _most_others(snapshot: BranchSnapshot, outcome: Outcome) -> int:
 def _question_tokens(branch: Branch, cursor: int) -> int:
     """Return the tokens of the question that is sent although it stands before a cursor, or 0.
 
-    That is the one of a turn that goes on behind the cursor (context_builder.kept_of).
+    That is the one of a turn that goes on behind the cursor, where no newer question stands
+    (context_builder.kept_of).
     """
     question = anchor_before(branch, cursor) if cursor else None
     if question is None or question.pinned:
         return 0
-    next_ends = _MESSAGES.filter(_ENDS_A_TURN).only("role", "tool_calls")
-    following = next(iter(rows_from(branch, next_ends, start=cursor + 1, most=1)), None)
-    is_answered = following is not None and is_final_answer(following)
-    return 0 if is_answered else question.tokens
+    next_ends = _MESSAGES.filter(_ENDS_A_TURN).only("pk")
+    is_over = bool(rows_from(branch, next_ends, start=cursor + 1, most=1))
+    return 0 if is_over else question.tokens

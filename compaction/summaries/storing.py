@@ -39,11 +39,25 @@ from compaction.summaries.summarizer import summariser_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Tokens of the whole next request, before and after (sizes.sizes_of); of the new text."""
+    """Tokens of the whole next request, before and after (sizes.sizes_of); of the new text.
+
+    `sent` is what the summary costs in a request: its text, frame and abridged history. `passed`
+    are the tokens of the messages whose place it takes, `again` what of them is sent all the same,
+    `replaced` the summaries that it takes the place of, as they were sent.
+    """
 
     before: int
     after: int
     summary: int
+    sent: int = 0
+    passed: int = 0
+    again: int = 0
+    replaced: int = 0
+
+    def ratio(self, outcome: Outcome) -> float:
+        """Return what the summary costs as a part of what it was made of; 0 without an input."""
+        cost = self.sent or outcome.output_tokens
+        return cost / outcome.input_tokens if outcome.input_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,14 +279,14 @@ def write_summary(
         summary_text=outcome.text,
         message_count=len(outcome.items),
         approx_tokens=outcome.input_tokens,
-        metadata=metadata_of(run, outcome),
+        metadata=metadata_of(run, outcome, sizes),
         **status_columns(Status.DRAFT if is_draft else Status.ACTIVE),
         trigger=run.trigger,
         reason=run.reason,
         truncated=outcome.truncated,
         is_digest=outcome.is_digest,
         format_version=_format_version(outcome),
-        compression_ratio=outcome.compression_ratio,
+        compression_ratio=sizes.ratio(outcome),
         previous=previous,
         supersedes=old,
         summary_tokens=sizes.summary,
@@ -371,6 +385,7 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         "covered_chars": last.chars_through,
         "last_consolidated_at": database_now(),
         "failures": 0,
+        "gainless_total": 0,
         "backoff_until": None,
         # What was held lies before the cursor now (branches/holds.note_end_of_hold).
         **RELEASED,
@@ -412,7 +427,7 @@ def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
     return (profile.tail or profile.keep_last_n) if run.keep_last_n is None else run.keep_last_n
 
 
-def metadata_of(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
+def metadata_of(run: CompactionRun, outcome: Outcome, sizes: Sizes) -> dict[str, Any]:
     """Return the metadata: counts of the whole tree, leaves and halvings apart from merges."""
     return {
         "algorithm": outcome.algorithm,
@@ -420,7 +435,7 @@ def metadata_of(run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
         "chunk_count": outcome.chunk_count,
         "max_depth": outcome.max_depth,
         "truncated": outcome.truncated,
-        "compression_ratio": round(outcome.compression_ratio, 4),
+        "compression_ratio": round(sizes.ratio(outcome), 4),
         "input_tokens": outcome.input_tokens,
         "output_tokens": outcome.output_tokens,
     } | dict(outcome.metadata)

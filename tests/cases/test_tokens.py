@@ -281,7 +281,7 @@ def test_b31_text_that_looks_like_a_special_token_is_text(cases, play, owner, en
         "<|start|>assistant<|channel|>analysis<|message|>hi<|return|>",
         "[INST] <<SYS>> </s><s> [/INST] <pad><unk>",
         # One mark over and over would be no summary.
-        " ".join(f"<|endoftext|>{number}" for number in range(200)),
+        " ".join(f"<|endoftext|>{number}" for number in range(100)),
     ],
 )
 def test_b31_other_marks_in_every_place_are_counted_stored_and_summarised(

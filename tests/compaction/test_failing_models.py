@@ -171,7 +171,8 @@ def test_a_failure_before_a_request_stands_there_and_on_the_timeline(
 @pytest.mark.parametrize(
     "status_and_code",
     [("failed", "not_smaller"), ("failed", "lost_race"), ("cancelled", "cancelled"),
-     ("skipped", "nothing_to_do"), ("skipped", "inline_limit"), ("failed", "interrupted")],
+     ("skipped", "nothing_to_do"), ("skipped", "inline_limit"), ("failed", "interrupted"),
+     ("skipped", "no_gain")],
 )  # fmt: skip
 def test_what_is_one_conversations_matter_is_not_told_there(admin_client, session, status_and_code):
     from compaction.runs.failing import note_models
@@ -191,7 +192,8 @@ def test_a_summary_that_is_not_smaller_says_nothing_of_the_model(
     model_server.script = [*summaries({"text": words}), *ECHO_AND_ANSWER]
     profile(**NEVER, keep_last_n=2, ledger=False, quality_gate=False)
     compact(session)
-    assert CompactionRun.objects.get().status == "failed"
+    assert CompactionRun.objects.get().status == "skipped"
+    assert alerts(admin_client) == []
 
 
 def test_a_hand_takes_the_notice_off(admin_client, session, model_server):

@@ -36,7 +36,7 @@ def tokens_of(session: Session) -> list[int]:
 def held_back(session: Session, *, words: int = 400) -> None:
     """Store a conversation whose kept messages alone reach 3,000 tokens, with a little before."""
     profile(message_limit=0, max_context_tokens=3000, keep_last_n=6)
-    store(session, [*talk(1, words=30), *talk(3, words=2 * words)])
+    store(session, [*talk(1, words=90), *talk(3, words=2 * words)])
 
 
 def test_long_questions_of_the_preset_are_not_compacted_each_turn(session):

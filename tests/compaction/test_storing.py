@@ -190,8 +190,10 @@ def test_the_version_of_a_strategy_comes_before_that_of_its_prompts():
 
 def test_the_ratio_in_the_metadata_has_four_places():
     made = outcome(input_tokens=3, output_tokens=1, metadata={"leaf_count": 2})
-    found = storing.metadata_of(SimpleNamespace(trigger="manual"), made)
-    assert (found["compression_ratio"], found["leaf_count"]) == (0.3333, 2)
+    sizes = storing.Sizes(before=9, after=8, summary=1, sent=2)
+    found = storing.metadata_of(SimpleNamespace(trigger="manual"), made, sizes)
+    # What it costs as it is sent, of what it was made from.
+    assert (found["compression_ratio"], found["leaf_count"]) == (0.6667, 2)
 
 
 def test_a_new_version_covers_what_the_old_one_did():

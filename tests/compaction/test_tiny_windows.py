@@ -75,17 +75,18 @@ class StrictServer(ModelServer):
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 @pytest.mark.parametrize("window", [512, 1024, 2048])
+@pytest.mark.parametrize("counter", ["chars4", "auto"])
 def test_no_turn_fails_and_summaries_leave_half_of_what_is_usable(
-    owner, use_models, queued, preset, window
+    owner, use_models, queued, preset, window, counter
 ):
-    chance = random.Random(f"{facts.seed()} {preset} {window}")
+    """The server counts as we do, or in a way of its own."""
+    chance = random.Random(f"{facts.seed()} {preset} {window} {counter}")
     own = {"ledger": PRESETS[preset].ledger, "cooldown_seconds": 0}
     save_profile(name="tiny", base=preset, parameters=own, make_default=True)
     with StrictServer(window, chance) as server:
         answer = chance.choice((window // 4, window))
         models = server.models(CONTEXT_WINDOW=window, MAX_OUTPUT=answer)
-        # The server counts as we do: how counts differ is learned from what it reports.
-        use_models(models, TOKEN_COUNTER="chars4")
+        use_models(models, TOKEN_COUNTER=counter)
         session = SessionFactory(owner=owner)
         for _ in range(TURNS):
             # A turn that fails raises.

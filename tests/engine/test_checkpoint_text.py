@@ -304,12 +304,14 @@ def test_what_only_puts_together_what_was_written_is_not_invented():
         assert not covered.composes(text)
 
 
-def test_a_text_may_be_as_long_as_the_profile_allows():
+@pytest.mark.parametrize("share", [0.8, 0.0])
+def test_a_text_has_twice_the_size_asked_for_however_long_an_answer_may_be(share):
+    """Room for an answer is for thoughts, too; what is stored is sent with every request."""
     long = " ".join(["done"] + [f"s{n}" for n in range(4500)])
     told = (f"{long} PX-1111.", "Good.")
-    outcome = judged(told, long, min_score_share=0.0, min_user_identifiers=0.0)
-    assert "too_long" not in outcome.rejections
-    shorter = judged(
-        told, long, min_score_share=0.0, min_user_identifiers=0.0, summary_output_share=0.0
-    )
-    assert "too_long" in shorter.rejections
+    free = {"min_score_share": 0.0, "min_user_identifiers": 0.0}
+    outcome = judged(told, long, summary_output_share=share, **free)
+    assert "too_long" in outcome.rejections
+    assert outcome.output_tokens <= 4000
+    fits = judged(told, " ".join(long.split()[:900]), summary_output_share=share, **free)
+    assert "too_long" not in fits.rejections

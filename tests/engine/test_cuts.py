@@ -91,10 +91,10 @@ def facts(**changes) -> PlanFacts:
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        # The open question, one message or more, is kept on top of the none that was asked for.
+        # The open question is kept on top of the none that was asked for: the newest one alone.
         ("uau", [3]),
-        ("uauu", [3, 4]),
-        ("uuu", [1, 2, 3]),
+        ("uauu", [4]),
+        ("uuu", [3]),
         # Results that nobody answered are kept with their call and its question …
         ("ua1t", [3, 4]),
         ("u1t", [1, 2, 3]),
@@ -161,10 +161,9 @@ RESULT_OF_AN_EARLIER_CALL = shaped("uuuouuu")
     [
         # All of them are kept, and perhaps what stands before them.
         lambda one: keep_recent_tokens(shaped("uau"), 30, earlier=one.earlier),
-        # The question, or what nobody answered, may begin further up.
-        lambda one: cut_last_n(shaped("uu"), Profile(keep_last_n=0), one),
-        lambda one: cut_tail_size(shaped("u1t"), Profile(tail_keep_size=1), one),
-        lambda one: cut_last_n(shaped("u1t"), Profile(keep_last_n=0), one),
+        # The question of what nobody answered may stand right before.
+        lambda one: cut_tail_size(shaped("1t"), Profile(tail_keep_size=1), one),
+        lambda one: cut_last_n(shaped("1t"), Profile(keep_last_n=0), one),
         # These may be some of the results of a call that waits for others.
         lambda one: keep_last(shaped("oo"), 0, earlier=one.earlier),
         # The cut may part that result from its call.

@@ -187,9 +187,9 @@ def test_only_rules_of_the_modes_are_asked():
             "Only 5,500 tokens of these can ever be summarised; it waits for more.",
         ),
         (
-            {"tokens": 6000, **gain(tokens=1500, frame_tokens=1500)},
-            "What can be summarised (1,500 tokens) is not larger than the frame of a summary "
-            "(1,500 tokens); it waits for more.",
+            {"tokens": 6000, **gain(tokens=1500, least_tokens=1501)},
+            "What can be summarised (1,500 tokens) is less than twice the frame of a summary "
+            "(1,501 tokens); it waits for more.",
         ),
         ({"tokens": 6000, **gain(tokens=1500)}, ""),
         ({"tokens": 5999, **gain()}, ""),
@@ -199,3 +199,47 @@ def test_a_rule_that_is_held_back_says_what_it_waits_for(facts, words):
     only = replace(PROFILE, message_limit=0)
     (rule,) = distances(only, replace(QUIET, **facts))
     assert rule["waits_for"] == words
+
+
+# --- after a run that gained nothing --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tokens", "due"), [(7000, None), (8749, None), (8750, "token_limit")])
+def test_rules_wait_until_a_quarter_more_has_come(tokens, due):
+    assert reason(tokens=tokens, gainless_tokens=7000) == due
+
+
+def test_without_a_least_gain_one_token_more_is_enough():
+    profile = replace(PROFILE, minimum_gain=0.0)
+    assert reason(profile, tokens=7000, gainless_tokens=7000) is None
+    assert reason(profile, tokens=7001, gainless_tokens=7000) == "token_limit"
+
+
+def test_the_hard_limit_waits_for_nothing():
+    sliding = PRESETS["sliding_window"]
+    assert reason(sliding, messages=200, tokens=10, gainless_tokens=10) == "hard_limit"
+    assert reason(sliding, messages=60, tokens=10, gainless_tokens=10) is None
+
+
+def test_the_window_waits_too():
+    profile = Profile(message_limit=0, max_context_tokens=0, window_trigger=True)
+    full = {"request_tokens": 1001, "usable": 1000, "gainless_tokens": 900}
+    assert reason(profile, tokens=950, **full) is None
+    assert reason(profile, tokens=1125, **full) == "window"
+
+
+def test_a_rule_at_its_limit_says_that_it_waits_for_more():
+    (rule,) = distances(
+        replace(PROFILE, message_limit=0), replace(QUIET, tokens=7000, gainless_tokens=7000)
+    )
+    assert rule["waits_for"] == (
+        "The last run would have made the next request no smaller; it waits until 8,750 tokens "
+        "have come since the last summary (7,000 have)."
+    )
+
+
+def test_work_ahead_of_need_does_not_wait_for_the_cooldown():
+    profile = Profile(
+        message_limit=0, max_context_tokens=0, prepare_ratio=0.7, cooldown_seconds=3600
+    )
+    assert reason(profile, request_tokens=701, window=1000, seconds_since=1.0) == "ahead"

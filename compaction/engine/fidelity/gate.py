@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compaction.engine.extractive.sentences import line_spans
+from compaction.engine.extractive.terms import words_of
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, find_entities
 from compaction.engine.fidelity.measure import Quality
 from compaction.engine.fidelity.replies import speaks_to_user
@@ -18,6 +19,7 @@ from compaction.engine.fidelity.replies import speaks_to_user
 MOST_MISSING = 30
 FEWEST_IDENTIFIERS = 3
 FEWEST_CARRIED = 3
+FEWEST_WORDS = 8
 
 OTHER_LANGUAGE = "other_language"
 UNSUPPORTED = "unsupported"
@@ -151,6 +153,24 @@ def says_nothing(text: str) -> bool:
     lines = [text[start:end] for start, end in line_spans(text)]
     bodies = [_LABELLED.sub("", line) for line in lines if not _TITLE.match(line)]
     return all(_NOTHING.match(body) for body in bodies)
+
+
+def takes_in(text: str, previous: str, quality: Quality | None, *, most_lost: float) -> bool:
+    """Whether a text says what the summary before it says, so that nobody need send both.
+
+    By what that one names, where it is three things or more, else by its words, where they are
+    enough to tell: of either no more than the share `most_lost` may be missing.
+    """
+    if not previous.strip():
+        return False
+    if previous.strip() in text:
+        return True
+    lost, carried = quality.carried if quality is not None else (0, 0)
+    if carried >= FEWEST_CARRIED:
+        return lost <= most_lost * carried
+    words = set(words_of(previous))
+    missing = words.difference(words_of(text))
+    return len(words) >= FEWEST_WORDS and len(missing) <= most_lost * len(words)
 
 
 def _lost(quality: Quality, *, kind: str = "") -> tuple[str, ...]:

@@ -204,7 +204,7 @@ def legal_plan(items: Sequence[Item], plan: Plan, facts: PlanFacts) -> Plan:
     if start == 0 and facts.earlier:
         raise MoreItemsNeeded
     if start == len(items):
-        start = _last_question(items)
+        start = _question_before(items, len(items))
     found = plan
     if start < len(plan.summarise) or not _is_plainly_legal(items, start):
         found = _cut_at(items, start, earlier=facts.earlier)
@@ -250,31 +250,27 @@ def _keep_seen(items: Sequence[Item], plan: Plan, facts: PlanFacts, *, unseen: b
 def _before_question(
     items: Sequence[Item], facts: PlanFacts
 ) -> tuple[Sequence[Item], Sequence[Item]]:
-    """Return the items up to the unanswered question, and the question."""
-    index = _first_question(items, len(items), is_end=facts.earlier > 0)
+    """Return the items up to the unanswered question, and the question.
+
+    That is the newest message of a user alone: those before it that nobody answered, a tool's
+    output that was posted as a user's for example, are summarised like all others.
+    """
+    index = _question_before(items, len(items), is_end=facts.earlier > 0)
     return items[:index], items[index:]
 
 
-def _first_question(items: Sequence[Item], end: int, *, is_end: bool) -> int:
-    """Return where the questions right before `end` begin; `end` where nobody asks there.
+def _question_before(items: Sequence[Item], end: int, *, is_end: bool = False) -> int:
+    """Return where the question right before `end` stands; `end` where nobody asks there.
 
-    Notes among them are kept with them, those before them are not. Raises MoreItemsNeeded.
+    Notes behind it are kept with it. Raises MoreItemsNeeded where the items, which others precede
+    (`is_end`), are notes alone.
     """
-    found = index = end
-    while index > 0 and items[index - 1].role == "user":
-        index -= 1
-        found = index if items[index].is_question else found
-    if index == 0 and is_end:
-        raise MoreItemsNeeded
-    return found
-
-
-def _last_question(items: Sequence[Item]) -> int:
-    """Return where the question stands that ends the items, perhaps with notes behind it."""
-    index = len(items)
+    index = end
     while index > 0 and items[index - 1].is_note:
         index -= 1
-    return index - 1 if index and items[index - 1].is_question else len(items)
+    if index == 0 and is_end:
+        raise MoreItemsNeeded
+    return index - 1 if index and items[index - 1].is_question else end
 
 
 def _unseen_results(items: Sequence[Item], *, is_end: bool) -> int:
@@ -285,4 +281,4 @@ def _unseen_results(items: Sequence[Item], *, is_end: bool) -> int:
     if not items or items[-1].role != "tool":
         return 0
     start = LegalCuts.of(items, earlier=is_end).last(len(items) - 1)
-    return len(items) - _first_question(items, start, is_end=is_end)
+    return len(items) - _question_before(items, start, is_end=is_end)

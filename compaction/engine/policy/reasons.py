@@ -74,6 +74,7 @@ class RunCode(StrEnum):
     TOO_MANY_CALLS = "too_many_calls"
     NOTHING_TO_DO = "nothing_to_do"
     NOT_SMALLER = "not_smaller"
+    NO_GAIN = "no_gain"
     LOST_RACE = "lost_race"
     OUT_OF_TIME = "out_of_time"
     INLINE_LIMIT = "inline_limit"

@@ -6,7 +6,8 @@ due in the background makes no request wait, so it comes last: it would hide wha
 
 A rule whose limit the kept messages alone can reach asks, once it is reached, for the gain of a
 compaction (minimum_gain): otherwise it would fire at every turn for a message or two. Hard limit
-and window go on without, and so do the rules that count only what has left the tail.
+and window go on without, and so do the rules that count only what has left the tail. After a run
+that gained nothing all but the hard limit wait until more has come.
 """
 
 from __future__ import annotations
@@ -54,13 +55,28 @@ def decide(
     """
     if not profile.enabled:
         return None
+    waits = waits_for_more(profile, facts)
     for mode in modes:
         for trigger in TRIGGERS.all():
             if trigger.mode != mode or (only is not None and trigger.reason not in only):
                 continue
+            if waits and trigger.reason != Reason.HARD_LIMIT:
+                continue
             if _ask(trigger, trigger.is_due, profile, facts, on_failure):
                 return Decision(reason=trigger.reason, mode=trigger.mode)
     return None
+
+
+def waits_for_more(profile: Profile, facts: Facts) -> int:
+    """Return how many tokens must have come since the last summary before another run, or 0.
+
+    A run that gained nothing would gain as little at the next turn, and cost as much.
+    """
+    if not facts.gainless_tokens:
+        return 0
+    grown = math.ceil((1 + profile.minimum_gain) * facts.gainless_tokens)
+    least = max(facts.gainless_tokens + 1, grown)
+    return least if facts.tokens < least else 0
 
 
 def distances(profile: Profile, facts: Facts) -> list[dict[str, Any]]:
@@ -84,6 +100,12 @@ def _rule_of(trigger: Trigger, profile: Profile, facts: Facts) -> dict[str, Any]
     waits_for = ""
     if limit <= now and isinstance(trigger, _GainRule):
         waits_for = trigger.waits_for(profile, facts)
+    least = waits_for_more(profile, facts)
+    if limit <= now and least and trigger.reason != Reason.HARD_LIMIT:
+        waits_for = (
+            f"The last run would have made the next request no smaller; it waits until "
+            f"{least:,} tokens have come since the last summary ({facts.tokens:,} have)."
+        )
     return {
         "reason": trigger.reason,
         "limit": limit,
@@ -140,7 +162,7 @@ class _GainRule:
         if gain is None:
             return True
         counted, gained = self.counted(facts, gain)
-        is_enough = gained >= profile.minimum_gain * counted and gain.tokens > gain.frame_tokens
+        is_enough = gained >= profile.minimum_gain * counted and gain.tokens >= gain.least_tokens
         return is_enough and self.is_reached(profile, counted)
 
     def waits_for(self, profile: Profile, facts: Facts) -> str:
@@ -156,8 +178,8 @@ class _GainRule:
             )
         if gained >= least:
             return (
-                f"What can be summarised ({gain.tokens:,} tokens) is not larger than the frame of "
-                f"a summary ({gain.frame_tokens:,} tokens); it waits for more."
+                f"What can be summarised ({gain.tokens:,} tokens) is less than twice the frame of "
+                f"a summary ({gain.least_tokens:,} tokens); it waits for more."
             )
         return (
             f"A compaction would summarise {gained:,} of {counted:,} {self.unit}; it waits until "
@@ -355,9 +377,13 @@ class AheadOfNeed(_GainRule):
     unit = "tokens"
 
     def is_due(self, profile: Profile, facts: Facts) -> bool:
-        """Whether that part is passed, the cooldown over, and the gain large enough."""
+        """Whether that part is passed, and the gain large enough.
+
+        No cooldown holds it back: what is not done in the background, a turn would have to wait
+        for.
+        """
         is_near = 0 < profile.prepare_ratio * facts.window < facts.request_tokens
-        return is_near and not _is_soon(profile, facts) and self.gains_enough(profile, facts)
+        return is_near and self.gains_enough(profile, facts)
 
     def is_reached(self, profile: Profile, counted: int) -> bool:
         """Whether the limit is reached: it is the whole request's, with what always stays."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from compaction.engine.carrying import least_stretch
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.policy.cuts import legal_plan
@@ -79,6 +80,12 @@ class ReplayedBranch:
         return self.sums.tokens(self.state.cursor, self.end) + self.rules_behind[1]
 
     @property
+    def covered_tokens(self) -> int:
+        """Tokens up to the cursor, those of rules included."""
+        rules = self.sums.rules_covered(self.state.cursor)
+        return self.sums.tokens(0, self.state.cursor) + self.sums.rule_tokens(0, rules)
+
+    @property
     def chars(self) -> int:
         """Characters of the history as it is sent: what is behind the cursor, and summaries."""
         covered = self.sums.rules_covered(self.state.cursor)
@@ -126,6 +133,7 @@ class ReplayedBranch:
             window=model.window,
             chars=self.chars,
             cache_age_ms=self.cache_age_ms,
+            gainless_tokens=max(0, state.gainless_total - self.covered_tokens),
         )
 
     def _waiting_seconds(self) -> float | None:
@@ -167,8 +175,13 @@ class ReplayedBranch:
             fixed_messages=rules,
             fixed_tokens=rule_tokens,
             fixed_chars=self.sums.rule_chars(covered, covered + rules),
-            frame_tokens=0 if cursor else self.state.frame_tokens,
+            least_tokens=self.least_tokens(),
         )
+
+    def least_tokens(self, reason: str = "") -> int:
+        """Return the fewest tokens of messages that a run of that reason, or of any, summarises."""
+        state = self.state
+        return least_stretch(reason, frame=state.frame_tokens, is_first=not state.cursor)
 
     def is_worth_a_run(self, decision: Decision, *, least: int) -> bool:
         """Whether there is something to summarise in the background, and enough of it."""
@@ -176,8 +189,7 @@ class ReplayedBranch:
         if is_ahead and self.profile.publish_when_needed and self.state.draft:
             return False
         cut = self.cut()
-        frame = 0 if self.state.cursor else self.state.frame_tokens
-        if cut.messages < least or cut.tokens <= frame:
+        if cut.messages < least or cut.tokens < self.least_tokens(decision.reason):
             return False
         return not is_ahead or cut.tokens >= AHEAD_LEAST_SHARE * self.model.window
 

@@ -159,8 +159,8 @@ class ConversationSums:
         """Return the number of the question whose turn a cursor parts, where it is still open.
 
         It is sent although it stands before the cursor; None where a turn ended there, where it is
-        answered behind, or where it is pinned and sent in any case. What is sent of the messages
-        behind the cursor begins at `start`.
+        answered behind or another one is asked, or where it is pinned and sent in any case. What is
+        sent of the messages behind the cursor begins at `start`.
         """
         last = self._last_spoken(cursor)
         if last is None or self.messages[last].is_final_answer:
@@ -168,12 +168,9 @@ class ConversationSums:
         question = self.question_before(cursor)
         if question is None or self.messages[question].pinned:
             return None
-        for number in range(max(cursor, start), end):
-            if self.messages[number].is_question:
-                return question
-            if self.messages[number].is_final_answer:
-                return None
-        return question
+        behind = self.messages[max(cursor, start) : end]
+        is_over = any(one.is_question or one.is_final_answer for one in behind)
+        return None if is_over else question
 
     def seconds(self, count: int) -> float:
         """Return when so many messages had come."""

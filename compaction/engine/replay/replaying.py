@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.cache_clock import run_delay_ms
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.window import falls_out, uses_digest
 from compaction.engine.replay.branch import CutFailed, ReplayedBranch
 from compaction.engine.replay.conversation import ReplayedConversation
@@ -225,13 +225,23 @@ class ProfileReplay:
         What a request does not wait for any longer is finished in the background.
         """
         most = self._options.inline_calls if mode == INLINE else None
-        run = ReplayedRun(branch, self._summarizer, clock=self._options.clock, most_calls=most)
+        run = ReplayedRun(
+            branch,
+            self._summarizer,
+            clock=self._options.clock,
+            most_calls=most,
+            reason=decision.reason,
+        )
         is_left = False
         try:
             summary = run.summary()
         except (NoMoreCallsError, SummaryFailed) as failure:
             summary, is_left = None, run.summarizer.was_reached
-            if not is_left:
+            if isinstance(failure, SummaryFailed) and failure.code == RunCode.NO_GAIN:
+                # No failure: nothing waits, but for more to be summarised.
+                self.figures.note(str(failure))
+                self._state.gainless_total = branch.covered_tokens + branch.tokens
+            elif not is_left:
                 self.figures.failures += 1
                 self.figures.note(str(failure))
                 pause = self._options.backoff_seconds

@@ -15,7 +15,7 @@ from compaction.engine.abridging import with_history, with_small_history
 from compaction.engine.fidelity.redaction import redact, redact_items
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.head import count_dropped, within_limit
-from compaction.engine.policy.reasons import RunCode
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.window import batch_size, first_batch, uses_digest
 from compaction.engine.protocols import SentSummary
 from compaction.engine.registry import STRATEGIES
@@ -114,8 +114,9 @@ class ReplayedRun:
         *,
         clock: Clock,
         most_calls: int | None,
+        reason: str = "",
     ) -> None:
-        self.branch = branch
+        self.branch, self.reason = branch, reason
         self.left = 0
         """Messages that were to be summarised and are not."""
         self.summarizer = CountedSummarizer(
@@ -133,6 +134,8 @@ class ReplayedRun:
         items = self._input()
         if not items:
             return None
+        if sum(item.tokens for item in items) < self.branch.least_tokens(self.reason):
+            raise SummaryFailed(RunCode.NO_GAIN, "What would be summarised is too little.")
         asks = STRATEGIES.get(self._strategy).uses_summarizer
         dropped = count_dropped(items, self.branch.profile) if asks else 0
         outcome = self._outcome(items[dropped:], after=self.branch.state.cursor + dropped)
@@ -262,16 +265,18 @@ class ReplayedRun:
     def _must_shrink(self, outcome: Outcome) -> None:
         """Raise SummaryFailed where text or next request would not be smaller than before."""
         branch, state, counter = self.branch, self.branch.state, self.branch.model.counter
-        problem = does_not_shrink(outcome.input_tokens, counter.count(outcome.text))
+        is_longer = bool(does_not_shrink(outcome.input_tokens, counter.count(outcome.text)))
         before, after = self._sizes(outcome)
         smaller = branch.profile.smaller_after_failures
         if outcome.is_digest or 0 < smaller <= state.failures:
             question = self._question_tokens(state.cursor + len(outcome.passed))
             after -= state.frame_tokens + question
-        if not problem and before and after >= before:
-            problem = f"The next request would have {after:,} tokens, not fewer than {before:,}."
-        if problem:
-            raise SummaryFailed(RunCode.NOT_SMALLER, problem)
+        if is_longer or (before and after >= before):
+            presses = self.reason == Reason.HARD_LIMIT
+            raise SummaryFailed(
+                RunCode.NOT_SMALLER if presses else RunCode.NO_GAIN,
+                f"The next request would have {after:,} tokens, not fewer than {before:,}.",
+            )
 
     def _sizes(self, outcome: Outcome) -> tuple[int, int]:
         """Return the tokens of the next request without and with an outcome."""

@@ -137,6 +137,8 @@ class ReplayState:
     digest: ReplayedSummary | None = None
     draft: ReplayedSummary | None = None
     failures: int = 0
+    gainless_total: int = 0
+    """Tokens of the conversation when a run would have made no request smaller."""
     backoff_until: float | None = None
     last_seconds: float | None = None
     asked_seconds: float | None = None
@@ -194,7 +196,7 @@ class ReplayState:
             kept = [] if summary.holds_earlier else self.written
             self.written = [*kept, summary][-self._limit :]
             self.failures = 0
-        self.draft = None
+        self.draft, self.gainless_total = None, 0
         self.cursor, self.last_seconds, self.backoff_until = summary.covered, seconds, None
         self.summary_tokens = sum(one.tokens for one in self.sent)
         self.summary_tokens += self.carried_tokens(self.sent_forms)

@@ -25,9 +25,10 @@ from compaction.engine.strategies.checkpoint_text import (
     OWN_FORMS,
     joined_checkpoints,
 )
-from compaction.engine.strategies.finishing import Engine, finished, longest_text, prose_size
+from compaction.engine.strategies.finishing import finished, prose_size
 from compaction.engine.strategies.halving import (
     Part,
+    cut_at_sentence,
     cut_in_halves,
     estimate_calls,
     is_clearly_too_large,
@@ -37,6 +38,7 @@ from compaction.engine.strategies.halving import (
 )
 from compaction.engine.strategies.ledger import joined_prose
 from compaction.engine.strategies.prompts import PROMPT_VERSION, own_prompt, stored_prompt
+from compaction.engine.strategies.sizing import Engine, longest_text
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -177,6 +179,10 @@ class BisectSummary:
         except NoMoreCallsError:
             return ""
         return answer.text if answer is not None and step.outcome == "ok" else ""
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """Return the whole sentences at the start of a text that have so many tokens."""
+        return cut_at_sentence(text, tokens, self.counter)
 
     def reject(self, code: str, sentence: str, text: str) -> None:
         """Record that a text was refused, and why."""
@@ -402,7 +408,7 @@ class BisectStrategy:
             job.items, previous=job.previous, instructions=job.instructions, units=job.units
         )
         outcome = engine.made(first)
-        longest = longest_text(first)
+        longest = longest_text(profile, first)
         return self.finish(outcome, engine, job, profile, summarizer, first=first, longest=longest)
 
     def finish(

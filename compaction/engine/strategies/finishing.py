@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from compaction.engine.extractive.composition import POOL_TARGETS, compose, keep_best
 from compaction.engine.extractive.material import Material
@@ -25,6 +24,7 @@ from compaction.engine.fidelity.gate import (
     GateLimits,
     Rejection,
     rejections,
+    takes_in,
 )
 from compaction.engine.fidelity.measure import Findings, Quality, measure_against
 from compaction.engine.fidelity.replies import reply_instead
@@ -34,9 +34,9 @@ from compaction.engine.strategies.attribution import attributed, without_old_val
 from compaction.engine.strategies.halving import cut_at_sentence
 from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, with_ledger
 from compaction.engine.strategies.prompts import message_number
+from compaction.engine.strategies.sizing import Engine, longest_stored, too_long, within_size
 from compaction.engine.types import (
     Outcome,
-    Step,
     Summarizer,
     SummaryFailed,
     SummaryJob,
@@ -50,38 +50,11 @@ NEW_SHARE = 0.6
 and ledger share it."""
 LARGEST_SHARE = 0.8
 """Of its input, at most, what a summary with its ledger takes."""
-MOST_TIMES_TARGET = 2
-"""A text longer than so many times the size asked for is asked for once more, then cut."""
-
-
-class Engine(Protocol):
-    """What finishing needs of the strategy that asked for the text."""
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """All steps so far."""
-        ...
-
-    def ask_again(self, missing: tuple[str, ...]) -> str:
-        """Return another answer to the last call; empty where none is to be had."""
-        ...
-
-    def reject(self, code: str, sentence: str, text: str) -> None:
-        """Record that a text was refused, and why."""
-        ...
 
 
 def chooses_sentences(summarizer: Summarizer) -> bool:
     """Whether a summariser is no model: it needs no ledger, and nothing it says is invented."""
     return bool(getattr(summarizer, "chooses_sentences", False))
-
-
-def longest_text(*requests: SummaryRequest, carried: int = 0) -> int:
-    """Return the tokens that the answers to some requests may have, with `carried` before them."""
-    return carried + sum(
-        max(MOST_TIMES_TARGET * request.target_tokens, request.answer_tokens)
-        for request in requests
-    )
 
 
 def prose_size(profile: Profile, summarizer: Summarizer) -> int:
@@ -107,15 +80,17 @@ def finished(
     """
     if chooses_sentences(summarizer):
         return replace(outcome, holds_earlier=True)
+    limit = longest or longest_stored(profile)
     if not (profile.ledger or profile.quality_gate):
-        return outcome
+        found, was_refused = within_size(outcome, engine, job, limit=limit)
+        return _counted(found, engine, job, (TOO_LONG,)) if was_refused else found
     finishing = _Finishing(
         outcome=outcome,
         engine=engine,
         job=job,
         profile=profile,
         material=_material(job),
-        longest=longest,
+        longest=limit,
     )
     return finishing.run()
 
@@ -134,7 +109,21 @@ def with_fidelity(outcome: Outcome, job: SummaryJob, profile: Profile) -> Outcom
     except Exception:
         logger.exception("The quality of a summary could not be measured")
         return outcome
-    return replace(outcome, units=units, lines=lines, quality=quality)
+    return replace(
+        outcome,
+        units=units,
+        lines=lines,
+        quality=quality,
+        holds_earlier=outcome.holds_earlier or _takes_in(outcome, quality, job, profile),
+    )
+
+
+def _takes_in(outcome: Outcome, quality: Quality | None, job: SummaryJob, profile: Profile) -> bool:
+    """Whether an outcome says what the summary before it says; of a hook's nobody knows."""
+    if outcome.is_digest or outcome.from_hook:
+        return False
+    lost = profile.max_carried_lost
+    return takes_in(outcome.text, job.previous, quality, most_lost=lost)
 
 
 def _measured_alone(outcome: Outcome, material: Material, job: SummaryJob) -> Quality:
@@ -235,6 +224,10 @@ class _Finishing:
         if draft.refused:
             self._record(draft)
             draft = self._second(draft)
+        is_smaller = self.job.counter.count(draft.prose) < self.outcome.input_tokens
+        if is_smaller and [one.code for one in draft.refused] == [TOO_LONG]:
+            # No other answer was to be had: its length alone is no reason to do without it.
+            draft = self._draft(draft.prose, ledger=self.profile.ledger, last=True)
         if draft.refused and not self.profile.ledger:
             self._record(draft)
             draft = self._draft(draft.prose, ledger=True)
@@ -254,34 +247,32 @@ class _Finishing:
         return self._draft(prose, ledger=self.profile.ledger, last=True) if prose else first
 
     def _draft(self, answer: str, *, ledger: bool, last: bool = False) -> _Draft:
-        job, target = self.job, self.profile.target_summary_tokens
-        asked = int(PROSE_SHARE * target) if self.profile.ledger else target
-        limit = self.longest or MOST_TIMES_TARGET * max(1, asked)
-        too_long = job.counter.count(answer) > limit
+        job, limit = self.job, self.longest
+        is_too_long = job.counter.count(answer) > limit
         said: list[str] = []
         prose = answer
+        if is_too_long and last:
+            prose, self._cut = self.engine.shortened(answer, limit), True
         if ledger:
             people = speakers_of(job.items)
-            prose = without_old_values(answer, self.material.units)
+            prose = without_old_values(prose, self.material.units)
             prose, said = attributed(prose, self.material.candidates, people=people)
         cited = take_citations(prose.strip(), self._numbers())
         prose = cited.text
-        if too_long and (last or not self.profile.quality_gate):
-            prose, self._cut = cut_at_sentence(prose, limit, job.counter), True
         text = self._with_ledger(prose, said) if ledger else prose
         draft = _Draft(prose=answer, text=text, cited=self._positions(cited), has_ledger=ledger)
+        refused = [too_long(limit)] if is_too_long and not last else []
         if not self.profile.quality_gate:
-            return draft
+            return replace(draft, refused=tuple(refused))
         quality = self._quality(text)
         try:
-            refused = list(self._refusals(prose, text, quality))
-            refused += self._reply(answer, refused)
+            found = list(self._refusals(prose, text, quality))
+            found += self._reply(answer, found)
         except Exception:
             # A measure that fails must fail no run: the text passes unjudged.
             logger.exception("A summary could not be judged")
-            refused = []
-        if too_long and not last:
-            refused.append(_too_long(limit))
+            found = []
+        refused = [*found, *refused]
         return replace(draft, quality=quality, refused=tuple(refused))
 
     def _quality(self, text: str) -> Quality | None:
@@ -349,6 +340,7 @@ class _Finishing:
         most = max(0, int(LARGEST_SHARE * whole) - spent)
         room = max(0, min(limit - spent, most))
         rules_room = min(int(RULES_SHARE * target), most - room)
+        rules_room = min(rules_room, longest_stored(self.profile) - spent - room)
         return with_ledger(
             prose,
             self.material.candidates,
@@ -403,33 +395,36 @@ class _Finishing:
         kept = keep_best(
             self.material.candidates, POOL_TARGETS * self.profile.target_summary_tokens
         )
+        text, most = draft.text, longest_stored(self.profile)
+        if self.job.counter.count(text) > most:
+            # The ledger's headings stand behind a prose that takes all there is.
+            text, self._cut = cut_at_sentence(text, most, self.job.counter), True
         made = replace(
             self.outcome,
-            text=draft.text,
+            text=text,
             units=kept,
-            lines=trace(draft.text, self.material.candidates, cited=draft.cited),
+            lines=trace(text, self.material.candidates, cited=draft.cited),
             quality=draft.quality,
             truncated=self.outcome.truncated or self._cut,
             holds_earlier=draft.has_ledger,
         )
-        return self._counted(made)
+        taken = _takes_in(made, draft.quality, self.job, self.profile)
+        return self._counted(replace(made, holds_earlier=made.holds_earlier or taken))
 
     def _counted(self, outcome: Outcome) -> Outcome:
-        steps = self.engine.steps
-        return replace(
-            outcome,
-            steps=steps,
-            model_calls=sum(step.is_call for step in steps),
-            cost=sum(step.cost for step in steps),
-            output_tokens=self.job.counter.count(outcome.text),
-            rejections=tuple(self._rejections),
-        )
+        return _counted(outcome, self.engine, self.job, self._rejections)
 
 
-def _too_long(limit: int) -> Rejection:
-    return Rejection(
-        code=TOO_LONG,
-        sentence=f"The summary is longer than {limit} tokens, which is the most that it may have: "
-        "twice the size asked for, or what the profile allows.",
-        missing=(f"At most {limit // MOST_TIMES_TARGET} tokens.",),
+def _counted(
+    outcome: Outcome, engine: Engine, job: SummaryJob, rejections: Sequence[str]
+) -> Outcome:
+    """Return an outcome with all calls so far."""
+    steps = engine.steps
+    return replace(
+        outcome,
+        steps=steps,
+        model_calls=sum(step.is_call for step in steps),
+        cost=sum(step.cost for step in steps),
+        output_tokens=job.counter.count(outcome.text),
+        rejections=tuple(rejections),
     )

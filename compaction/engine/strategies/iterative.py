@@ -19,8 +19,9 @@ from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.strategies.bisect import BisectStrategy, BisectSummary
 from compaction.engine.strategies.calls import SummarizerCalls
 from compaction.engine.strategies.checkpoint_text import with_turn
-from compaction.engine.strategies.finishing import longest_text, prose_size
-from compaction.engine.strategies.halving import estimate_calls
+from compaction.engine.strategies.finishing import prose_size
+from compaction.engine.strategies.halving import cut_at_sentence, estimate_calls
+from compaction.engine.strategies.sizing import longest_text, shared_out
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -36,6 +37,10 @@ from compaction.engine.types import (
 ALGORITHM = "iterative_v1"
 # Another one also where the prompts of either style change.
 VERSION = "iterative-2026-11-29.1"
+
+
+# What two texts may have besides, joined: counts of parts do not add up to that of the whole.
+FRAME_MARGIN_TOKENS = 8
 
 
 def turn_start(items: Sequence[Item], *, parts_turn: bool) -> int:
@@ -141,7 +146,8 @@ class IterativeSummary:
         """What the texts may have together, with the summary before where it is carried on."""
         is_carried = self._history is None and self.job.previous
         carried = self.job.counter.count(self.job.previous) if is_carried else 0
-        return longest_text(*(side.request for side in self._sides), carried=carried)
+        requests = [side.request for side in self._sides]
+        return longest_text(self.profile, *requests, carried=carried)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -256,6 +262,15 @@ class IterativeSummary:
         for side, text in found:
             side.text = text
         return self._joined() if found else ""
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """Return the texts as one of so many tokens, each cut at its own sentences."""
+        history = self.job.previous if self._history is None else self._history.text
+        if self._prefix is None or not history:
+            return cut_at_sentence(text, tokens, self.job.counter)
+        room = tokens - self.job.counter.count(with_turn("-", "")) - FRAME_MARGIN_TOKENS
+        both = shared_out([history, self._prefix.text], max(2, room), self.job.counter)
+        return cut_at_sentence(with_turn(*both), tokens, self.job.counter)
 
     def reject(self, code: str, sentence: str, text: str) -> None:
         """Record that a text was refused, and why."""

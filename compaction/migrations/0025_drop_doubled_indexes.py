@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('chatapp', '0021_drop_doubled_indexes'),
-        ('compaction', '0023_bulk_resummarise'),
+        ('compaction', '0024_note_runs_without_gain'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
