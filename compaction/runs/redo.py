@@ -169,7 +169,8 @@ class Redo:
             result.cost += estimate.cost
 
     def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
-        run = self._resummarize(summary, profile=self.profile, requested_by=self.requested_by)
+        asked = {} if self.requested_by is None else {"requested_by": self.requested_by}
+        run = self._resummarize(summary, profile=self.profile, **asked)
         result.calls += run.model_calls
         result.cost += run.cost
         if run.status != CompactionRun.Status.SUCCEEDED:

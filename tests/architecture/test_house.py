@@ -18,7 +18,6 @@ SHORT_LINES, LONG_LINES, LONG_FUNCTION_LINES = 60, 450, 52
 MAY_BE_SHORT = re.compile(r"/(?:__init__|apps|urls|asgi|wsgi|tasks)\.py$|/management/commands/")
 # Short nouns that fit into no other: what all layers share, or a kind of plug-in.
 SHORT_NOUNS = {
-    "chatapp/admin/toolkit/downloads.py",
     "chatapp/database.py",
     "chatapp/site.py",
     "compaction/engine/rendering.py",

@@ -244,7 +244,7 @@ def _explain(queries: Any) -> None:
             continue
         with connection.cursor() as cursor:
             try:
-                cursor.execute(f"{word} {sql}".replace("%", "%%") if False else f"{word} {sql}")
+                cursor.execute(f"{word} {sql}")
                 lines = [str(row[-1]) for row in cursor.fetchall()]
             except Exception as error:
                 lines = [str(error)[:100]]

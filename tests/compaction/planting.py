@@ -174,6 +174,7 @@ NO_TEXTS = {
     "chatapp.auditentry.action": "codes of acts",
     "chatapp.auditentry.text": "ids and numbers (chatapp/audit.py)",
     "compaction.compactionstate.hold_end": "a code",
+    "chatapp.answerrequest.made_of": "places, digests, parameters and names of settings",
     "chatapp.session.adaptations": "codes of changes",
     "chatapp.learnedlimits.adaptations": "codes of changes",
     "chatapp.apikey.name": "what an operator calls a key",

@@ -183,8 +183,8 @@ def test_every_request_of_two_hundred_turns_is_rebuilt(owner, server, queued, us
         assert json.dumps(found.body, sort_keys=True) == json.dumps(body, sort_keys=True)
     # What it is about did happen, and an answer takes a few hundred bytes.
     assert SessionSummary.objects.exists()
-    assert RecoveryStep.objects.filter(action="compact", outcome="smaller").exists()
     if api == "chat":
+        assert RecoveryStep.objects.filter(action="compact", outcome="smaller").exists()
         assert all(talk.did[name] for name in ("calls", "pictures", "branches", "pin", "prompt"))
     record, texts = sizes(session)
     assert record < 700

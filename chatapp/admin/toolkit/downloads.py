@@ -1,6 +1,10 @@
 """Files that a page hands out: made piece by piece while they are being sent.
 
 A file is a stranger's text: it is an attachment, and no browser may guess another type.
+
+Whoever hands one out asks for the permission to see texts first
+(chatapp/admin/toolkit/permissions.py), and gives an iterator: of a file of any size only a piece is
+in memory.
 """
 
 from __future__ import annotations
