@@ -22,11 +22,18 @@ from chatapp.models import Message, Session
 COUNT_MARGIN_SHARE, COUNT_MARGIN_TOKENS = 0.06, 16
 # After a refusal of what fits by our count.
 LARGE_MARGIN_SHARE = 0.12
+MESSAGE_FRAME_TOKENS = 4
+"""What servers count for a message besides its words: its role and the marks around it."""
 
 
-def without_margin(room: int, counted: int, *, share: float = COUNT_MARGIN_SHARE) -> int:
-    """Return what of a window's room is asked for beside `counted` tokens; at least half of it."""
-    margin = math.ceil(share * counted) + COUNT_MARGIN_TOKENS
+def without_margin(
+    room: int, counted: int, *, share: float = COUNT_MARGIN_SHARE, messages: int = 0
+) -> int:
+    """Return what of a window's room is asked for beside `counted` tokens; at least half of it.
+
+    Of many short messages the frames are more than the share of their words.
+    """
+    margin = max(math.ceil(share * counted), MESSAGE_FRAME_TOKENS * messages) + COUNT_MARGIN_TOKENS
     return room - max(0, min(margin, room // 2))
 
 
@@ -63,10 +70,13 @@ class Account:
         """Tokens that the request leaves of the window, as the server counts; below 0: too many."""
         return self.window - math.ceil(self.used * max(1.0, self.tokens_per_count))
 
-    def answer_room(self, *, share: float = COUNT_MARGIN_SHARE) -> int:
-        """Return the tokens that an answer may be asked to have: the room less a margin."""
+    def answer_room(self, *, share: float = COUNT_MARGIN_SHARE, messages: int = 0) -> int:
+        """Return the tokens that an answer may be asked to have: the room less a margin.
+
+        `messages` are how many the request holds.
+        """
         counted = math.ceil(self.used * max(1.0, self.tokens_per_count))
-        return without_margin(self.room, counted, share=share)
+        return without_margin(self.room, counted, share=share, messages=messages)
 
     @property
     def free(self) -> int:

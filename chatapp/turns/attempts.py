@@ -219,7 +219,8 @@ class TurnAttempts:
         is_smaller = 0 < (error.allowed or 0) < account.window
         if error.kind is not ErrorKind.CONTEXT_OVERFLOW or is_smaller or now > account.room:
             return None
-        lower = account.answer_room(share=LARGE_MARGIN_SHARE)
+        count = len(self.context.messages)
+        lower = account.answer_room(share=LARGE_MARGIN_SHARE, messages=count)
         if not SMALLEST_OUTPUT_TOKENS <= lower < now or self.done.count >= LARGEST:
             return None
         return Change(

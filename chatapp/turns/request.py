@@ -48,7 +48,7 @@ def request_of(
 
     `details` are fields of ModelRequest.
     """
-    room = context.account.answer_room()
+    room = context.account.answer_room(messages=len(context.messages))
     request = ModelRequest(
         messages=PartReader(session.pk).messages(context.messages),
         places=context.places,

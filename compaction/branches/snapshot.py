@@ -258,10 +258,7 @@ class BranchSnapshot:
 
     @property
     def request_mark(self) -> str:
-        """What tells requests with these summaries and memories from others.
-
-        It is stored with each answer.
-        """
+        """What tells requests with these summaries and memories from others; kept with answers."""
         summaries = "-".join(str(row.pk)[:MARK_CHARS] for row in self.summaries) or NO_SUMMARY
         return summaries + self.memories.mark
 

@@ -20,7 +20,7 @@ from compaction.engine.carrying import sends_node
 from compaction.engine.fidelity.redaction import redact_items, redact_json
 from compaction.engine.types import Item, Outcome
 from compaction.models import SessionSummary
-from compaction.summaries.storing import Sizes
+from compaction.summaries.columns import Sizes
 
 MOST_WALKED_BACK = 2_000
 """Messages that are read once where the summary before has no entries."""

@@ -46,6 +46,7 @@ from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
 from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise, with_dropped
 from compaction.selectors import continued_by, running_row
+from compaction.summaries.columns import Sizes
 from compaction.summaries.drafts import publish_draft, store_draft
 from compaction.summaries.instructions import Carried, carried_instructions, instructions_of
 from compaction.summaries.sizes import (
@@ -54,7 +55,7 @@ from compaction.summaries.sizes import (
     sizes_of,
     sizes_of_version,
 )
-from compaction.summaries.storing import EndRun, Sizes, store_new_version, store_summary
+from compaction.summaries.storing import EndRun, store_new_version, store_summary
 
 logger = logging.getLogger(__name__)
 # What stores something when no summariser can: the messages themselves, shortened.

@@ -37,8 +37,8 @@ from compaction.hooks import (
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.runs.steps import Work
 from compaction.runs.strategy import ContinuedTexts, with_sources
+from compaction.summaries.columns import Sizes
 from compaction.summaries.sizes import must_shrink, request_before, sizes_of, sizes_of_version
-from compaction.summaries.storing import Sizes
 
 # The kind of a step that says what came of a hook, and who wrote a hook's summary.
 HOOK = "hook"

@@ -27,7 +27,7 @@ from compaction.models import CompactionProfile, CompactionRun, CompactionState,
 from compaction.runs import queue
 from compaction.selectors import ready_q, running_row
 from compaction.statistics.totals import ended
-from compaction.summaries.storing import Sizes
+from compaction.summaries.columns import Sizes
 
 logger = logging.getLogger(__name__)
 Status = CompactionRun.Status

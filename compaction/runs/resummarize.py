@@ -21,7 +21,7 @@ from compaction.runs import lifecycle
 from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, continued_by, summaries_of
-from compaction.summaries.storing import version_of
+from compaction.summaries.columns import version_of
 from compaction.summaries.summarizer import summariser_names, summarising_model, summarizer_for
 
 Trigger = CompactionRun.Trigger

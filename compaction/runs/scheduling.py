@@ -202,7 +202,8 @@ def assign_profile(session: Session, name: str, *, by: Any = None) -> None:
         find_profile(name)
     for branch in Branch.objects.filter(session=session):
         state = CompactionState.objects.filter(pk=ensure_state(branch).pk)
-        state.update(profile=name, next_check_at=database_now())
+        # What gained nothing by one profile may gain something by another.
+        state.update(profile=name, next_check_at=database_now(), gainless_total=0)
     if by is not None:
         told = f"profile {name}" if name else "the default profile"
         record(session, "profile_changed", f"The session uses {told} from then on.", by=by)

@@ -44,9 +44,9 @@ from compaction.models import CompactionRun, SessionSummary
 from compaction.models.summaries import DROPPED_MESSAGES
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.selectors import running_row
+from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
 from compaction.summaries.fidelity import named_before, units_before
-from compaction.summaries.storing import STRATEGY_VERSION
 from compaction.summaries.summarizer import (
     ModelSequence,
     admitted,

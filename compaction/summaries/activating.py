@@ -23,15 +23,11 @@ from compaction.errors import BranchBusyError, CompactionError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import status_columns
+from compaction.summaries.columns import write_placeholder
 from compaction.summaries.drafts import end_of_what_was_read
 from compaction.summaries.restore import built_on, copy_in_use, mark_restored, move_back
 from compaction.summaries.sizes import note_request_size
-from compaction.summaries.storing import (
-    claim_state,
-    moved_cursor,
-    supersede,
-    write_placeholder,
-)
+from compaction.summaries.storing import claim_state, moved_cursor, supersede
 
 Status = SessionSummary.Status
 BUSY = (

@@ -27,17 +27,10 @@ from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from compaction.models.summaries import status_columns
 from compaction.selectors import NOTE
+from compaction.summaries.columns import Sizes, asked_columns, metadata_of
 from compaction.summaries.fidelity import store_fidelity
 from compaction.summaries.sizes import note_request_size
-from compaction.summaries.storing import (
-    EndRun,
-    Ends,
-    Sizes,
-    asked_columns,
-    claim_state,
-    hold_positions,
-    metadata_of,
-)
+from compaction.summaries.storing import EndRun, Ends, claim_state, hold_positions
 
 LINK_BATCH = 1000
 # The type of a branch summary's note, in its metadata (chatapp.models.Message.carries_summary).

@@ -25,15 +25,14 @@ from compaction.models import CompactionRun, CompactionState, SessionSummary, Se
 from compaction.models.summaries import status_columns
 from compaction.selectors import summaries_of
 from compaction.statistics.totals import published
+from compaction.summaries.columns import Sizes, write_placeholder
 from compaction.summaries.storing import (
     EndRun,
-    Sizes,
     claim_state,
     hold_positions,
     moved_cursor,
     previous_of,
     sources_of,
-    write_placeholder,
     write_summary,
 )
 

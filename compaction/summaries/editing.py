@@ -34,10 +34,11 @@ from compaction.models.summaries import (
     status_columns,
 )
 from compaction.summaries.activating import BUSY
+from compaction.summaries.columns import write_placeholder
 from compaction.summaries.fidelity import named_before
 from compaction.summaries.restore import copy_in_use
 from compaction.summaries.sizes import note_request_size
-from compaction.summaries.storing import claim_state, supersede, write_placeholder
+from compaction.summaries.storing import claim_state, supersede
 
 Status = SessionSummary.Status
 MOST_TIMES_TARGET = 2

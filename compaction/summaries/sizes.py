@@ -26,7 +26,7 @@ from compaction.engine.types import Item, Outcome, SummaryFailed
 from compaction.errors import NoGainError
 from compaction.models import CompactionRun, SessionSummary
 from compaction.selectors import anchor_before
-from compaction.summaries.storing import Sizes, sent_text_of
+from compaction.summaries.columns import Sizes, sent_text_of
 
 _MESSAGES = Message.objects.filter(kind=Message.Kind.MESSAGE)
 # Runs for which messages would fall out of the request otherwise.
@@ -101,7 +101,8 @@ def sizes_of_version(snapshot: BranchSnapshot, outcome: Outcome, *, old: Session
 def must_be_worth_it(snapshot: BranchSnapshot, run: CompactionRun, items: Sequence[Item]) -> None:
     """Raise NoGainError for messages that are too little for a summary, before anybody is asked."""
     least, tokens = least_tokens(snapshot, run.reason), sum(item.tokens for item in items)
-    if tokens >= least:
+    # A batch that failures have made small leads out of them.
+    if tokens >= least or _is_made_small(snapshot):
         return
     raise NoGainError(
         f"{_these(len(items))} {tokens:,} tokens, too few to be worth a summary: what frames one "
@@ -126,7 +127,7 @@ def must_shrink(
     is_longer = bool(does_not_shrink(outcome.input_tokens, text))
     profile = snapshot.profile
     spared = 0
-    leads_out = outcome.is_digest or 0 < profile.smaller_after_failures <= snapshot.state.failures
+    leads_out = outcome.is_digest or _is_made_small(snapshot)
     if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
         last = outcome.items[-1].position
         spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot.branch, last)
@@ -136,6 +137,11 @@ def must_shrink(
     if run.reason in _PRESSING:
         raise SummaryFailed(RunCode.NOT_SMALLER, sentence)
     raise NoGainError(sentence, before=sizes.before, after=sizes.after)
+
+
+def _is_made_small(snapshot: BranchSnapshot) -> bool:
+    """Whether failures make the batches of runs small."""
+    return 0 < snapshot.profile.smaller_after_failures <= snapshot.state.failures
 
 
 def no_gain_sentence(messages: int, sizes: Sizes) -> str:

@@ -15,49 +15,27 @@ from django.db.models import F, QuerySet, UUIDField, Value
 from django.db.models.functions import Now
 
 from chatapp.database import database_now
-from chatapp.models import Branch, Message
+from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
-from chatapp.transcript import insert_between, lock_branches
-from chatapp.transcript.writing import NewMessage
+from chatapp.transcript import lock_branches
 from compaction.branches.holds import RELEASED, note_end_of_hold
 from compaction.branches.leases import Lease, after_lease
 from compaction.branches.snapshot import BranchSnapshot
-from compaction.engine.parameters import Profile
-from compaction.engine.rendering import with_files
 from compaction.engine.types import Outcome
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.models.summaries import (
-    FORMAT_VERSION,
     NEWEST_VERSION,
-    SENDS_FILES_VERSION,
     status_columns,
 )
+from compaction.summaries.columns import (
+    Sizes,
+    asked_columns,
+    format_version_of,
+    metadata_of,
+    write_placeholder,
+)
 from compaction.summaries.fidelity import store_fidelity
-from compaction.summaries.summarizer import summariser_names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Tokens of the whole next request, before and after (sizes.sizes_of); of the new text.
-
-    `sent` is what the summary costs in a request: its text, frame and abridged history. `passed`
-    are the tokens of the messages whose place it takes, `again` what of them is sent all the same,
-    `replaced` the summaries that it takes the place of, as they were sent.
-    """
-
-    before: int
-    after: int
-    summary: int
-    sent: int = 0
-    passed: int = 0
-    again: int = 0
-    replaced: int = 0
-
-    def ratio(self, outcome: Outcome) -> float:
-        """Return what the summary costs as a part of what it was made of; 0 without an input."""
-        cost = self.sent or outcome.output_tokens
-        return cost / outcome.input_tokens if outcome.input_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +115,6 @@ def link_sources(
 
 Status = SessionSummary.Status
 # In a summary's metadata: what its messages would be summarised with again.
-STRATEGY_VERSION = "strategy_version"
-PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
 
 
 class EndRun(Protocol):
@@ -285,7 +261,7 @@ def write_summary(
         reason=run.reason,
         truncated=outcome.truncated,
         is_digest=outcome.is_digest,
-        format_version=_format_version(outcome),
+        format_version=format_version_of(outcome),
         compression_ratio=sizes.ratio(outcome),
         previous=previous,
         supersedes=old,
@@ -327,23 +303,6 @@ def _kept_with(outcome: Outcome) -> dict[str, Any]:
         "abridged": outcome.abridged,
         "abridged_entries": list(outcome.abridged_entries),
     }
-
-
-def _format_version(outcome: Outcome) -> int:
-    # Lists of files hold those before them: behind several texts they would be sent several times.
-    return SENDS_FILES_VERSION if outcome.holds_earlier else FORMAT_VERSION
-
-
-def sent_text_of(outcome: Outcome) -> str:
-    """Return the text of a summary that is about to be stored as requests will hold it."""
-    if _format_version(outcome) < SENDS_FILES_VERSION:
-        return outcome.text
-    return with_files(
-        outcome.text,
-        read=outcome.files_read,
-        modified=outcome.files_modified,
-        deleted=outcome.files_deleted,
-    )
 
 
 def _failures_left(snapshot: BranchSnapshot, outcome: Outcome) -> dict[str, int]:
@@ -400,62 +359,3 @@ def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | 
     """
     found = snapshot.newest if outcome.is_digest else snapshot.continued
     return found[-1] if found else None
-
-
-def asked_columns(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome) -> dict[str, Any]:
-    """Return the columns that say who was asked for the summary, and how."""
-    profile = snapshot.summary_profile
-    if outcome.writer:
-        return {"model": outcome.writer[:100], "keep_last_n": _kept_by_count(profile, run)}
-    return {
-        "summary_prompt": outcome.prompt,
-        "prompt_version": outcome.prompt_version[:40],
-        "model": (outcome.model or summariser_names(snapshot.session, profile)[0])[:100],
-        "temperature": profile.temperature,
-        "target_summary_tokens": profile.target_summary_tokens,
-        "keep_last_n": _kept_by_count(profile, run),
-    }
-
-
-def version_of(summary: SessionSummary) -> str:
-    """Return the version of the strategy that made a summary; of its prompts, in older rows."""
-    return str(summary.metadata.get(STRATEGY_VERSION) or summary.prompt_version)
-
-
-def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
-    """Return how many messages were to be kept; the setting where the cut counted tokens."""
-    return (profile.tail or profile.keep_last_n) if run.keep_last_n is None else run.keep_last_n
-
-
-def metadata_of(run: CompactionRun, outcome: Outcome, sizes: Sizes) -> dict[str, Any]:
-    """Return the metadata: counts of the whole tree, leaves and halvings apart from merges."""
-    return {
-        "algorithm": outcome.algorithm,
-        "trigger": run.trigger,
-        "chunk_count": outcome.chunk_count,
-        "max_depth": outcome.max_depth,
-        "truncated": outcome.truncated,
-        "compression_ratio": round(sizes.ratio(outcome), 4),
-        "input_tokens": outcome.input_tokens,
-        "output_tokens": outcome.output_tokens,
-    } | dict(outcome.metadata)
-
-
-def write_placeholder(branch: Branch, summary: SessionSummary) -> None:
-    """Write the row that marks where the summary stands: behind the last message it covers."""
-    insert_between(
-        branch,
-        after=summary.covers_through,
-        draft=NewMessage(
-            wire={"role": "assistant", "content": PLACEHOLDER_NOTICE},
-            kind=Message.Kind.PLACEHOLDER,
-            summary=summary.summary_text,
-            metadata=summary.metadata
-            | {
-                "type": "session_summary",
-                "summary_id": str(summary.pk),
-                "keepLastN": summary.keep_last_n,
-                "summary_timestamp": round(summary.created_at.timestamp() * 1000),
-            },
-        ),
-    )

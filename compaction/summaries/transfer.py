@@ -41,8 +41,8 @@ from compaction.models import (
 from compaction.models.summaries import status_columns
 from compaction.profiles import find_profile, parameters_of, profile_of
 from compaction.selectors import chain_of, coverage_of
+from compaction.summaries.columns import write_placeholder
 from compaction.summaries.fidelity import store_fidelity
-from compaction.summaries.storing import write_placeholder
 from compaction.summaries.transferred import (
     MOST_NUMBER,
     ImportedMessages,

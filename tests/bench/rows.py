@@ -20,7 +20,7 @@ from compaction.models import (
     SessionSummary,
     SessionSummaryMessage,
 )
-from compaction.summaries.storing import PLACEHOLDER_NOTICE
+from compaction.summaries.columns import PLACEHOLDER_NOTICE
 from tests.bench.attempts import PROMPTS, Attempts
 from tests.bench.texts import Phrases, turn_columns
 

@@ -55,6 +55,12 @@ def test_some_of_the_room_stays_free(used, share, expected):
     assert Account(kept=used, window=8000).answer_room(share=share) == expected
 
 
+def test_many_short_messages_leave_room_for_their_frames():
+    # Of a thousand messages 4 tokens each, and not 6 % of theirs.
+    account = Account(kept=1000, window=16_000)
+    assert account.answer_room(messages=1000) == 15_000 - 4016
+
+
 def asked(owner, use_models, factor: float, tokens: int) -> tuple[ExactingServer, str]:
     """Ask a question of so many tokens, by our count, at a server with a count of its own."""
     profile(**NEVER)

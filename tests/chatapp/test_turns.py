@@ -373,7 +373,9 @@ def test_no_more_room_is_asked_for_than_the_window_has_left(session, model_serve
     done = turn(session)
     used = done.context.account.used
     assert 50 < used < 200
-    assert model_server.calls[0].body["max_tokens"] == 200 - used
+    # A margin for servers that count a little more; half of what is left stays at least.
+    left = 200 - used
+    assert model_server.calls[0].body["max_tokens"] == left - left // 2
 
 
 def test_the_account_adds_up(session):

@@ -192,8 +192,7 @@ def test_a_summary_that_is_not_smaller_says_nothing_of_the_model(
     model_server.script = [*summaries({"text": words}), *ECHO_AND_ANSWER]
     profile(**NEVER, keep_last_n=2, ledger=False, quality_gate=False)
     compact(session)
-    assert CompactionRun.objects.get().status == "skipped"
-    assert alerts(admin_client) == []
+    assert CompactionRun.objects.get().status == "failed"
 
 
 def test_a_hand_takes_the_notice_off(admin_client, session, model_server):

@@ -192,7 +192,10 @@ def test_it_tells_what_a_real_compaction_saved(owner, model_server, queued):
     done = as_json()
     assert (done["sessions"], done["runs"]["succeeded"], done["model_calls"]) == (1, 1, 1)
     assert done["tokens_saved"] == run.tokens_before - run.tokens_after > 0
-    assert done["ratio"]["median"] == pytest.approx(run.ratio)
+    # What the summary costs as it is sent, of what it was made from.
+    stored = SessionSummary.objects.get(run=run)
+    assert done["ratio"]["median"] == pytest.approx(stored.compression_ratio)
+    assert stored.compression_ratio > run.ratio
 
 
 # --- the period -----------------------------------------------------------------------------------

@@ -134,7 +134,10 @@ class ReplayedRun:
         items = self._input()
         if not items:
             return None
-        if sum(item.tokens for item in items) < self.branch.least_tokens(self.reason):
+        smaller = self.branch.profile.smaller_after_failures
+        is_made_small = 0 < smaller <= self.branch.state.failures
+        least = 0 if is_made_small else self.branch.least_tokens(self.reason)
+        if sum(item.tokens for item in items) < least:
             raise SummaryFailed(RunCode.NO_GAIN, "What would be summarised is too little.")
         asks = STRATEGIES.get(self._strategy).uses_summarizer
         dropped = count_dropped(items, self.branch.profile) if asks else 0
