@@ -53,13 +53,14 @@ def follow_positions(*, session: Session, moved: dict[int, int], **kwargs: Any) 
         if state.hold_through is not None:
             state.hold_through = moved.get(state.hold_through, state.hold_through)
     CompactionState.objects.bulk_update(states, ["cursor", "hold_through"])
-    summaries = list(
-        SessionSummary.objects.filter(session=session).only("covers_from", "covers_through")
-    )
+    rows = SessionSummary.objects.filter(session=session)
+    summaries = list(rows.only("covers_from", "covers_through"))
     for summary in summaries:
         summary.covers_from = moved.get(summary.covers_from, summary.covers_from)
-        summary.covers_through = moved.get(summary.covers_through, summary.covers_through)
+        # Through the negative numbers, so that no two of a branch ever end at one place on the way.
+        summary.covers_through = -moved.get(summary.covers_through, summary.covers_through)
     SessionSummary.objects.bulk_update(summaries, ["covers_from", "covers_through"])
+    rows.update(covers_through=-F("covers_through"))
     _move_entries(session, moved)
 
 

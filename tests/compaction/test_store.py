@@ -10,7 +10,7 @@ from django.db.models import F, Model
 from django.db.models.query import QuerySet
 
 from chatapp import transcript
-from chatapp.models import Branch, Message
+from chatapp.models import POSITION_STEP, Branch, Message
 from chatapp.transcript.writing import NewMessage
 from compaction.models import (
     CompactionRun,
@@ -308,6 +308,26 @@ def test_renumbering_moves_cursor_and_coverage(session):
     assert state(session).cursor == summary.covers_through == last.position
     assert summary.covers_from == Message.objects.get(pk=summary.first_message_id).position
     assert sent(session) == before
+
+
+def test_renumbering_moves_summaries_to_where_another_one_ended(session):
+    compact(session)
+    store(session, talk(8))
+    compact(session)
+    first, second = SessionSummary.objects.order_by("covers_through")
+    between = (second.covers_through - first.covers_through) // POSITION_STEP
+    note = {"role": "user", "content": "Put in later."}
+    with transaction.atomic():
+        for _ in range(between):
+            branch = Branch.objects.get(pk=session.branch.pk)
+            draft = NewMessage(wire=note)
+            transcript.insert_between(branch, after=POSITION_STEP, draft=draft)
+        transcript.renumber(session)
+    for summary, ended in ((first, first.last_message), (second, second.last_message)):
+        summary.refresh_from_db()
+        ended.refresh_from_db()
+        assert summary.covers_through == ended.position
+    assert state(session).cursor == second.covers_through
 
 
 def test_a_renumbering_by_the_placeholder_itself_moves_the_new_cursor(owner, model_server, queued):
