@@ -1,5 +1,5 @@
-"""Each answer's request is rebuilt, whatever people did since and whatever tools had in their
-results: versions activated and edited, restores, late rules, pictures in JSON, positions renumbered.
+"""Each answer's request is rebuilt, whatever people did since and whatever tools had in results:
+versions activated and edited, restores, late rules, pictures in JSON, positions renumbered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from chatapp.models import Message, Session
-from chatapp.selectors import path_messages
 from chatapp.transcript.writing import renumber
 from chatapp.turns.rebuilding import rebuild
 from compaction.errors import CompactionError
@@ -23,15 +22,13 @@ from compaction.summaries.editing import edit_summary
 from compaction.summaries.restore import restore_summary
 from tests import facts
 from tests.compaction.test_requests_rebuilt import (
-    ALLOWED,
     WINDOW,
     Conversation,
-    called,
     script,
     settings_of,
     tool,
 )
-from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk, user
+from tests.factories import SessionFactory, call, profile, result, store, user
 
 pytestmark = pytest.mark.django_db
 TURNS = 70
