@@ -138,9 +138,8 @@ def _activate(
         later = _took_in_another(summary, replaced)
         if later and newer is Newer.ASK:
             raise CompactionError(_question(later))
-        claim_state(
-            lease, cursor=state.cursor, changes={"recheck_requested": F("recheck_requested")}
-        )
+        unchanged = {"recheck_requested": F("recheck_requested")}
+        claim_state(lease, cursor=state.cursor, changes=unchanged)
         supersede(replaced)
     _drafts_give_way(summary)
     _let_count(summary)
@@ -149,7 +148,17 @@ def _activate(
         _take_back(summary, later, by=by)
     if replaced is not None:
         replaced.refresh_from_db()
-    state = CompactionState.objects.get(pk=lease.branch_id)
+    return _what_counts(summary, replaced, newer, later)
+
+
+def _what_counts(
+    summary: SessionSummary,
+    replaced: SessionSummary | None,
+    newer: Newer,
+    later: list[SessionSummary],
+) -> Activated:
+    """Return what changed, as it stands now."""
+    state = CompactionState.objects.get(pk=summary.branch_id)
     return Activated(
         summary=summary,
         replaced=replaced,

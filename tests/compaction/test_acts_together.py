@@ -19,6 +19,7 @@ from compaction.doctor.examine import examine
 from compaction.models import BulkItem, BulkJob, CompactionState, LookMark, SessionSummary
 from compaction.runs.bulk import make_bulk, roll_back_bulk, start_bulk
 from compaction.runs.bulk_work import work_at_bulk
+from compaction.runs.holding import lift_hold
 from compaction.runs.resummarize import resummarize
 from compaction.summaries.activating import Newer, activate_version
 from compaction.summaries.restore import restore_summary
@@ -148,6 +149,24 @@ def test_a_held_branch_is_not_compacted_in_ten_turns_and_is_after_the_version_co
     say(session, "And now?")
     # Nothing holds it: the rule counts again.
     assert SessionSummary.objects.filter(status="active").count() == 2
+
+
+def test_after_a_restore_a_run_that_gained_nothing_before_holds_no_rule_back(
+    owner, model_server, queued, person
+):
+    profile(name="lively", message_limit=8, keep_last_n=2, max_context_tokens=0, prepare_ratio=0.0)
+    session = SessionFactory(owner=owner, wires=talk(6, marker=1, words=40))
+    compact(session)
+    session.branch.refresh_from_db()
+    CompactionState.objects.filter(pk=session.active_branch_id).update(
+        gainless_total=session.branch.token_total
+    )
+    restore_summary(SessionSummary.objects.get(), by=person)
+    say(session, "It is held.")
+    assert not SessionSummary.objects.filter(status="active").exists()
+    assert lift_hold(session, by=person)
+    say(session, "And now?")
+    assert SessionSummary.objects.filter(status="active").exists()
 
 
 # --- the list of sessions and what needs a look ---------------------------------------------------
