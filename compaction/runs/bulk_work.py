@@ -24,6 +24,7 @@ from django.utils import timezone
 
 from chatapp.database import database_now, release_connection
 from chatapp.formatting import short_id
+from compaction.conf import compaction_settings
 from compaction.errors import CompactionError
 from compaction.models import BulkItem, BulkJob, CompactionRun, SessionSummary
 from compaction.runs import queue, redo
@@ -33,7 +34,7 @@ from compaction.summaries.activating import Newer, activate_version
 Status, ItemStatus = BulkJob.Status, BulkItem.Status
 # A worker puts a job back after this long: others wait, too, and the queue kills what takes long.
 SLICE_SECONDS = 60
-LEASE_SECONDS, BEAT_SECONDS = 60, 15
+BEAT_SECONDS = 15
 # What was given to the queue so long ago is given to it again.
 REDELIVERED_AFTER = timedelta(minutes=10)
 SWEEP_BATCH = 100
@@ -88,7 +89,11 @@ def held(job: BulkJob) -> QuerySet[BulkJob]:
 
 
 def _lease_end() -> Any:
-    return Now() + timedelta(seconds=LEASE_SECONDS)
+    """Return when a job is free whose worker falls silent now: after the branch that it was at.
+
+    Before, its successor would find that session busy, and leave it out of the job for good.
+    """
+    return Now() + timedelta(seconds=compaction_settings.lease_seconds + BEAT_SECONDS)
 
 
 def _leave(job: BulkJob) -> None:

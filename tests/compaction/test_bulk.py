@@ -10,8 +10,9 @@ from django.utils import timezone
 
 from chatapp.context.backend import context_backend
 from chatapp.models import Session
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.errors import CompactionError
-from compaction.models import BulkItem, BulkJob, CompactionRun, SessionSummary
+from compaction.models import BulkItem, BulkJob, CompactionRun, CompactionState, SessionSummary
 from compaction.runs import bulk_work, queue
 from compaction.runs.bulk import (
     cancel_bulk,
@@ -188,6 +189,27 @@ def test_what_a_killed_worker_had_made_is_not_made_again_and_is_rolled_back(
     roll_back_bulk(job)
     work_at_bulk(job.pk)
     assert not SessionSummary.objects.filter(status=Active, supersedes__isnull=False).exists()
+
+
+def test_a_job_is_free_no_sooner_than_the_session_that_a_killed_worker_was_at(
+    sessions, monkeypatch
+):
+    job = planned(sessions)
+    start_bulk(job)
+    ends = []
+
+    def looks(self, request):
+        # What a process leaves that is killed while the model writes.
+        branch = CompactionState.objects.filter(lease_expires_at__isnull=False).get()
+        job.refresh_from_db()
+        ends.append((job.lease_expires_at, branch.lease_expires_at))
+        return summarize(self, request)
+
+    summarize = ExtractiveSummarizer.summarize
+    monkeypatch.setattr(ExtractiveSummarizer, "summarize", looks)
+    work_at_bulk(job.pk)
+    assert len(ends) >= 3
+    assert all(job_ends >= branch_ends for job_ends, branch_ends in ends)
 
 
 def test_a_summariser_that_is_down_pauses_the_job(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compaction.engine.parameters import Profile
@@ -265,3 +267,23 @@ def test_the_outcome_says_how_it_was_made():
 def test_its_summariser_is_asked_and_the_newest_items_are_enough_for_its_plan():
     assert BisectStrategy().uses_summarizer is True
     assert plans_from_tail(BisectStrategy())
+
+
+@pytest.mark.parametrize(("fallback", "holds"), [("extractive", True), ("truncate", False)])
+def test_clauses_that_were_chosen_without_an_answer_hold_the_summary_before_them(fallback, holds):
+    class Overflowing(Refusing):
+        def summarize(self, request):
+            raise SummarizerOverflow("too long")
+
+    said = [f"The tent number {n} has pole {n} and stands at lake {n}." for n in range(40)]
+    job = SummaryJob(
+        items=tuple(replace(item, text=text) for item, text in zip(plain(40), said, strict=True)),
+        counter=WordCounter(),
+        previous="The car stands in the yard of the mill. Nobody may open the third gate at night.",
+    )
+    profile = Profile(
+        fallback=fallback, ledger=False, quality_gate=False, target_summary_tokens=60
+    )
+    outcome = BisectStrategy().run(job, profile, Overflowing(), lambda step: None)
+    assert outcome.holds_earlier is holds
+    assert "Nobody may open the third gate at night." in outcome.text

@@ -81,7 +81,7 @@ def finished(
     if chooses_sentences(summarizer):
         return replace(outcome, holds_earlier=True)
     limit = longest or longest_stored(profile)
-    if not (profile.ledger or profile.quality_gate):
+    if not (profile.ledger or profile.quality_gate or _is_chosen(engine, profile)):
         found, was_refused = within_size(outcome, engine, job, limit=limit)
         return _counted(found, engine, job, (TOO_LONG,)) if was_refused else found
     finishing = _Finishing(
@@ -93,6 +93,16 @@ def finished(
         longest=limit,
     )
     return finishing.run()
+
+
+def _is_chosen(engine: Engine, profile: Profile) -> bool:
+    """Whether no answer of the model is in a text: none was asked for, or none counted.
+
+    Then clauses are chosen once from everything, also from the summary before: those that stand in
+    for each half would lose its facts, and it would have to be sent beside them.
+    """
+    asked = any(step.is_call and step.outcome == "ok" for step in engine.steps)
+    return not asked and profile.fallback == "extractive"
 
 
 def with_fidelity(outcome: Outcome, job: SummaryJob, profile: Profile) -> Outcome:
@@ -216,9 +226,8 @@ class _Finishing:
 
     def run(self) -> Outcome:
         """Return the outcome with the first text that passes; the last one needs no leave."""
-        asked = any(step.is_call and step.outcome == "ok" for step in self.engine.steps)
-        if not asked and self.profile.fallback == "extractive":
-            # Every answer was refused: nothing of a model is there to stand beside a ledger.
+        if _is_chosen(self.engine, self.profile):
+            # Nothing of a model is there to stand beside a ledger.
             return self._chosen()
         draft = self._draft(self.outcome.text, ledger=self.profile.ledger)
         if draft.refused:
