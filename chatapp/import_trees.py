@@ -54,6 +54,7 @@ class TreeImporter:
         tree.store()
         if active.pk != self._session.active_branch_id:
             transcript.activate(self._session, active)
+        transcript.tell_of_tree(self._session)
 
     def _line_from(self, start: ImportedMessage) -> list[ImportedMessage]:
         """Return the message and, level by level, the first child that is not stored."""

@@ -18,6 +18,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import TransactionTestCase
 from rest_framework.test import APIClient
 
+# As in a web process: addresses and pages are loaded before anything else looks at them.
+import chatapp.urls  # noqa: F401
 from chatapp import database
 from chatapp.llm import encodings, tokens
 from chatapp.turns import lease

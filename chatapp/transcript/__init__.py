@@ -26,6 +26,7 @@ from chatapp.transcript.request_size import (
     lessen_request,
     resized_by,
     set_request_tokens,
+    tell_of_tree,
 )
 from chatapp.transcript.session_tree import SessionTree
 from chatapp.transcript.writing import (
@@ -69,4 +70,5 @@ __all__ = [
     "set_pinned",
     "set_request_tokens",
     "switch",
+    "tell_of_tree",
 ]

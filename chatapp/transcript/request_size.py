@@ -15,7 +15,11 @@ from django.db.models import F
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.models import Branch, Session
-from chatapp.titles import less_by
+from chatapp.selectors import path_messages
+from chatapp.titles import less_by, opening_of
+
+OPENING_MESSAGES = 50
+"""Among so many the first question is looked for, which names a session without a title."""
 
 
 def prompt_tokens(session: Session) -> int:
@@ -41,6 +45,17 @@ def set_request_tokens(branch_id: UUID, tokens: int) -> None:
     Of a branch that no session is on, nothing is noted: it is looked at when one switches to it.
     """
     Session.objects.filter(active_branch=branch_id).update(request_tokens=tokens)
+
+
+def tell_of_tree(session: Session) -> None:
+    """Note the size and the title of a session whose branches were stored all at once."""
+    branch = Branch.objects.get(
+        pk__in=Session.objects.filter(pk=session.pk).values("active_branch")
+    )
+    told: dict[str, Any] = {"request_tokens": whole_request(session, branch)}
+    if not session.title:
+        session.title = told["title"] = opening_of(path_messages(branch)[:OPENING_MESSAGES])
+    Session.objects.filter(pk=session.pk).update(**told)
 
 
 def lessen_request(branch_id: UUID, saved: int) -> None:

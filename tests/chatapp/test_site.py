@@ -192,5 +192,7 @@ def test_the_next_request_s_page_shows_an_extension_s_notes(admin_client, join, 
 def test_a_source_takes_the_place_of_one_with_its_key(join):
     mine, new = SimpleNamespace(key="replay"), SimpleNamespace(key="lamp")
     join(timeline_sources=(mine, new))
-    assert [each.key for each in timeline_sources()] == ["incident", "replay", "lamp"]
-    assert timeline_sources()[1] is mine
+    assert [each.key for each in timeline_sources()] == [
+        "incident", "incomplete", "replay", "audit", "lamp",
+    ]  # fmt: skip
+    assert timeline_sources()[2] is mine

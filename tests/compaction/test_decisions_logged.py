@@ -15,18 +15,30 @@ from django.utils import timezone
 from chatapp import transcript
 from chatapp.models import Message
 from chatapp.transcript.writing import NewMessage
+from compaction.attention.alerts import send_alerts
 from compaction.branches.leases import Lease, ensure_state
 from compaction.engine.memories import ProposedLine
 from compaction.limits import circuit_breaker
 from compaction.memories.lines import propose_memories
 from compaction.memories.versions import undo_rewriting
-from compaction.models import CompactionRun, CompactionState, MemoryVersion, ModelBreaker
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    MemoryVersion,
+    ModelBreaker,
+    SessionSummary,
+)
+from compaction.profiles import save_profile
 from compaction.runs import lifecycle, queue
 from compaction.runs import sweep as sweeping
+from compaction.runs.holding import lift_hold
 from compaction.runs.scheduling import check_branch
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.runs.worker import execute_run
+from compaction.summaries.activating import activate_version
+from compaction.summaries.editing import edit_summary
+from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, say
 from tests.compaction.test_memories import answers, compress, remember
 from tests.compaction.test_window import failing, window
@@ -49,7 +61,8 @@ ABOUT_A_MODEL = {
 ABOUT_AN_OWNER = {
     "memory_run_requested", "memory_run_ended", "memories_proposed", "memories_restored",
 }  # fmt: skip
-REST = {"swept"}
+ABOUT_AN_ACT = {"hold_lifted", "hold_broken", "version_activated", "summary_edited"}
+REST = {"swept", "alerted", "alert_failed"}
 
 
 @pytest.fixture
@@ -99,7 +112,7 @@ def names_of_decisions() -> set[str]:
 
 def test_every_decision_has_a_test_here():
     assert names_of_decisions() == set().union(
-        ABOUT_A_RUN, ABOUT_A_BRANCH, ABOUT_A_MODEL, ABOUT_AN_OWNER, REST
+        ABOUT_A_RUN, ABOUT_A_BRANCH, ABOUT_A_MODEL, ABOUT_AN_OWNER, ABOUT_AN_ACT, REST
     )
     assert names_of_decisions() <= names_given_to("told", Path(__file__))
 
@@ -295,6 +308,55 @@ def test_a_branch_that_cannot_be_looked_at(session, told, monkeypatch):
     (line,) = told("branch_left_alone")
     assert is_about(line, session)
     assert line.code == "internal_error"
+
+
+def test_what_people_do_to_a_summary(session, told, owner):
+    compact(session)
+    first = SessionSummary.objects.get()
+    own = edit_summary(first, text="The harbour stays open.", author=owner).summary
+    (edited,) = told("summary_edited")
+    assert (edited.summary, edited.replaced) == (str(own.pk), str(first.pk))
+    assert "harbour" not in edited.getMessage()
+    activate_version(first)
+    (activated,) = told("version_activated")
+    assert (activated.summary, activated.replaced) == (str(first.pk), str(own.pk))
+    restore_summary(first, by=owner)
+    lift_hold(session, by=owner)
+    (lifted,) = told("hold_lifted")
+    assert all(is_about(line, session) for line in (edited, activated, lifted))
+
+
+def test_a_hold_that_the_window_breaks(owner, model_server, use_models, queued, told):
+    save_profile(
+        name="held", base="checkpoint", make_default=True,
+        parameters={"keep_recent_tokens": 1_000, "restore_hold": "window"},
+    )  # fmt: skip
+    session = SessionFactory(owner=owner, wires=talk(40, words=120))
+    compact(session)
+    use_models(model_server.models(CONTEXT_WINDOW=20_000))
+    restore_summary(SessionSummary.objects.get(), by=owner)
+    assert told("hold_broken") == []
+    say(session, "And now?")
+    (broken,) = told("hold_broken")
+    assert is_about(broken, session, CompactionRun.objects.latest("created_at"))
+
+
+def test_alerts_that_are_sent_and_that_cannot_be(told, settings, monkeypatch):
+    sending = {"ALERT_EMAILS": ("ops@example.com",), "ALERT_BASE_URL": "https://chat.example.com"}
+    settings.COMPACTION = settings.COMPACTION | sending
+    ModelBreaker.objects.create(model="m", failing_since=timezone.now(), failing_code="bad_answer")
+    send_alerts()
+    (sent,) = told("alerted")
+    assert sent.things == 1
+    monkeypatch.setattr("compaction.attention.alerts.send_mail", refusing)
+    ModelBreaker.objects.create(model="n", failing_since=timezone.now(), failing_code="bad_answer")
+    send_alerts()
+    (failed,) = told("alert_failed")
+    assert (failed.way, failed.error) == ("mail", "OSError")
+
+
+def refusing(*args, **kwargs):
+    raise OSError("no such host")
 
 
 def test_no_line_holds_a_word_of_the_conversation(session, model_server, caplog):

@@ -270,7 +270,7 @@ def test_every_code_of_the_services_and_the_engine_has_words():
         "lost_race", "out_of_time", "interrupted", "unknown_model", "internal_error",
         "busy", "not_due", "not_active", "cancelled", "deleted",
         "stopped", "over_budget", "breaker_open", "strategy_error", "inline_limit",
-        "hook_cancelled", "no_gain",
+        "hook_cancelled", "no_gain", "held_by_person",
     }  # fmt: skip
     assert used == set(RunCode) == set(EXPLANATIONS)
 

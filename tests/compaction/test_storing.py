@@ -15,7 +15,7 @@ from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
 from compaction.models import CompactionState, SessionSummary
 from compaction.runs.resummarize import resummarize
-from compaction.summaries import storing
+from compaction.summaries import columns, storing
 from compaction.summaries.summarizer import ModelSummarizer
 from tests.compaction.support import NEVER, compact, state, stored
 from tests.engine.test_outcomes import outcome as outcome_over
@@ -179,13 +179,13 @@ def test_the_version_of_a_prompt_is_stored_as_far_as_the_column_goes(session):
     ],
 )
 def test_how_many_were_to_be_kept_is_stored(asked, changes, kept):
-    assert storing._kept_by_count(Profile(**changes), SimpleNamespace(keep_last_n=asked)) == kept
+    assert columns._kept_by_count(Profile(**changes), SimpleNamespace(keep_last_n=asked)) == kept
 
 
 def test_the_version_of_a_strategy_comes_before_that_of_its_prompts():
     row = SessionSummary(metadata={"strategy_version": "s2"}, prompt_version="p1")
-    assert storing.version_of(row) == "s2"
-    assert storing.version_of(SessionSummary(metadata={}, prompt_version="p1")) == "p1"
+    assert columns.version_of(row) == "s2"
+    assert columns.version_of(SessionSummary(metadata={}, prompt_version="p1")) == "p1"
 
 
 def test_the_ratio_in_the_metadata_has_four_places():
