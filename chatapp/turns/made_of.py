@@ -12,6 +12,8 @@ A record (chatapp.answer_requests.AnswerRequest.made_of) holds, each where it is
     previous, held, stores
                  the answer that a continuation went on from, and what its server had already
     items, raw   whether reasoning went back; whether messages were not mended together
+    front        how many messages stand before the first stored one, where that is a late rule,
+                 which goes out as a note
     branch       the branch that was asked in, where the answer stands in another
     unkept       why nothing of it can be rebuilt: too_large, foreign_model
     profile, summaries, first, pins, cut, steps
@@ -149,13 +151,22 @@ def _messages(
     }
     places = [*request.places, *[""] * (len(sent) - len(request.places))]
     own = [stored.get(place) for place in places]
-    found = _mended(sent, own) or _as_they_are(sent, own)
+    front = _front_before_rule(own)
+    found = _mended(sent, own, front) or _as_they_are(sent, own)
     parts = [
         _part(session, place, one, message, texts)
         for place, one, message in zip(places, found.kinds, sent, strict=True)
     ]
     said: dict[str, Any] = {MESSAGES: write_parts(parts)}
+    if front is not None and not found.is_raw:
+        said["front"] = front
     return said | ({"items": 1} if has_items else {}) | ({"raw": 1} if found.is_raw else {})
+
+
+def _front_before_rule(own: Sequence[WireMessage | None]) -> int | None:
+    """Return where the first stored message stands, if it is a system message; None otherwise."""
+    found = next(((index, row) for index, row in enumerate(own) if row is not None), None)
+    return found[0] if found is not None and found[1]["role"] == "system" else None
 
 
 _STORED, _CONTENT, _OTHER = "stored", "content", "other"
@@ -169,14 +180,16 @@ class _Told:
     is_raw: bool = False
 
 
-def _mended(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _Told | None:
+def _mended(
+    sent: Sequence[WireMessage], own: Sequence[WireMessage | None], front: int | None
+) -> _Told | None:
     """Tell messages by their rows as a strict server is sent them, calls with their results.
 
     That is how a context is put together, and how rebuilding does it again. None where it does not
     lead to just these messages.
     """
     tried = [message if row is None else row for message, row in zip(sent, own, strict=True)]
-    mended = _strict(tried)
+    mended = _strict(tried, front)
     if len(mended) != len(sent):
         return None
     kinds = [
@@ -189,7 +202,7 @@ def _mended(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _
             tried[index] = with_content(row, sent[index].get("content"))
         elif row is not None and kind == _OTHER:
             tried[index] = sent[index]
-    return _Told(kinds=kinds) if _strict(tried) == list(sent) else None
+    return _Told(kinds=kinds) if _strict(tried, front) == list(sent) else None
 
 
 def _as_they_are(sent: Sequence[WireMessage], own: Sequence[WireMessage | None]) -> _Told:
@@ -208,8 +221,8 @@ def _kind(message: WireMessage, made: WireMessage) -> str:
     return _CONTENT if same else _OTHER
 
 
-def _strict(messages: Sequence[WireMessage]) -> list[WireMessage]:
-    return [message for message, _ in strict_with_sources(messages)]
+def _strict(messages: Sequence[WireMessage], front: int | None) -> list[WireMessage]:
+    return [message for message, _ in strict_with_sources(messages, front=front)]
 
 
 def with_content(message: WireMessage, content: Any) -> WireMessage:

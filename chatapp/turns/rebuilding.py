@@ -204,7 +204,8 @@ def _parts(record: _Recorded) -> list[SentPart]:
     found = [_part(part, rows, texts, reader, has_items=has_items) for part in parts]
     if "raw" in record.made_of:
         return found
-    mended = strict_with_sources([part.message for part in found])
+    front = record.made_of.get("front")
+    mended = strict_with_sources([part.message for part in found], front=front)
     if len(mended) != len(found):
         raise _changed("its messages no longer fit together as what")
     return [

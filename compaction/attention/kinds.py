@@ -21,7 +21,7 @@ from chatapp.formatting import clock, short_id, span_words
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import AnswerRequest, Incident, Session
 from compaction.engine.policy.reasons import RunCode
-from compaction.models import CompactionRun, CompactionState, ModelBreaker
+from compaction.models import CompactionRun, CompactionState, ModelBreaker, SessionSummary
 from compaction.vocabulary import failing_words
 
 LOOK_DAYS = 30
@@ -143,13 +143,20 @@ def _truncated_runs() -> QuerySet[CompactionRun]:
 
 
 def _over_the_window() -> QuerySet[Incident]:
-    """Return the newest turn of each branch that ended too large, unless it was compacted since."""
+    """Return the newest turn of each branch that ended too large, unless it was compacted since.
+
+    That is by a summary that counts: one that was taken back helps no more.
+    """
     overflows = Incident.objects.filter(
         kind=Incident.Kind.ERROR, code=ErrorKind.CONTEXT_OVERFLOW.value
     )
     later = overflows.filter(branch=OuterRef("branch"), created_at__gt=OuterRef("created_at"))
-    compacted = CompactionState.objects.filter(
-        branch=OuterRef("branch"), last_consolidated_at__gt=OuterRef("created_at")
+    since = Q(created_at__gt=OuterRef("created_at")) | Q(activated_at__gt=OuterRef("created_at"))
+    compacted = SessionSummary.objects.filter(
+        since,
+        branch=OuterRef("branch"),
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.COMPACTION,
     )
     newest = overflows.filter(branch__isnull=False, created_at__gte=_since())
     return newest.filter(~Exists(later), ~Exists(compacted))

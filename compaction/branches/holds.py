@@ -23,7 +23,7 @@ from compaction.models import CompactionRun, CompactionState
 RELEASED: Mapping[str, Any] = {
     "hold_through": None,
     "hold_end": "",
-    "held_by": None,
+    "held_by_id": None,
     "held_at": None,
     "held_until": None,
 }

@@ -150,6 +150,18 @@ def test_a_repeated_answer_tells_the_request_of_the_one_it_repeats(api, session,
     assert api.get(address(copy)).json()["answer"] == str(answer.pk)
 
 
+def test_a_late_rule_that_opens_the_kept_messages_is_told_by_its_place(api, model_server, owner):
+    rule = {"role": "system", "content": "From now on in French."}
+    for prompt in ("Be brief.", ""):
+        session = SessionFactory(owner=owner, system_prompt=prompt)
+        store(session, [rule, user("hello")])
+        Message.objects.filter(session=session).update(pinned=False)
+        answer = ask(session, user("and now?"))
+        assert rebuilt(api, answer) == received(model_server)
+        places = [one["place"] for one in api.get(address(answer)).json()["messages"]]
+        assert places == [*([None] if prompt else []), "1", "2", "3"]
+
+
 def test_one_text_is_kept_once_a_session(session):
     ask(session)
     ask(session)

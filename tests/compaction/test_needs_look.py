@@ -20,9 +20,17 @@ from compaction.attention.kinds import KIND_NAMES, KINDS
 from compaction.attention.listing import LookCursor, needs_look, waiting
 from compaction.attention.marks import bring_back, find_item, mark_done, set_aside, snooze
 from compaction.errors import CompactionError
-from compaction.models import CompactionRun, CompactionState, LookMark, ModelBreaker
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    LookMark,
+    ModelBreaker,
+    SessionSummary,
+)
+from compaction.summaries.activating import activate_version
+from compaction.summaries.restore import restore_summary
 from tests.compaction.recoveries import run_of
-from tests.compaction.support import NEVER
+from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, UserFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db
@@ -184,11 +192,17 @@ def test_a_lost_race_is_no_failure(session):
     assert listed() == []
 
 
-def test_a_compaction_since_ends_an_overflow(session):
+def test_a_compaction_since_ends_an_overflow_until_it_is_taken_back(owner):
+    profile(summariser="extractive", keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6))
     overflow(session, timezone.now() - HOUR)
-    CompactionState.objects.update_or_create(
-        branch=session.branch, defaults={"last_consolidated_at": timezone.now()}
-    )
+    assert listed() == [of_kind("over_window", session)]
+    assert compact(session).status == "succeeded"
+    assert listed() == []
+    summary = SessionSummary.objects.get(session=session)
+    restore_summary(summary, by=owner)
+    assert set(listed()) == {of_kind("over_window", session), of_kind("held", session)}
+    activate_version(summary, by=owner)
     assert listed() == []
 
 
