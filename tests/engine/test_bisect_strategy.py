@@ -281,9 +281,7 @@ def test_clauses_that_were_chosen_without_an_answer_hold_the_summary_before_them
         counter=WordCounter(),
         previous="The car stands in the yard of the mill. Nobody may open the third gate at night.",
     )
-    profile = Profile(
-        fallback=fallback, ledger=False, quality_gate=False, target_summary_tokens=60
-    )
+    profile = Profile(fallback=fallback, ledger=False, quality_gate=False, target_summary_tokens=60)
     outcome = BisectStrategy().run(job, profile, Overflowing(), lambda step: None)
     assert outcome.holds_earlier is holds
     assert "Nobody may open the third gate at night." in outcome.text
