@@ -22,7 +22,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.models import Session as WebSession
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, OperationalError, transaction
-from django.db.models import CASCADE, Model, QuerySet
+from django.db.models import CASCADE, ForeignObjectRel, Model, QuerySet
 from django.dispatch import Signal
 
 from chatapp.formatting import plural, short_id
@@ -108,10 +108,14 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
 
 def _with_session() -> Iterator[type[Model]]:
     """Yield the tables whose rows go with their session: messages first, branches last."""
+    # Also those that a session does not name.
+    relations = Session._meta.get_fields(include_hidden=True)
     found = [
         relation.related_model
-        for relation in Session._meta.related_objects
-        if relation.on_delete is CASCADE and relation.field.name == "session"
+        for relation in relations
+        if isinstance(relation, ForeignObjectRel)
+        and relation.on_delete is CASCADE
+        and relation.field.name == "session"
     ]
     yield Message
     yield from (model for model in found if model not in (Message, Branch))

@@ -21,6 +21,8 @@ from chatapp.transcript import (
 )
 from compaction.memories.runs import memory_run_waiting
 from compaction.models import (
+    BulkItem,
+    BulkJob,
     CompactionRun,
     CompactionState,
     ModelBreaker,
@@ -120,7 +122,8 @@ def forget_words_of(*, user: Any, **kwargs: Any) -> None:
     """Take away the user's words that stand in no row of theirs.
 
     Those are what they told about other people's summaries and runs, and errors of a server, which
-    may quote what it was sent: a breaker keeps the last one.
+    may quote what it was sent: a breaker and a paused bulk job keep the last one. The filter of a
+    bulk job may be what was searched for: a name, or words of a title.
     """
     SummaryQuality.objects.filter(verdict_by=user).update(verdict_note="")
     asked = CompactionRun.objects.filter(requested_by=user).exclude(instructions="")
@@ -130,3 +133,5 @@ def forget_words_of(*, user: Any, **kwargs: Any) -> None:
     forget_instructions_of(user)
     # Nobody can tell whose call it was; the next failed one says what is wrong again.
     ModelBreaker.objects.exclude(last_error="").update(last_error="")
+    told = BulkItem.objects.filter(session__owner=user).values("job")
+    BulkJob.objects.filter(Q(requested_by=user) | Q(pk__in=told)).update(chosen_by="", note="")

@@ -20,6 +20,8 @@ from chatapp.models import Session
 # What is offered as a filter; an app that joins may store other actions besides.
 COMMON = (
     "restored",
+    "version_activated",
+    "summary_edited",
     "hold_lifted",
     "hold_broken",
     "profile_changed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from django.contrib import admin, messages
@@ -94,7 +95,11 @@ def _note(request: HttpRequest, key: Any, erased: Erased) -> None:
 
 
 def add_to_pages() -> None:
-    """Have the users' pages, where there are any, offer the action."""
+    """Have the users' pages, where there are any, offer the action.
+
+    Django's own are registered first, whichever of the two modules somebody imported first.
+    """
+    import_module("django.contrib.auth.admin")
     users = get_user_model()
     if admin.site.is_registered(users):
         own = type(admin.site.get_model_admin(users))

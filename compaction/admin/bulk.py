@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -227,7 +228,7 @@ class BulkJobAdmin(WideList):
     def roll_back(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
         """Have the versions count again that counted before the jobs."""
         told = "A worker puts back the versions that counted before, one session at a time."
-        self._tell(request, queryset, roll_back_bulk, told)
+        self._tell(request, queryset, partial(roll_back_bulk, by=request.user), told)
 
     # --- page -------------------------------------------------------------------------------------
 

@@ -23,13 +23,14 @@ from compaction.admin.forms import profile_names
 from compaction.admin.lists import UNFINISHED_STATUSES
 from compaction.models import CompactionRun, CompactionState
 
-COMPACTING, QUEUED, FAILING, SUMMARISED, WHOLE = (
-    "compacting", "queued", "failing", "summarised", "whole",
+COMPACTING, QUEUED, FAILING, HELD, SUMMARISED, WHOLE = (
+    "compacting", "queued", "failing", "held", "summarised", "whole",
 )  # fmt: skip
 WORDS: dict[str, tuple[str, str]] = {
     COMPACTING: ("Compacting", "busy"),
     QUEUED: ("Queued", "busy"),
     FAILING: ("Failing", "bad"),
+    HELD: ("Held", "busy"),
     SUMMARISED: ("Summarised", "good"),
     WHOLE: ("Whole", ""),
 }
@@ -44,7 +45,9 @@ def states_of_sessions(sessions: Sequence[Session]) -> dict[UUID, SafeString | s
     active = CompactionState.objects.filter(
         branch__session__in=keys, branch=F("branch__session__active_branch")
     )
-    columns = ("cursor", "failures", "lease_owner", "lease_expires_at")
+    columns = (
+        "cursor", "failures", "lease_owner", "lease_expires_at", "hold_through", "held_until",
+    )  # fmt: skip
     states = {state.branch_id: state for state in active.only(*columns)}
     unfinished = CompactionRun.objects.filter(session__in=keys, status__in=UNFINISHED_STATUSES)
     waiting = set(unfinished.values_list("session", flat=True))
@@ -68,6 +71,8 @@ def _name_of(state: CompactionState | None, *, is_queued: bool, now: Any) -> str
         return WHOLE
     if state.failures:
         return FAILING
+    if state.is_held_at(now):
+        return HELD
     return SUMMARISED if state.cursor else WHOLE
 
 
@@ -86,6 +91,12 @@ def _queued() -> Q:
     return Q(pk__in=runs.values("session"))
 
 
+def _held() -> Q:
+    lasts = Q(held_until__isnull=True) | Q(held_until__gt=database_now())
+    states = CompactionState.objects.filter(lasts, hold_through__gt=F("cursor"))
+    return Q(active_branch__in=states.filter(hold_through__isnull=False).values("branch"))
+
+
 def _is_summarised() -> Exists:
     """Return what is true of many sessions: asked of each in the list's order, few fill a page."""
     return Exists(CompactionState.objects.filter(branch=OuterRef("active_branch"), cursor__gt=0))
@@ -95,6 +106,7 @@ _CONDITIONS: dict[str, Condition] = {
     COMPACTING: _compacting,
     QUEUED: _queued,
     FAILING: lambda: _on(failures__gt=0),
+    HELD: _held,
     SUMMARISED: lambda: Q(_is_summarised()),
     WHOLE: lambda: ~Q(_is_summarised()),
 }

@@ -30,7 +30,7 @@ from compaction.engine.strategies.prompts import (
 )
 from compaction.engine.tool_results import limited_results, named_results
 from compaction.engine.types import Item
-from compaction.models import CompactionRun, CompactionStep
+from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.vocabulary import reads_texts
 
 READ_AT_ONCE = 200
@@ -154,8 +154,7 @@ class StepInput:
         given = self._given
         if kept := given.get("kept"):
             yield f"<recent>\n{escape_tags(kept)}\n</recent>{BETWEEN_BLOCKS}"
-        run = self.step.run
-        if (asked := run.instructions) and not run.replaces_instructions:
+        if asked := _asked_of(self.step.run):
             yield f"{ATTENTION}<instructions>\n{escape_tags(asked)}\n</instructions>"
             yield BETWEEN_BLOCKS
         if missing := given.get("missing"):
@@ -178,3 +177,16 @@ class StepInput:
         yield from self._beside()
         if step.prompt:
             yield LAST_LINE
+
+
+def _asked_of(run: CompactionRun) -> str:
+    """Return the instructions that stood behind the messages of a run's calls.
+
+    A run that nobody gave any carried on those that its summary was stored with.
+    """
+    if run.trigger == CompactionRun.Trigger.BRANCH and run.replaces_instructions:
+        return ""  # They took the place of ours, and stand first.
+    if run.instructions:
+        return str(run.instructions)
+    carried = SessionSummary.objects.filter(run=run.pk).values_list("instructions", flat=True)
+    return str(next(iter(carried[:1]), ""))

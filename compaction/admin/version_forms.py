@@ -104,7 +104,8 @@ def _make_activate(request: HttpRequest, summary: SessionSummary, data: Any) -> 
 
 def _activate(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) -> SafeString:
     try:
-        return activated(activate_version(summary, newer=Newer(asked["newer"])))
+        newer = Newer(asked["newer"])
+        return activated(activate_version(summary, newer=newer, by=request.user))
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
 
@@ -118,12 +119,13 @@ def activated(done: Activated) -> SafeString:
     restored = f" {formatting.plural(len(done.restored), 'newer one')} taken back: the messages "
     kept = f" {formatting.plural(len(done.kept), 'newer one')} left as before."
     return format_html(
-        "{} counts again{}; nothing was deleted.{}{} {}",
+        "{} counts again{}; nothing was deleted.{}{} {}{}",
         first,
         place,
         f"{restored}are sent verbatim again." if done.restored else "",
         kept if done.kept else "",
         SENT if done.is_sent else NOT_SENT,
+        f" What is sent verbatim again is held {done.hold}." if done.hold else "",
     )
 
 

@@ -49,6 +49,9 @@ class ActivatedSerializer(serializers.Serializer[Any]):
         help_text="Whether the session's next request holds the text; not where it holds newer "
         "summaries alone, or where the conversation goes on in another branch."
     )
+    hold = serializers.CharField(
+        help_text="Until when what is sent verbatim again is held; empty where nothing is."
+    )
 
 
 class EditSerializer(KnownFields):
@@ -92,7 +95,8 @@ class SummaryActivate(KnownQueryView):
         form = ActivateVersionSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         try:
-            done = activate_version(summary, newer=Newer(form.validated_data["newer"]))
+            newer = Newer(form.validated_data["newer"])
+            done = activate_version(summary, newer=newer, by=request.user)
         except CompactionError as error:
             raise Conflict(str(error)) from error
         prefetch_related_objects([*done.restored, *done.kept], "profile", "author")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from chatapp.audit import name_of, record
+from chatapp.audit import record
 from chatapp.database import database_now
 from chatapp.formatting import when
 from chatapp.models import Branch
@@ -31,6 +31,11 @@ RELEASED: Mapping[str, Any] = {
 
 # Codes of the audit log.
 LIFTED, BROKEN = "hold_lifted", "hold_broken"
+# Without a name: it would outlast its person. Who held it stands with the restore.
+BROKEN_WORDS = (
+    "The window broke the hold: the next request no longer fitted, so what was held is summarised. "
+    "It can be restored again."
+)
 
 
 def hold_columns(through: Any, length: HoldLength | None, *, by: Any) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def note_end_of_hold(state: CompactionState, run: CompactionRun) -> None:
         event("hold_lifted", session=run.session_id, branch=run.branch_id, run=run)
         return
     run.broke_hold = True
-    record(run.session_id, BROKEN, _broken_words(state), branch=run.branch_id)
+    record(run.session_id, BROKEN, BROKEN_WORDS, branch=run.branch_id)
     event("hold_broken", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
 
 
@@ -106,14 +111,6 @@ def is_by_hand(run: CompactionRun) -> bool:
     if run.trigger == CompactionRun.Trigger.PROACTIVE:
         return False
     return run.trigger == CompactionRun.Trigger.MANUAL or run.requested_by_id is not None
-
-
-def _broken_words(state: CompactionState) -> str:
-    by = name_of(state.held_by)
-    return (
-        f"The window broke the hold{f' of {by}' if by else ''}: the next request no longer fitted, "
-        "so what was held is summarised. It can be restored again."
-    )
 
 
 def until_words(state: CompactionState) -> str:

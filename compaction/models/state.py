@@ -144,10 +144,14 @@ class CompactionState(models.Model):
     @property
     def is_held(self) -> bool:
         """Whether a person holds messages behind the cursor, and the hold's time is not over."""
+        return self.hold_through is not None and self.is_held_at(database_now())
+
+    def is_held_at(self, now: datetime) -> bool:
+        """Whether it is held at a time by the database's clock."""
         return (
             self.hold_through is not None
             and self.hold_through > self.cursor
-            and (self.held_until is None or self.held_until > database_now())
+            and (self.held_until is None or self.held_until > now)
         )
 
 

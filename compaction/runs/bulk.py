@@ -129,14 +129,17 @@ def cancel_bulk(job: BulkJob) -> None:
     _change(job, CANCELLABLE, Status.CANCELLED, finished_at=database_now())
 
 
-def roll_back_bulk(job: BulkJob) -> None:
+def roll_back_bulk(job: BulkJob, *, by: Any = None) -> None:
     """Have the versions count again that counted before the job; raises CompactionError elsewhere.
+
+    `by` is the person whose act that is, in the audit logs of the sessions, too.
 
     Nobody works at the job any more when it begins: the state says so, and the lease.
     """
     if job.started_at is None:
         raise CompactionError("Nothing was made yet, so there is nothing to put back.")
-    _change(job, REVERSIBLE, Status.ROLLING_BACK, finished_at=None)
+    whose = {"rolled_back_by": getattr(by, "pk", None)}
+    _change(job, REVERSIBLE, Status.ROLLING_BACK, finished_at=None, **whose)
 
 
 def _change(job: BulkJob, allowed: Sequence[str], status: str, **columns: Any) -> None:

@@ -79,7 +79,7 @@ def _claim(job_id: UUID) -> BulkJob | None:
     rows = BulkJob.objects.filter(is_free, pk=job_id, status__in=BulkJob.WORKED_AT)
     if not rows.update(worker=worker, lease_expires_at=_lease_end()):
         return None
-    jobs = BulkJob.objects.select_related("profile", "requested_by")
+    jobs = BulkJob.objects.select_related("profile", "requested_by", "rolled_back_by")
     return jobs.filter(pk=job_id, worker=worker).first()
 
 
@@ -227,7 +227,7 @@ def _put_back(item: BulkItem, job: BulkJob) -> None:
     made = versions_made(item, job).select_related("session", "branch", "supersedes")
     for version in made.order_by("-covers_through", "-created_at"):
         try:
-            put_version_back(version)
+            put_version_back(version, by=job.rolled_back_by)
             put += 1
         except CompactionError as problem:
             problems.append(str(problem))
@@ -235,7 +235,7 @@ def _put_back(item: BulkItem, job: BulkJob) -> None:
     BulkItem.objects.filter(pk=item.pk).update(status=status, error=" ".join(problems))
 
 
-def put_version_back(version: SessionSummary) -> None:
+def put_version_back(version: SessionSummary, *, by: Any = None) -> None:
     """Have the version that `version` superseded count again in its place.
 
     Raises CompactionError where `version` counts no more, or superseded nothing that could.
@@ -250,7 +250,7 @@ def put_version_back(version: SessionSummary) -> None:
                 f"Summary {short_id(row.pk)} is {row.status} by now, so nothing was changed."
             )
     # Versions are put back from the newest on: what newer ones took in has been put back before.
-    activate_version(old, newer=Newer.KEEP, replacing=version)
+    activate_version(old, newer=Newer.KEEP, replacing=version, by=by)
 
 
 # --- signs of life, and what the sweep does -------------------------------------------------------

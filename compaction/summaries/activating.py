@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Min
 
-from chatapp.formatting import short_id
+from chatapp.audit import record
+from chatapp.formatting import plural, short_id
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages
 from chatapp.transcript import lock_branches
+from compaction.branches.holds import copied, until_words
 from compaction.branches.leases import Lease, ensure_state, held
 from compaction.branches.snapshot import snapshot_of
 from compaction.errors import BranchBusyError, CompactionError, LostRaceError
@@ -37,6 +40,8 @@ BUSY = (
 
 # Of newer summaries in a sentence.
 MOST_NAMED = 5
+# The code of the audit log.
+ACTIVATED = "version_activated"
 
 
 class Newer(StrEnum):
@@ -53,6 +58,7 @@ class Activated:
 
     `restored` are the newer summaries that were taken back, oldest first; `kept` those that stay
     and say what the replaced version said. `is_sent`: the session's next request holds the text.
+    `hold` says until when the branch is held, empty where it is not.
     """
 
     summary: SessionSummary
@@ -61,6 +67,7 @@ class Activated:
     kept: list[SessionSummary]
     cursor: int
     is_sent: bool
+    hold: str = ""
 
 
 def activate_version(
@@ -68,6 +75,7 @@ def activate_version(
     *,
     newer: Newer = Newer.ASK,
     replacing: SessionSummary | None = None,
+    by: Any = None,
 ) -> Activated:
     """Let a superseded or restored summary count again, and return what changed.
 
@@ -75,6 +83,8 @@ def activate_version(
     must be what follows the cursor, which then moves. Newer summaries that were made while the
     version did not count took in another one: `newer` says what becomes of them, or CompactionError
     names them. `replacing` says which version must be the one that gives way.
+    `by` is the person whose act it is: it stands in the session's audit log, and what is taken back
+    is held as after a restore. What was held before, and is not covered now, stays held.
     CompactionError is raised for all that cannot be done, with what can be; BranchBusyError while a
     run works on the branch, LostRaceError where somebody was faster. Then nothing is written.
     """
@@ -87,7 +97,8 @@ def activate_version(
     try:
         with held(state.pk) as lease, transaction.atomic():
             lock_branches(summary.session_id)
-            done = _activate(summary, lease, newer, replacing)
+            done = _activate(summary, lease, newer, replacing, by)
+            record(summary.session_id, ACTIVATED, _words(done), by=by, branch=summary.branch_id)
     except BranchBusyError as busy:
         raise BranchBusyError(BUSY) from busy
     note_request_size(summary.session)
@@ -103,13 +114,17 @@ def activate_version(
 
 
 def _activate(
-    summary: SessionSummary, lease: Lease, newer: Newer, replacing: SessionSummary | None
+    summary: SessionSummary,
+    lease: Lease,
+    newer: Newer,
+    replacing: SessionSummary | None,
+    by: Any,
 ) -> Activated:
     summary.refresh_from_db(
         fields=["status", "covers_from", "covers_through", "superseded_at", "restored_at"]
     )
     _refuse_what_cannot_count(summary)
-    cursor = CompactionState.objects.get(pk=lease.branch_id).cursor
+    state = CompactionState.objects.get(pk=lease.branch_id)
     replaced = _in_its_place(summary)
     if replacing is not None and replaced != replacing:
         raise CompactionError(
@@ -117,29 +132,51 @@ def _activate(
             "place."
         )
     if replaced is None:
-        _move_cursor_over(summary, lease, cursor)
+        _move_cursor_over(summary, lease, state)
         later: list[SessionSummary] = []
     else:
         later = _took_in_another(summary, replaced)
         if later and newer is Newer.ASK:
             raise CompactionError(_question(later))
-        claim_state(lease, cursor=cursor, changes={"recheck_requested": F("recheck_requested")})
+        unchanged = {"recheck_requested": F("recheck_requested")}
+        claim_state(lease, cursor=state.cursor, changes=unchanged)
         supersede(replaced)
     _drafts_give_way(summary)
     _let_count(summary)
     if newer is Newer.RESTORE and later:
         # Behind it: cursors go back to where summaries reach.
-        _take_back(summary, later)
+        _take_back(summary, later, by=by)
     if replaced is not None:
         replaced.refresh_from_db()
+    return _what_counts(summary, replaced, newer, later)
+
+
+def _what_counts(
+    summary: SessionSummary,
+    replaced: SessionSummary | None,
+    newer: Newer,
+    later: list[SessionSummary],
+) -> Activated:
+    """Return what changed, as it stands now."""
+    state = CompactionState.objects.get(pk=summary.branch_id)
     return Activated(
         summary=summary,
         replaced=replaced,
         restored=later if newer is Newer.RESTORE else [],
         kept=later if newer is Newer.KEEP else [],
-        cursor=CompactionState.objects.values_list("cursor", flat=True).get(pk=lease.branch_id),
+        cursor=state.cursor,
         is_sent=summary in snapshot_of(summary.session).summaries,
+        hold=until_words(state) if state.is_held else "",
     )
+
+
+def _words(done: Activated) -> str:
+    """Return what was done, for the audit log."""
+    place = "" if done.replaced is None else f" in the place of {short_id(done.replaced.pk)}"
+    said = f"Summary {short_id(done.summary.pk)} counts again{place}."
+    if done.restored:
+        said += f" {plural(len(done.restored), 'newer one')} taken back."
+    return f"{said} What is sent verbatim again is held {done.hold}." if done.hold else said
 
 
 def _refuse_what_cannot_count(summary: SessionSummary) -> None:
@@ -195,9 +232,12 @@ def _in_its_place(summary: SessionSummary) -> SessionSummary | None:
     return found[0]
 
 
-def _move_cursor_over(summary: SessionSummary, lease: Lease, cursor: int) -> None:
-    """Move the cursor of the branch behind a summary in whose place none counts."""
-    end = None
+def _move_cursor_over(summary: SessionSummary, lease: Lease, state: CompactionState) -> None:
+    """Move the cursor of the branch behind a summary in whose place none counts.
+
+    A person decides for its messages alone: what is held behind them stays held.
+    """
+    end, cursor = None, state.cursor
     if cursor < summary.covers_from:
         end = end_of_what_was_read(summary.branch, summary, cursor=cursor)
     if end is None:
@@ -208,7 +248,10 @@ def _move_cursor_over(summary: SessionSummary, lease: Lease, cursor: int) -> Non
         )
     passed = path_messages(summary.branch, after=cursor, through=end.position)
     messages = summary.message_count + summary.dropped_messages
-    claim_state(lease, cursor=cursor, changes=moved_cursor(passed, end, messages=messages))
+    changes = moved_cursor(passed, end, messages=messages)
+    if state.is_held and (state.hold_through or 0) > end.position:
+        changes |= copied(state)
+    claim_state(lease, cursor=cursor, changes=changes)
 
 
 def _took_in_another(summary: SessionSummary, replaced: SessionSummary) -> list[SessionSummary]:
@@ -254,10 +297,10 @@ def _drafts_give_way(summary: SessionSummary) -> None:
     drafts.update(**status_columns(Status.SUPERSEDED))
 
 
-def _take_back(summary: SessionSummary, later: list[SessionSummary]) -> None:
+def _take_back(summary: SessionSummary, later: list[SessionSummary], *, by: Any) -> None:
     mark_restored(later)
     for branch in Branch.objects.filter(session_id=summary.session_id):
-        move_back(branch)
+        move_back(branch, by=by, holds=True)
 
 
 def _let_count(summary: SessionSummary) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+from chatapp.audit import record
+from chatapp.formatting import short_id
 from chatapp.messages.wire import Cleaner, is_blank
 from chatapp.transcript import lock_branches
 from compaction.branches.leases import Lease, ensure_state, held
@@ -36,11 +38,14 @@ from compaction.models.summaries import (
 from compaction.summaries.activating import BUSY
 from compaction.summaries.columns import write_placeholder
 from compaction.summaries.fidelity import named_before
+from compaction.summaries.instructions import instructions_of
 from compaction.summaries.restore import copy_in_use
 from compaction.summaries.sizes import note_request_size
 from compaction.summaries.storing import claim_state, supersede
 
 Status = SessionSummary.Status
+# The code of the audit log.
+EDITED = "summary_edited"
 MOST_TIMES_TARGET = 2
 """A text may have so many times the tokens that were asked for."""
 ROWS_AT_ONCE = 1000
@@ -96,6 +101,9 @@ def edit_summary(
         with held(state.pk) as lease, transaction.atomic():
             lock_branches(summary.session_id)
             edited = _store(summary, lease, draft, author)
+            text = f"Summary {short_id(edited.pk)} counts with a text of one's own, in the place "
+            text += f"of {short_id(summary.pk)}."
+            record(summary.session_id, EDITED, text, by=author, branch=summary.branch_id)
     except BranchBusyError as busy:
         raise BranchBusyError(BUSY) from busy
     note_request_size(summary.session)
@@ -204,7 +212,7 @@ def _size_notes(snapshot: BranchSnapshot, summary: SessionSummary, size: int) ->
 
 
 def _store(summary: SessionSummary, lease: Lease, draft: _OwnText, author: Any) -> SessionSummary:
-    old = SessionSummary.objects.select_related("session", "branch").get(pk=summary.pk)
+    old = SessionSummary.objects.select_related("session", "branch", "run").get(pk=summary.pk)
     _refuse_unless_it_counts(old)
     if (copy := copy_in_use(old)) is not None:
         raise CompactionError(
@@ -227,12 +235,21 @@ def _store(summary: SessionSummary, lease: Lease, draft: _OwnText, author: Any) 
         supersedes=old,
         author=author,
         instructions=draft.instructions,
+        instructions_by_id=_whose_instructions(old, draft, author),
     )
     _copy_links(old, new)
     # The next pass reads the text alone: clauses of the version before may say what was taken out.
     SummaryUnits.objects.create(summary=new, units=[], named_weight=named_before(old))
     write_placeholder(old.branch, new)
     return new
+
+
+def _whose_instructions(old: SessionSummary, draft: _OwnText, author: Any) -> Any:
+    """Return the id of the user whose words the instructions are; they go when that one does."""
+    if not draft.instructions:
+        return None
+    carried = instructions_of(old)
+    return carried.by if draft.instructions == carried.text else getattr(author, "pk", None)
 
 
 def _metadata(old: SessionSummary) -> dict[str, Any]:

@@ -191,6 +191,8 @@ def move_back(branch: Branch, *, by: Any = None, holds: bool = False) -> None:
         **hold,
         # What was reported of requests with the summary says nothing of the next one.
         last_consolidated_at=database_now(),
+        # A run that gained nothing had other messages before it.
+        gainless_total=0,
         # Who restored it wants to read it first: an idle session is left alone for a while.
         next_check_at=hold["held_until"] if hold else timezone.now() + REST,
     )

@@ -126,7 +126,7 @@ def test_what_a_paused_job_says_is_a_text(sessions):
     job = BulkJob.objects.create(status="paused", note="The last one said: a secret.")
     address = html.change_url(BulkJob, job.pk)
     assert "a secret" not in operator("view_bulkjob").get(address).text
-    assert "a secret" in operator("view_bulkjob", "view_message").get(address).text
+    assert "a secret" in operator("view_bulkjob", "read_texts").get(address).text
 
 
 # --- running work ---------------------------------------------------------------------------------

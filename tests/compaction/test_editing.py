@@ -6,19 +6,21 @@ import io
 import uuid
 
 import pytest
-from compaction.management.redo import Redo
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
+from chatapp.audit import AuditEntry
 from chatapp.erasure import erase_user
+from chatapp.formatting import short_id
 from chatapp.models import Message
 from compaction.branches.leases import Lease
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.errors import BranchBusyError, CompactionError, UnfitTextError
 from compaction.models import CompactionRun, SessionSummary
+from compaction.runs.redo import Redo
 from compaction.runs.resummarize import resummarize, summaries_to_redo
 from compaction.runs.worker import compact_branch
 from compaction.summaries.activating import activate_version
@@ -244,15 +246,45 @@ def test_its_instructions_go_on_with_automatic_updates(session, own, model_serve
         store(session, talk(4, marker=marker))
         run = compact_branch(session=session, trigger="overflow_retry", reason="overflow_retry")
         assert "Keep the dates." in model_server.of("summary")[-1].text
-        assert run.instructions == "Keep the dates."
+        # The run's row says what somebody asked of it, the summary what it was made by.
+        run.refresh_from_db()
+        assert run.instructions == ""
         assert SessionSummary.objects.get(run=run).instructions == "Keep the dates."
 
 
-def test_what_no_person_wrote_hands_no_instructions_on(session, one, model_server):
+def test_what_nobody_gave_instructions_for_hands_none_on(session, one, person, model_server):
+    edit_summary(one, text=OWN, author=person, instructions="")
     store(session, talk(4, marker=20))
     run = compact_branch(session=session, trigger="overflow_retry", reason="overflow_retry")
-    assert run.instructions == ""
+    assert SessionSummary.objects.get(run=run).instructions == ""
     assert "Keep the dates." not in model_server.of("summary")[-1].text
+
+
+def test_instructions_written_with_a_text_go_with_their_author_wherever_they_were_carried(
+    session, one, person
+):
+    own = edit_summary(one, text=OWN, author=person, instructions="Keep my dates.").summary
+    assert own.instructions_by == person
+    store(session, talk(4, marker=20))
+    run = compact_branch(session=session, trigger="overflow_retry", reason="overflow_retry")
+    assert SessionSummary.objects.get(run=run).instructions == "Keep my dates."
+    erase_user(person)
+    assert not SessionSummary.objects.filter(instructions__contains="my dates").exists()
+
+
+def test_who_edits_the_text_alone_leaves_the_instructions_to_whom_they_are(session, person):
+    operator = UserFactory()
+    compact(session, instructions="Keep the dates.", requested_by=operator)
+    own = edit_summary(SessionSummary.objects.get(), text=OWN, author=person).summary
+    assert (own.author, own.instructions_by) == (person, operator)
+
+
+def test_an_edit_is_an_act_in_the_audit_log(session, one, person):
+    own = edit_summary(one, text=OWN, author=person).summary
+    act = AuditEntry.objects.get(session=session)
+    assert (act.action, act.actor, act.branch) == ("summary_edited", person, one.branch)
+    assert short_id(own.pk) in act.text
+    assert OWN not in act.text
 
 
 def test_a_re_summarise_carries_instructions_on_unless_it_has_its_own(one, model_server):

@@ -228,7 +228,7 @@ def test_without_a_window_no_report_is_too_large(session, use_models, model_serv
 def test_the_rule_ahead_of_need_goes_by_the_report_too(session, use_models, model_server):
     use_models(model_server.models(CONTEXT_WINDOW=100_000))
     profile(**NEVER, prepare_ratio=0.7, context_size_by="usage", minimum_gain=0.0)
-    store(session, talk(3))
+    store(session, talk(3, words=90))
     answered(session, usage={"prompt_tokens": 69_990, "completion_tokens": 10})
     assert decision_of(fresh(session)) is None
     add(session, "user", "x", tokens=1)

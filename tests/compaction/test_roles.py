@@ -7,8 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 from django.apps import apps
+from django.contrib import admin
 from django.contrib.auth.models import Group, Permission
 from django.db import connection
+from django.test import Client
+from django.urls import reverse
 
 from tests.compaction import planting
 from tests.compaction.planting import ON_NO_PAGE, PLANTED, addresses
@@ -20,6 +23,10 @@ pytestmark = pytest.mark.django_db
 
 CHAT = import_module("chatapp.migrations.0018_read_texts_and_roles")
 OWN = import_module("compaction.migrations.0022_mark_what_needs_a_look")
+LATER = (
+    import_module("chatapp.migrations.0022_let_roles_see_acts_and_originals"),
+    import_module("compaction.migrations.0026_complete_bulk_jobs_and_roles"),
+)
 EDITOR = SimpleNamespace(connection=connection)
 NO_TEXTS, READER, EDITING, ADMIN = (
     "Palimpsest reader without texts",
@@ -34,7 +41,8 @@ def roles(db):
     """The groups as the migrations make them in a database without any."""
     Group.objects.all().delete()
     CHAT.add_roles(apps, EDITOR)
-    OWN.extend_roles(apps, EDITOR)
+    for module in (OWN, *LATER):
+        module.extend_roles(apps, EDITOR)
 
 
 @pytest.fixture
@@ -131,7 +139,28 @@ def test_who_could_read_texts_before_still_can(db):
     assert person.user_permissions.filter(codename="read_texts").exists()
 
 
+def test_every_role_sees_every_table_that_has_a_page(roles):
+    registered = [
+        each for each in admin.site._registry if each._meta.app_label in planting.OUR_APPS
+    ]
+    wanted = {f"view_{each._meta.model_name}" for each in registered}
+    assert wanted <= codes(NO_TEXTS)
+
+
+def test_an_editor_who_starts_a_bulk_job_sees_its_page(roles, scene):
+    editor = in_role(scene.operator, EDITING)
+    client = Client()
+    client.force_login(editor)
+    answer = client.post(reverse("admin:compaction_bulk_new"), {}, follow=True)
+    assert answer.status_code == 200
+    assert "Working out the price" in answer.text
+
+
 def test_the_roles_can_be_taken_back(roles):
+    for module in LATER:
+        module.shrink_roles(apps, EDITOR)
+    assert not {"view_auditentry", "view_bulkjob"} & codes(ADMIN)
+    assert "view_compactionrun" in codes(READER)
     OWN.shrink_roles(apps, EDITOR)
     assert "view_compactionrun" not in codes(READER)
     CHAT.remove_roles(apps, EDITOR)

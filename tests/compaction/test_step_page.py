@@ -131,6 +131,15 @@ def test_a_new_version_reads_the_linked_messages_alone(admin_client, run, server
     assert downloaded(admin_client, step) == f"{system}\n\n{without_marks(user)}"
 
 
+def test_a_new_version_with_instructions_of_its_own_shows_them(admin_client, run, server):
+    made = resummarize(SessionSummary.objects.get(), instructions="Keep the places.")
+    assert (made.status, made.error) == ("succeeded", "")
+    step, sent = steps_of(made)[0], server.summarising()[len(steps_of(run))]
+    system, user = (message["content"] for message in sent.messages)
+    assert "Keep the places." in user
+    assert downloaded(admin_client, step) == f"{system}\n\n{without_marks(user)}"
+
+
 def test_a_count_that_differs_is_told(admin_client, run):
     step = steps_of(run)[0]
     assert "⚠" not in admin_client.get(page_of(step)).text
