@@ -60,6 +60,10 @@ from compaction.summaries.storing import EndRun, store_new_version, store_summar
 logger = logging.getLogger(__name__)
 # What stores something when no summariser can: the messages themselves, shortened.
 FALLBACK_STRATEGY = "digest"
+NOTHING_TO_COMPACT = (
+    "There is nothing to compact: all messages since the last summary are kept verbatim "
+    "(keep_last_n, an open question, or a tool call with its results)."
+)
 # Not a rule's reasons: no trigger need be due for them.
 _ALWAYS_DUE = frozenset({Reason.PRECHECK, Reason.REST})
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
@@ -206,11 +210,7 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     items = _input(run, snapshot, at_most=batch, is_last_way=is_last_way)
     if not items:
         lifecycle.finish(
-            run,
-            Status.SKIPPED,
-            code=RunCode.NOTHING_TO_DO,
-            sentence="There is nothing to compact: all messages since the last summary are kept "
-            "verbatim (keep_last_n, an open question, or a tool call with its results).",
+            run, Status.SKIPPED, code=RunCode.NOTHING_TO_DO, sentence=NOTHING_TO_COMPACT
         )
         return
     if is_last_way:
