@@ -60,7 +60,7 @@ from compaction.summaries.storing import EndRun, store_new_version, store_summar
 logger = logging.getLogger(__name__)
 # What stores something when no summariser can: the messages themselves, shortened.
 FALLBACK_STRATEGY = "digest"
-NOTHING = (
+NOTHING_TO_COMPACT = (
     "There is nothing to compact: all messages since the last summary are kept verbatim "
     "(keep_last_n, an open question, or a tool call with its results)."
 )
@@ -209,7 +209,9 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     is_last_way = _uses_digest(run, snapshot)
     items = _input(run, snapshot, at_most=batch, is_last_way=is_last_way)
     if not items:
-        lifecycle.finish(run, Status.SKIPPED, code=RunCode.NOTHING_TO_DO, sentence=NOTHING)
+        lifecycle.finish(
+            run, Status.SKIPPED, code=RunCode.NOTHING_TO_DO, sentence=NOTHING_TO_COMPACT
+        )
         return
     if is_last_way:
         _tell_of_digest(run, snapshot, messages=len(items))
