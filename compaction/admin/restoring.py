@@ -196,7 +196,9 @@ def may_instruct(request: HttpRequest) -> bool:
 def _make_instructions(
     request: HttpRequest, summary: SessionSummary, data: Any
 ) -> forms.Form | None:
-    if summary.kind == SessionSummary.Kind.BRANCH or summary.status == Status.SUPERSEDED:
+    if summary.kind == SessionSummary.Kind.BRANCH:
+        return None
+    if summary.status in (Status.SUPERSEDED, Status.DRAFT):
         return None
     shown = {"instructions": summary.instructions}
     return InstructionsForm(data, initial=shown, auto_id="instructions_%s")

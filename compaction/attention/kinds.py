@@ -21,7 +21,7 @@ from chatapp.formatting import clock, short_id, span_words
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import AnswerRequest, Incident, Session
 from compaction.engine.policy.reasons import RunCode
-from compaction.models import CompactionRun, CompactionState, ModelBreaker, SessionSummary
+from compaction.models import CompactionRun, CompactionState, ModelBreaker
 from compaction.vocabulary import failing_words
 
 LOOK_DAYS = 30
@@ -145,18 +145,17 @@ def _truncated_runs() -> QuerySet[CompactionRun]:
 def _over_the_window() -> QuerySet[Incident]:
     """Return the newest turn of each branch that ended too large, unless it was compacted since.
 
-    That is by a summary that counts: one that was taken back helps no more.
+    A compaction that somebody took back helps no more while its messages are held; after that the
+    rules compact them anew.
     """
     overflows = Incident.objects.filter(
         kind=Incident.Kind.ERROR, code=ErrorKind.CONTEXT_OVERFLOW.value
     )
     later = overflows.filter(branch=OuterRef("branch"), created_at__gt=OuterRef("created_at"))
-    since = Q(created_at__gt=OuterRef("created_at")) | Q(activated_at__gt=OuterRef("created_at"))
-    compacted = SessionSummary.objects.filter(
-        since,
+    compacted = CompactionState.objects.filter(
         branch=OuterRef("branch"),
-        status=SessionSummary.Status.ACTIVE,
-        kind=SessionSummary.Kind.COMPACTION,
+        last_consolidated_at__gt=OuterRef("created_at"),
+        hold_through__isnull=True,
     )
     newest = overflows.filter(branch__isnull=False, created_at__gte=_since())
     return newest.filter(~Exists(later), ~Exists(compacted))

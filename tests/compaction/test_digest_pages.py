@@ -81,6 +81,7 @@ def told(response) -> str:
 
 def act(client, action: str, summary: SessionSummary):
     chosen = {"action": action, "_selected_action": [str(summary.pk)], "index": "0"}
+    chosen |= {"confirmed": "yes"}
     return client.post(reverse(LIST), chosen, follow=True)
 
 

@@ -194,7 +194,7 @@ def test_one_is_due_with_the_message_that_reaches_the_limit(owner, model_server,
 
 
 def test_a_rule_that_fails_is_a_problem_of_the_branch(session_of, monkeypatch):
-    def decide(profile, facts, on_failure, *, modes):
+    def decide(profile, facts, on_failure, *, modes, only):
         on_failure("The trigger failed.")
 
     monkeypatch.setattr(planning, "decide", decide)
