@@ -23,7 +23,7 @@ from tests.bench.measure import Row
 THEMES = (
     "deciding", "taking_turns", "compacting", "counting", "importing", "serving",
     "storing", "appending", "waiting", "forking", "fidelity", "fidelity_costs",
-    "hostile", "hammering", "abridging", "characters", "replaying", "listing",
+    "hostile", "hammering", "abridging", "characters", "replaying",
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     have = Session.objects.count()
     if have < options.sessions:
         fill(options.sessions - have)
-    return 1 if measure(explain=options.explain) else 0
+    return 1 if time_lists(explain=options.explain) else 0
 
 
 def fill(sessions: int, seed: int = 16) -> None:
@@ -195,7 +195,7 @@ def addresses() -> dict[str, str]:
     return found
 
 
-def measure(*, explain: bool) -> list[str]:
+def time_lists(*, explain: bool) -> list[str]:
     """Ask every list three times; return what was too slow, and print all."""
     from django.conf import settings
     from django.contrib.auth import get_user_model

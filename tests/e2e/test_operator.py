@@ -132,7 +132,7 @@ def test_an_operator_sees_compacts_looks_into_the_recursion_compares_and_takes_b
 def test_a_wrong_value_in_a_profile_is_told_while_it_is_typed_and_not_saved(site, session):
     watched = site()
     page = log_in(watched)
-    follow(page, "Compaction profiles")
+    page.click("a:text-is('Profiles')")
     follow(page, "desk v1")
     page.fill("#id_message_limit", "3")
     error = page.locator("#id_keep_last_n_error")
