@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import logging
 import re
 import zlib
 from collections import OrderedDict
@@ -22,10 +21,11 @@ from uuid import UUID
 from django.db import DatabaseError, models
 from django.utils import timezone
 
+from chatapp.compiled import CompiledInsert
+
 if TYPE_CHECKING:
     from chatapp.models import Message
 
-logger = logging.getLogger(__name__)
 # Of a SHA-256: so many characters tell the texts of one session, and one body, from all others.
 DIGEST_CHARS = 22
 # How many texts a process remembers to have stored; what it forgot is offered to the table again.
@@ -123,10 +123,14 @@ def long_id(short: str) -> UUID:
 _stored: OrderedDict[tuple[UUID, str], None] = OrderedDict()
 
 
-def keep_request(answer: Message, record: RequestRecord) -> None:
-    """Store an answer's record, and what texts it names that are new, in one INSERT.
+class RequestNotKeptError(Exception):
+    """A record could not be stored; the transaction that it stands in has to be undone."""
 
-    A failure is logged and costs nobody the answer: its request then cannot be rebuilt.
+
+def keep_request(answer: Message, record: RequestRecord) -> None:
+    """Store the record of an answer with its texts, in the transaction that stores the answer.
+
+    Raises RequestNotKeptError where the database refuses. `remember_texts` follows the commit.
     """
     session_id = answer.session_id
     new = [digest for digest in record.texts if (session_id, digest) not in _stored]
@@ -145,15 +149,21 @@ def keep_request(answer: Message, record: RequestRecord) -> None:
     )
     try:
         # Another process may have stored a text just now.
-        AnswerRequest.objects.bulk_create([own, *rows], ignore_conflicts=True)
-    except DatabaseError:
-        logger.exception("What the request of message %s was made of is not stored.", answer.pk)
-        return
+        _insert([own, *rows])
+    except DatabaseError as error:
+        raise RequestNotKeptError from error
+
+
+def remember_texts(session_id: UUID, record: RequestRecord) -> None:
+    """Remember that the texts of a record are stored, so that later ones do not bring them."""
     for digest in record.texts:
         _stored[session_id, digest] = None
         _stored.move_to_end((session_id, digest))
     while len(_stored) > REMEMBERED_TEXTS:
         _stored.popitem(last=False)
+
+
+_insert = CompiledInsert(AnswerRequest, ignore_conflicts=True)
 
 
 def _packed(text: str) -> bytes:

@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q, QuerySet, Sum
 
+from chatapp.compiled import compiled_read
 from chatapp.lineage import (
     ALL_ROWS,
     END,
@@ -29,6 +30,8 @@ from chatapp.messages.pairing import answers
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, WireMessage
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 
+# What nobody who goes through a path reads of its messages.
+NOT_READ = ("usage", "summary", "response_id")
 # How far the members of one group may stand apart: a result that comes later is an orphan.
 GROUP_REACH = 400
 # Up to this depth ancestors are asked one by one for sparse rows; deeper, the rows are tested.
@@ -156,7 +159,20 @@ def path_messages(
             F("pk"), branch_id=branch.pk, table=MESSAGES, after=after, through=through, jumps=True
         )
     rows = Message.objects.filter(found, kind__in=Message.SPOKEN).order_by("position")
-    return rows.defer("usage", "summary", "response_id")
+    return rows.defer(*NOT_READ)
+
+
+def messages_behind(branch: Branch, position: int) -> list[Message]:
+    """Return all messages and notes of the branch's path behind a position, in order."""
+    if is_own(branch, position):
+        return _own_messages(branch=branch.pk, after=position)
+    return list(path_messages(branch, after=position))
+
+
+@compiled_read
+def _own_messages(*, branch: UUID, after: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return rows.order_by("position").defer(*NOT_READ)
 
 
 def rows_from(branch: Branch, rows: QuerySet[Message], *, start: int, most: int) -> list[Message]:
@@ -230,6 +246,21 @@ def pinned_messages(branch: Branch, *, through: int | None = None) -> QuerySet[M
     rows = Message.objects.filter(sparse_q(branch, PINNED), pinned=True, kind__in=Message.SPOKEN)
     rows = rows if through is None else rows.filter(position__lte=through)
     return rows.order_by("position")
+
+
+def pinned_tokens(branch: Branch, *, through: int) -> int:
+    """Return the tokens of the path's pinned messages up to a position; no text is read."""
+    if not has_ancestors(branch):
+        return sum(_own_pinned(branch=branch.pk, through=through))
+    return pinned_messages(branch, through=through).aggregate(total=Sum("tokens"))["total"] or 0
+
+
+@compiled_read
+def _own_pinned(*, branch: UUID, through: int) -> QuerySet[Message, int]:
+    rows = Message.objects.filter(branch=branch, position__lte=through)
+    rows = rows.filter(pinned=True, kind__in=Message.SPOKEN).order_by()
+    sums = rows.values("branch").annotate(total=Sum("tokens"))
+    return sums.values_list("total", flat=True)
 
 
 def placeholders(branch: Branch) -> QuerySet[Message]:

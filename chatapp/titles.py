@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -62,19 +63,30 @@ def opening_of(messages: Iterable[Any]) -> str:
 
 
 def told_by(messages: Iterable[Any], *, request_tokens: int | None = None) -> dict[str, Any]:
-    """Return the columns that change with new messages at the end of the active branch.
+    """Return what new messages at the end of the active branch tell of it (told_columns).
 
     `request_tokens` is the size of the request that they answer, where it is known; without it the
-    messages are added to what is stored. A title that is there stays.
+    messages are added to what is stored.
     """
     rows = list(messages)
-    added = sum(row.tokens for row in rows if row.is_spoken)
-    known = F("request_tokens") if request_tokens is None else Value(request_tokens)
-    told: dict[str, Any] = {"updated_at": timezone.now(), "request_tokens": known + added}
-    if opening := opening_of(rows):
+    return {
+        "now": timezone.now(),
+        "added": sum(row.tokens for row in rows if row.is_spoken),
+        "asked": request_tokens,
+        "opening": opening_of(rows) or None,
+    }
+
+
+def told_columns(
+    *, now: datetime, added: int, asked: int | None, opening: str | None
+) -> dict[str, Any]:
+    """Return what told_by tells as the columns of an UPDATE. A title that is there stays."""
+    known = F("request_tokens") if asked is None else Value(asked)
+    columns: dict[str, Any] = {"updated_at": now, "request_tokens": known + added}
+    if opening is not None:
         untitled = When(title="", then=Value(opening))
-        told["title"] = Case(untitled, default=F("title"))
-    return told
+        columns["title"] = Case(untitled, default=F("title"))
+    return columns
 
 
 def less_by(tokens: int) -> Any:

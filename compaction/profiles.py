@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
+from chatapp.compiled import compiled_read
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS, ProfileError, build
@@ -33,20 +34,27 @@ def find_profile(name: str = "") -> CompactionProfile:
 
     Raises CompactionError with the names that exist.
     """
-    current = CompactionProfile.objects.filter(is_current=True)
     if name:
-        row = current.filter(name=name).first()
+        row = _current.first(name=name)
     else:
         row = (
-            current.filter(is_default=True).first()
-            or current.filter(name=compaction_settings.default_profile).first()
+            _current.first(name=None)
+            or _current.first(name=compaction_settings.default_profile)
             # A name that nobody has (compaction.E007 says so) must cost nobody a turn.
-            or current.filter(name=FALLBACK).first()
+            or _current.first(name=FALLBACK)
         )
     if row is None:
+        current = CompactionProfile.objects.filter(is_current=True)
         names = ", ".join(current.values_list("name", flat=True)) or "none; run manage.py migrate"
         raise CompactionError(f"There is no profile {name or 'by default'!r}. Profiles: {names}.")
     return row
+
+
+@compiled_read
+def _current(*, name: str | None) -> QuerySet[CompactionProfile]:
+    """Return the current version of a name, or of the default profile."""
+    rows = CompactionProfile.objects.filter(is_current=True)
+    return rows.filter(is_default=True) if name is None else rows.filter(name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from chatapp.compiled import compiled_read
 from chatapp.extensions import MarkKind, TreeMark
 from chatapp.lineage import PathTable
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.models import Branch, Message
 from chatapp.selectors import (
+    has_ancestors,
     messages_through,
     on_path_q,
     path_messages,
@@ -91,8 +94,15 @@ def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
 
     A summary made on an ancestor counts as long as it covers nothing behind the fork.
     """
-    rows = active_summaries_of(branch).filter(
-        kind=SessionSummary.Kind.COMPACTION, format_version__lte=NEWEST_VERSION
+    return _compactions(sparse_q(branch, ACTIVE_SUMMARIES))
+
+
+def _compactions(where: Q) -> QuerySet[SessionSummary]:
+    rows = SessionSummary.objects.filter(
+        where,
+        status=SessionSummary.Status.ACTIVE,
+        kind=SessionSummary.Kind.COMPACTION,
+        format_version__lte=NEWEST_VERSION,
     )
     return rows.order_by("-covers_through", "-created_at")
 
@@ -151,19 +161,21 @@ def sent_summaries(
     and the newest fallback digest that no summary has taken in since. `besides` is left out, as if
     it did not count.
     """
+    is_plain = besides is None and not has_ancestors(branch)
     rows = summaries_of(branch).filter(covers_through__lte=through)
     if besides is not None:
         rows = rows.exclude(pk=besides.pk)
-    uses_digest = rows.filter(is_digest=True)
-    untaken = uses_digest.exclude(Exists(rows.order_by().filter(previous=OuterRef("pk"))))
     # Only a fork reads more than it sends (newest_summaries). Hardly a branch has a fallback
     # digest.
     spare = MAX_OVERLAPS if branch.parent_id else 0
-    written = rows.filter(is_digest=False).only(*SENT_COLUMNS)
-    marked = list(written.annotate(untaken=untaken.values("pk")[:1])[: limit + spare])
+    marked: list[Any] = (
+        _written_on(branch=branch.pk, through=through, most=limit + spare)
+        if is_plain
+        else list(_written(rows)[: limit + spare])
+    )
     found: list[SessionSummary] = list(marked)
     if through and (not marked or marked[0].untaken is not None):
-        found += untaken.only(*SENT_COLUMNS)[:1]
+        found += _untaken(rows).only(*SENT_COLUMNS)[:1]
         found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
     chain = _chain(found)
     kept = []
@@ -174,6 +186,24 @@ def sent_summaries(
         if len(kept) == limit or row.format_version >= HOLDS_EARLIER_VERSION:
             break
     return [row for row in reversed(chain) if row.is_digest or row.pk in kept]
+
+
+def _untaken(rows: QuerySet[SessionSummary]) -> QuerySet[SessionSummary]:
+    """Return those fallback digests among summaries that none of them has taken in."""
+    taken = Exists(rows.order_by().filter(previous=OuterRef("pk")))
+    return rows.filter(is_digest=True).exclude(taken)
+
+
+def _written(rows: QuerySet[SessionSummary]) -> QuerySet[Any]:
+    """Return those that a summariser wrote; `untaken` is the id of a digest that is left."""
+    untaken = _untaken(rows).values("pk")[:1]
+    return rows.filter(is_digest=False).only(*SENT_COLUMNS).annotate(untaken=untaken)
+
+
+@compiled_read
+def _written_on(*, branch: UUID, through: int) -> QuerySet[Any]:
+    """Return the same of a branch without ancestors."""
+    return _written(_compactions(Q(branch_id=branch)).filter(covers_through__lte=through))
 
 
 # So many summaries of hooks, one behind the other, are looked through for one of ours.

@@ -12,8 +12,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
+from chatapp.compiled import compiled_read
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig, all_models, get_model
 from chatapp.messages.outgoing import FLAT
@@ -40,8 +42,14 @@ def with_learned_limits(model: ModelConfig) -> ModelConfig:
 
     A window or an answer is only ever made smaller: what the settings say may be on purpose.
     """
-    limits = _rows(model).first()
+    server, name = _key_of(model)
+    limits = _taught.first(server=server, name=name)
     return model if limits is None else _limited(model, limits)
+
+
+@compiled_read
+def _taught(*, server: str, name: str) -> QuerySet[LearnedLimits]:
+    return LearnedLimits.objects.filter(server=server, name=name)
 
 
 def all_with_learned_limits() -> dict[str, ModelConfig]:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, Min, OuterRef, Subquery
+from django.db.models import F, Min, OuterRef, QuerySet, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.answer_requests import move_places
 from chatapp.audit import record
+from chatapp.compiled import CompiledInsert, compiled_update
 from chatapp.context.backend import context_backend
 from chatapp.formatting import plural
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 from chatapp.selectors import copies_of, counter_of, group_of
-from chatapp.titles import told_by
+from chatapp.titles import told_by, told_columns
 from chatapp.transcript.part_files import files_only_if_stored, keep_apart, look_again
 from chatapp.transcript.sums import (
     PathSums,
@@ -105,6 +106,7 @@ def lock_some_branches(session_id: UUID, *branch_ids: UUID) -> None:
 
 # Rows in one INSERT; requests are smaller, imported files may be larger.
 INSERT_BATCH = 500
+_insert = CompiledInsert(Message, batch_size=INSERT_BATCH)
 MAX_RESPONSE_ID_CHARS = 200
 
 
@@ -115,12 +117,16 @@ def append(
     client_key: str | None = None,
     edits: UUID | None = None,
     request_tokens: int | None = None,
+    mark: SessionMark | None = None,
+    within: Callable[[list[Message]], None] | None = None,
 ) -> list[Message]:
     """Store messages at the branch's end and return the rows, in order.
 
     With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first; what
     they take the place of (`edits`) makes another call of it. `request_tokens` is the size of the
-    request that an answer answers (chatapp.titles.told_by). Raises
+    request that an answer answers (chatapp.titles.told_by). `mark` writes the session's row in the
+    place of the usual UPDATE, and `within` is called with the rows when they are stored; both stand
+    in the same transaction, and what they raise stores nothing. Raises
     chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when the
     key belongs to other messages.
     """
@@ -138,7 +144,8 @@ def append(
             row.metadata = row.metadata | {"request_digest": digest}
     try:
         with files_only_if_stored(rows):
-            _place_where_it_goes_on(branch, rows, request_tokens)
+            told = told_by(rows, request_tokens=request_tokens)
+            _place_where_it_goes_on(branch, rows, _Ending(told, mark or SessionMark(), within))
     except IntegrityError:
         if client_key and (earlier := stored_under(branch.session_id, client_key, digest)):
             return earlier
@@ -218,12 +225,24 @@ class _ReplacedError(Exception):
         self.by = by
 
 
-def _place_where_it_goes_on(branch: Branch, rows: list[Message], asked: int | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What ends the transaction that stores rows: the session's columns, and what others add."""
+
+    told: Mapping[str, Any]
+    mark: SessionMark
+    within: Callable[[list[Message]], None] | None
+
+
+def _place_where_it_goes_on(branch: Branch, rows: list[Message], ending: _Ending) -> None:
     """Store the rows at the branch's end, or at that of the replay that took its place."""
     while True:
         try:
             with transaction.atomic():
-                _place_at_end(branch, rows, asked)
+                _place_at_end(branch, rows)
+                _mark_session(branch, ending)
+                if ending.within is not None:
+                    ending.within(rows)
             return
         except _ReplacedError as replaced:
             branch = replaced.by
@@ -231,26 +250,45 @@ def _place_where_it_goes_on(branch: Branch, rows: list[Message], asked: int | No
                 row.branch = branch
 
 
-def _mark_session(branch: Branch, rows: list[Message], asked: int | None) -> None:
-    """Say that the session changed, and what lists tell of it now.
+class SessionMark:
+    """How the session's row is written with new messages: it changed, and what lists tell of it.
+
+    A turn writes its lease in the same UPDATE (chatapp/turns/lease.py).
+    """
+
+    def active(self, *, session: UUID, branch: UUID, **told: Any) -> bool:
+        """Mark a session where the branch is the active one; return whether it is."""
+        return bool(_mark(session=session, branch=branch, **told))
+
+    def elsewhere(self, *, session: UUID, now: datetime) -> None:
+        """Mark a session that went on in another branch: its size and title are that one's."""
+        Session.objects.filter(pk=session).update(updated_at=now)
+
+
+def _mark_session(branch: Branch, ending: _Ending) -> None:
+    """Mark the session of rows that were stored on a branch.
 
     Raises _ReplacedError when the branch has been replayed since the caller looked which one is
     active: what is stored behind the old one would never be sent.
     """
-    sessions = Session.objects.filter(pk=branch.session_id)
-    told = told_by(rows, request_tokens=asked)
-    if sessions.filter(active_branch=branch).update(**told):
+    if ending.mark.active(session=branch.session_id, branch=branch.pk, **ending.told):
         return
+    sessions = Session.objects.filter(pk=branch.session_id)
     active = Branch.objects.filter(pk__in=sessions.values("active_branch")).first()
     current = active
     while current is not None and current.replaces is not None:
         current = current.replaces
         if active is not None and current.pk == branch.pk:
             raise _ReplacedError(active)
-    sessions.update(updated_at=timezone.now())
+    ending.mark.elsewhere(session=branch.session_id, now=ending.told["now"])
 
 
-def _place_at_end(branch: Branch, rows: list[Message], asked: int | None) -> None:
+@compiled_update
+def _mark(*, session: UUID, branch: UUID, **told: Any) -> tuple[QuerySet[Session], dict[str, Any]]:
+    return Session.objects.filter(pk=session, active_branch=branch), told_columns(**told)
+
+
+def _place_at_end(branch: Branch, rows: list[Message]) -> None:
     counted = [row for row in rows if row.is_spoken]
     sums = PathSums.of(rows)
     if not add_at_end(branch, places=len(rows), messages=len(counted), sums=sums):
@@ -262,9 +300,8 @@ def _place_at_end(branch: Branch, rows: list[Message], asked: int | None) -> Non
         is_empty=branch.message_count == len(counted),
     )
     look_again(rows)
-    Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
+    _insert(rows)
     store_originals(rows)
-    _mark_session(branch, rows, asked)
 
 
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.

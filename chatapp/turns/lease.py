@@ -10,21 +10,24 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from contextlib import nullcontext
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Count, Q, Subquery, Value
+from django.db.models import Case, Count, F, Q, QuerySet, Subquery, Value, When
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Coalesce, Now
 from django.db.models.lookups import LessThan
 
+from chatapp.compiled import compiled_read, compiled_update
 from chatapp.conf import chatapp_settings
 from chatapp.database import again_if_cut, release_connection
 from chatapp.models import Session
+from chatapp.titles import told_columns
+from chatapp.transcript.writing import SessionMark
 
 LEASE_SECONDS = 60
 BEAT_SECONDS = 15
@@ -54,8 +57,10 @@ class TurnLease:
     """The lease of one session's turn."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self._owner = uuid.uuid4()
+        self.session = session
+        self.owner = uuid.uuid4()
+        # Whether an UPDATE took it that nothing gave back.
+        self.is_held = False
         self._renewed = 0.0
 
     def take(self) -> None:
@@ -63,21 +68,47 @@ class TurnLease:
 
         Raises TooManyTurnsError while the owner has TURNS_PER_OWNER turns under way.
         """
-        with _one_at_a_time(self._session.owner_id):
-            taken = Session.objects.filter(
-                Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=Now()),
-                Q(LessThan(_under_way(self._session), chatapp_settings.turns_per_owner)),
-                pk=self._session.pk,
-            ).update(turn_owner=self._owner, turn_expires_at=_lease_end())
+        waits = connection.features.has_select_for_update
+        with transaction.atomic() if waits else nullcontext():
+            _wait_for_others_of(self.session.owner_id)
+            taken = _take(
+                session=self.session.pk,
+                user=self.session.owner_id,
+                owner=self.owner,
+                most=chatapp_settings.turns_per_owner,
+            )
         if not taken:
-            raise self._refusal()
-        self._renewed = time.monotonic()
-        _beats.add(self._owner)
+            raise self.refusal()
+        self.is_held = True
+        self._begin()
 
-    def _refusal(self) -> Exception:
-        """Return why the lease could not be taken."""
-        held = Session.objects.filter(pk=self._session.pk, turn_expires_at__gte=Now())
-        if held.exists() or not Session.objects.filter(pk=self._session.pk).exists():
+    def taking(self) -> SessionMark:
+        """Return what takes the lease with the messages that come in: one commit for both.
+
+        `begin` follows the commit. The mark raises as `take` does; then nothing is stored.
+        """
+        return _Taking(self)
+
+    def forget(self) -> None:
+        """Renew it no more: it is given back."""
+        _beats.remove(self.owner)
+        self.is_held = False
+
+    def begin(self) -> None:
+        """Keep the lease alive that a transaction took which is over; take it where none did."""
+        if self.is_held:
+            self._begin()
+        else:
+            self.take()
+
+    def _begin(self) -> None:
+        self._renewed = time.monotonic()
+        _beats.add(self.owner)
+
+    def refusal(self) -> Exception:
+        """Return why the lease could not be taken, to be raised."""
+        held = Session.objects.filter(pk=self.session.pk, turn_expires_at__gte=Now())
+        if held.exists() or not Session.objects.filter(pk=self.session.pk).exists():
             return TurnInProgressError(
                 "A turn of this session is running. Wait for its answer, then send the next one."
             )
@@ -89,10 +120,7 @@ class TurnLease:
 
     def renew(self) -> None:
         """Start the lease's time again; raise TurnInProgressError when another turn has it now."""
-        held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner).update(
-            turn_expires_at=_lease_end()
-        )
-        if not held:
+        if not _renew(session=self.session.pk, owner=self.owner):
             raise TurnInProgressError("Another turn of this session was started meanwhile.")
         self._renewed = time.monotonic()
 
@@ -103,29 +131,121 @@ class TurnLease:
 
     def give_back(self) -> None:
         """Free the session, if this lease still holds it."""
-        _beats.remove(self._owner)
-        held = Session.objects.filter(pk=self._session.pk, turn_owner=self._owner)
-        again_if_cut(lambda: held.update(turn_owner=None, turn_expires_at=None))
+        if self.is_held:
+            self.forget()
+            again_if_cut(lambda: _give_back(session=self.session.pk, owner=self.owner))
 
 
-@contextmanager
-def _one_at_a_time(owner_id: Any) -> Iterator[None]:
+class _Taking(SessionMark):
+    """Takes a lease in the UPDATE that tells of the messages which came in."""
+
+    def __init__(self, lease: TurnLease) -> None:
+        self._lease = lease
+
+    def active(self, *, session: UUID, branch: UUID, **told: Any) -> bool:
+        """Mark the session and take the lease; raise as TurnLease.take does where that fails."""
+        lease = self._lease
+        user = lease.session.owner_id
+        _wait_for_others_of(user)
+        most = chatapp_settings.turns_per_owner
+        taken = _take_with(
+            session=session, branch=branch, user=user, owner=lease.owner, most=most, **told
+        )
+        lease.is_held = bool(taken)
+        return bool(taken)
+
+    def elsewhere(self, *, session: UUID, now: datetime) -> None:
+        """Take the lease of a session that went on in another branch, or whose turn runs."""
+        self._lease.take()
+        super().elsewhere(session=session, now=now)
+
+
+class GivingBack(SessionMark):
+    """Gives a lease back in the UPDATE that tells of the answer; `confirm` follows the commit."""
+
+    def __init__(self, lease: TurnLease) -> None:
+        self._lease = lease
+        self._is_free = False
+
+    def confirm(self) -> None:
+        """Have the lease know that it is given back, where the UPDATE did that."""
+        if self._is_free:
+            self._lease.forget()
+
+    def active(self, *, session: UUID, branch: UUID, **told: Any) -> bool:
+        """Mark the session and free it; a lease that ran out belongs to another turn now."""
+        owner = self._lease.owner
+        self._is_free = bool(_mark_and_free(session=session, branch=branch, owner=owner, **told))
+        return self._is_free
+
+
+def _wait_for_others_of(owner_id: Any) -> None:
     """Let an owner's turns take their leases one by one where writers do not wait by themselves.
 
-    Each statement sees what was committed before it: several would count the same turns.
+    Each statement sees what was committed before it: several would count the same turns. The lock
+    is held until the transaction ends, and taken behind that of a branch: who deletes an owner
+    takes them in that order.
     """
-    if not connection.features.has_select_for_update:
-        yield
-        return
-    with transaction.atomic():
-        owners = get_user_model()._default_manager.select_for_update(no_key=True)
-        owners.filter(pk=owner_id).values_list("pk").first()
-        yield
+    if connection.features.has_select_for_update:
+        _lock_owner(owner=owner_id)
 
 
-def _under_way(session: Session) -> Coalesce:
-    """Return how many turns of the session's owner are under way, by the database."""
-    running = Session.objects.filter(owner=session.owner_id, turn_expires_at__gte=Now())
+@compiled_read
+def _lock_owner(*, owner: Any) -> QuerySet[Any, Any]:
+    owners = get_user_model()._default_manager.select_for_update(no_key=True)
+    return owners.filter(pk=owner).order_by().values_list("pk", flat=True)
+
+
+@compiled_update
+def _take(
+    *, session: UUID, user: Any, owner: UUID, most: int
+) -> tuple[QuerySet[Session], dict[str, Any]]:
+    rows = Session.objects.filter(_is_free(user, most), pk=session)
+    return rows, {"turn_owner": owner, "turn_expires_at": _lease_end()}
+
+
+@compiled_update
+def _take_with(
+    *, session: UUID, branch: UUID, user: Any, owner: UUID, most: int, **told: Any
+) -> tuple[QuerySet[Session], dict[str, Any]]:
+    rows = Session.objects.filter(_is_free(user, most), pk=session, active_branch=branch)
+    lease = {"turn_owner": owner, "turn_expires_at": _lease_end()}
+    return rows, told_columns(**told) | lease
+
+
+def _is_free(user: Any, most: int) -> Q:
+    free = Q(turn_expires_at__isnull=True) | Q(turn_expires_at__lt=Now())
+    return free & Q(LessThan(_under_way(user), most))
+
+
+@compiled_update
+def _mark_and_free(
+    *, session: UUID, branch: UUID, owner: UUID, **told: Any
+) -> tuple[QuerySet[Session], dict[str, Any]]:
+    rows = Session.objects.filter(pk=session, active_branch=branch)
+    mine = Q(turn_owner=owner)
+    lease = {
+        "turn_owner": Case(When(mine, then=None), default=F("turn_owner")),
+        "turn_expires_at": Case(When(mine, then=None), default=F("turn_expires_at")),
+    }
+    return rows, told_columns(**told) | lease
+
+
+@compiled_update
+def _renew(*, session: UUID, owner: UUID) -> tuple[QuerySet[Session], dict[str, Any]]:
+    rows = Session.objects.filter(pk=session, turn_owner=owner)
+    return rows, {"turn_expires_at": _lease_end()}
+
+
+@compiled_update
+def _give_back(*, session: UUID, owner: UUID) -> tuple[QuerySet[Session], dict[str, Any]]:
+    rows = Session.objects.filter(pk=session, turn_owner=owner)
+    return rows, {"turn_owner": None, "turn_expires_at": None}
+
+
+def _under_way(user: Any) -> Coalesce:
+    """Return how many turns of an owner are under way, by the database."""
+    running = Session.objects.filter(owner=user, turn_expires_at__gte=Now())
     counted = running.order_by().values("owner").annotate(count=Count("pk")).values("count")
     return Coalesce(Subquery(counted), Value(0))
 
@@ -140,7 +260,7 @@ class _Beats:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Until when the lease of each owner is renewed, by time.monotonic().
-        self._owners: dict[uuid.UUID, float] = {}
+        self.owners: dict[uuid.UUID, float] = {}
         self._thread: threading.Thread | None = None
         self._never = threading.Event()
 
@@ -148,7 +268,7 @@ class _Beats:
         """Renew the lease of that owner from now on."""
         with self._lock:
             longest = chatapp_settings.turn_seconds + SLACK_SECONDS
-            self._owners[owner] = time.monotonic() + longest
+            self.owners[owner] = time.monotonic() + longest
             # A fork has the set, but not the thread.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="turn-beats", daemon=True)
@@ -157,15 +277,15 @@ class _Beats:
     def remove(self, owner: uuid.UUID) -> None:
         """Renew it no more."""
         with self._lock:
-            self._owners.pop(owner, None)
+            self.owners.pop(owner, None)
 
     def _run(self) -> None:
         while True:
             self._never.wait(BEAT_SECONDS)
             with self._lock:
                 now = time.monotonic()
-                owners = [owner for owner, end in self._owners.items() if end > now]
-                self._owners = {owner: self._owners[owner] for owner in owners}
+                owners = [owner for owner, end in self.owners.items() if end > now]
+                self.owners = {owner: self.owners[owner] for owner in owners}
                 if not owners:
                     self._thread = None
                     return

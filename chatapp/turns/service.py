@@ -12,13 +12,19 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, OperationalError, transaction
 
-from chatapp.answer_requests import keep_request
+from chatapp.answer_requests import (
+    RequestNotKeptError,
+    RequestRecord,
+    keep_request,
+    remember_texts,
+)
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
 from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
@@ -39,7 +45,7 @@ from chatapp.transcript.writing import (
 )
 from chatapp.turns.attempts import AttemptOptions, NoAnswerError, NothingToAnswerError, TurnAttempts
 from chatapp.turns.events import EventLog, told_of
-from chatapp.turns.lease import TurnLease
+from chatapp.turns.lease import GivingBack, TurnLease
 from chatapp.turns.made_of import SentRequest, record_of
 
 logger = logging.getLogger(__name__)
@@ -127,9 +133,11 @@ def begin_turn(turn: Turn) -> StartedTurn:
     """
     get_model(turn.session.model)
     lease = TurnLease(turn.session)
-    lease.take()
     try:
-        stored = _store_drafts(turn)
+        if not turn.drafts or turn.edits is not None:
+            lease.take()
+        stored = _store_drafts(turn, lease)
+        lease.begin()
         continues = _cut_answer(turn.session) if turn.goes_on else None
     except BaseException:
         lease.give_back()
@@ -157,8 +165,11 @@ def _cut_answer(session: Session) -> Message | None:
     return last
 
 
-def _store_drafts(turn: Turn) -> list[Message]:
-    """Store what came in; the session then knows the branch that it was stored in."""
+def _store_drafts(turn: Turn, lease: TurnLease) -> list[Message]:
+    """Store what came in; the session then knows the branch that it was stored in.
+
+    What goes to the active branch's end takes the lease in the same commit.
+    """
     if not turn.drafts:
         turn.session.refresh_from_db(fields=["active_branch"])
         return []
@@ -169,6 +180,7 @@ def _store_drafts(turn: Turn) -> list[Message]:
         turn.drafts,
         client_key=turn.client_key,
         edits=turn.edited_id,
+        mark=None if lease.is_held else lease.taking(),
     )
     if stored[0].branch_id != turn.session.active_branch_id:
         turn.session.refresh_from_db(fields=["active_branch"])
@@ -273,20 +285,14 @@ def _answer(started: StartedTurn) -> TurnResult:
     try:
         answered = attempts.answer()
     except NoAnswerError as failure:
-        raise _failed(turn, failure, context, attempts, log) from failure
+        raise _failed(started, failure, context, attempts, log) from failure
     metadata = dict(answered.metadata) | told_of(answered.context, log)
     if answered.context.mark:
         metadata[REQUEST_MARK] = answered.context.mark
     if started.continues is not None:
         metadata[CONTINUES] = str(started.continues.pk)
-    answer = _store(
-        session,
-        answered.reply,
-        metadata=metadata,
-        vendor=answered.vendor,
-        request_tokens=answered.context.account.used,
-    )
-    _write_down(session, answer, attempts.last_sent)
+    draft = _draft_of(answered.reply, metadata=metadata, vendor=answered.vendor)
+    answer = _store(started, draft, attempts.last_sent, answered.context.account.used)
     outcome = TurnOutcome(answer=answer, context=answered.context, sent=attempts.sent_at)
     notify(context_backend.turn_finished, session, outcome)
     return TurnResult(
@@ -294,34 +300,61 @@ def _answer(started: StartedTurn) -> TurnResult:
     )
 
 
-def _write_down(session: Session, answer: Message, sent: SentRequest | None) -> None:
-    """Store what the answer's request was made of; the answer stands, whatever comes of it."""
-    if sent is None:
-        return
-    asked_in = session.active_branch_id
+def _store(
+    started: StartedTurn, draft: NewMessage, sent: SentRequest | None, used: int | None = None
+) -> Message:
+    """Store an answer with what its request was made of, and give the lease back: one commit.
+
+    The answer is stored in any case; where its record cannot be, the log says so.
+    """
+    session = started.turn.session
+    record = None if sent is None else _record_of(session, sent)
+    store = partial(append, active_branch(session), [draft], request_tokens=used)
+    if record is not None:
+        mark = GivingBack(started.lease)
+        try:
+            answer = store(mark=mark, within=partial(_keep, record, session.active_branch_id))[0]
+        except RequestNotKeptError:
+            logger.exception("What a request of session %s was made of is not kept.", session.pk)
+        else:
+            mark.confirm()
+            remember_texts(session.pk, record)
+            return answer
+    mark = GivingBack(started.lease)
+    answer = store(mark=mark)[0]
+    mark.confirm()
+    return answer
+
+
+def _record_of(session: Session, sent: SentRequest) -> RequestRecord | None:
     try:
-        record = record_of(session, sent)
+        return record_of(session, sent)
     except Exception:
-        logger.exception("What the request of message %s was made of is not known.", answer.pk)
-        return
+        logger.exception("What a request of session %s was made of is not known.", session.pk)
+        return None
+
+
+def _keep(record: RequestRecord, asked_in: UUID | None, stored: Sequence[Message]) -> None:
+    answer = stored[0]
     if asked_in is not None and asked_in != answer.branch_id:
         # The branch was replayed meanwhile: the request's messages stand in the older one.
-        made_of = {**record.made_of, "branch": str(asked_in)}
-        record = replace(record, made_of=made_of)
+        record = replace(record, made_of={**record.made_of, "branch": str(asked_in)})
     keep_request(answer, record)
 
 
 def _failed(
-    turn: Turn, failure: NoAnswerError, context: Context, attempts: TurnAttempts, log: EventLog
+    started: StartedTurn,
+    failure: NoAnswerError,
+    context: Context,
+    attempts: TurnAttempts,
+    log: EventLog,
 ) -> TurnFailedError:
     """Store what had been streamed, tell the backend, and return the error to raise."""
-    partial: Reply | None = failure.error.partial
-    said = partial is not None and not is_blank(partial.text)
+    turn, said = started.turn, failure.error.partial
     message = None
-    if partial and said:
-        metadata = told_of(attempts.context, log)
-        message = _store(turn.session, partial, whole=False, metadata=metadata)
-        _write_down(turn.session, message, attempts.last_sent)
+    if said is not None and not is_blank(said.text):
+        draft = _draft_of(said, whole=False, metadata=told_of(attempts.context, log))
+        message = _store(started, draft, attempts.last_sent)
     is_stopped = failure.error.kind is ErrorKind.CANCELLED
     outcome = TurnOutcome(
         answer=message,
@@ -334,16 +367,14 @@ def _failed(
     return TurnFailedError(str(failure), failure.error)
 
 
-def _store(
-    session: Session,
+def _draft_of(
     reply: Reply,
     *,
     whole: bool = True,
     metadata: dict[str, Any] | None = None,
     vendor: dict[str, Any] | None = None,
-    request_tokens: int | None = None,
-) -> Message:
-    """Store a reply as the assistant's message. Calls of a broken-off answer are not kept."""
+) -> NewMessage:
+    """Return a reply as the assistant's message. Calls of a broken-off answer are not kept."""
     wire: dict[str, Any] = {
         "role": "assistant",
         "content": None if is_blank(reply.text) else reply.text,
@@ -355,7 +386,7 @@ def _store(
     if reply.refusal:
         wire["refusal"] = reply.refusal
         wire["content"] = reply.text or reply.refusal
-    draft = NewMessage(
+    return NewMessage(
         wire=wire,
         reasoning=reply.reasoning,
         usage=reply.usage,
@@ -363,4 +394,3 @@ def _store(
         response_id=reply.response_id,
         metadata=({"model": reply.model} if reply.model else {}) | (metadata or {}),
     )
-    return append(active_branch(session), [draft], request_tokens=request_tokens)[0]

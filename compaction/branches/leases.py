@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 from django.dispatch import Signal
 
+from chatapp.compiled import compiled_read
 from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch
 from chatapp.transcript import lock_some_branches
@@ -48,8 +50,7 @@ def state_of(branch: Branch) -> CompactionState:
     would hide everything: it counts as standing where the summaries reach. So does one that rests
     on summaries of a later program (after a rollback), which nobody here can read.
     """
-    states = CompactionState.objects.select_related("branch").filter(pk=branch.pk)
-    found = states.annotate(is_ahead=_of_later_program("branch__session")).first()
+    found = _stored.first(branch=branch.pk)
     if found is not None:
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
@@ -65,6 +66,12 @@ def state_of(branch: Branch) -> CompactionState:
         profile=parent.profile if parent else "",
     )
     return _without_later(state) if row.is_ahead else state
+
+
+@compiled_read
+def _stored(*, branch: UUID) -> QuerySet[Any]:
+    states = CompactionState.objects.select_related("branch").filter(pk=branch)
+    return states.annotate(is_ahead=_of_later_program("branch__session"))
 
 
 def ensure_state(branch: Branch) -> CompactionState:

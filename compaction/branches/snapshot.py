@@ -12,8 +12,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
 
-from django.db.models import Sum
-
+from chatapp import selectors
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.database import database_now
 from chatapp.llm.learned_limits import with_learned_limits
@@ -210,7 +209,7 @@ class BranchSnapshot:
     @cached_property
     def _from_cursor(self) -> list[Message]:
         """The rows and, before them, the last summarised message: it says whether a turn ended."""
-        return list(path_messages(self.branch, after=self.state.cursor - 1))
+        return selectors.messages_behind(self.branch, self.state.cursor - 1)
 
     @property
     def last_covered(self) -> Message | None:
@@ -407,8 +406,7 @@ def pinned_tokens(snapshot: BranchSnapshot) -> int:
     """Return the tokens of the pinned messages before the cursor; no text is read for it."""
     if "pinned" in snapshot.__dict__ or not snapshot.state.cursor:
         return sum(row.tokens for row in snapshot.pinned)
-    rows = pinned_messages(snapshot.branch, through=snapshot.state.cursor)
-    return rows.aggregate(total=Sum("tokens"))["total"] or 0
+    return selectors.pinned_tokens(snapshot.branch, through=snapshot.state.cursor)
 
 
 def waiting_since(snapshot: BranchSnapshot) -> datetime | None:

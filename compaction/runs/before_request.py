@@ -15,10 +15,13 @@ from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
 from typing import Any
+from uuid import UUID
 
 from django.db import Error
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from chatapp.compiled import compiled_read
 from chatapp.context.assembly import Context
 from chatapp.context.backend import Emit
 from chatapp.database import release_connection
@@ -230,7 +233,10 @@ def _has_live_holder(state: CompactionState) -> bool:
 def _is_still_so(snapshot: BranchSnapshot) -> bool:
     """Whether the cursor stands where it stood when the request was begun."""
     state = snapshot.state
-    return (
-        state._state.adding
-        or CompactionState.objects.filter(pk=state.pk, cursor__gte=state.cursor).exists()
-    )
+    return state._state.adding or _reaches.first(branch=state.pk, cursor=state.cursor) is not None
+
+
+@compiled_read
+def _reaches(*, branch: UUID, cursor: int) -> QuerySet[CompactionState, UUID]:
+    rows = CompactionState.objects.filter(pk=branch, cursor__gte=cursor)
+    return rows.values_list("pk", flat=True)
