@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 from uuid import UUID
 
 from django.db import connections, models, router, transaction
@@ -72,7 +72,11 @@ class _Columns:
 class _Compiled:
     """What reads and writes have in common: one statement for each shape."""
 
+    # All there are, in the order of their making: tests compare each with its queryset.
+    every: ClassVar[list[_Compiled]] = []
+
     def __init__(self, build: Callable[..., Any]) -> None:
+        self.every.append(self)
         self.build = build
         self.__doc__, self.__name__ = build.__doc__, build.__name__
         self._shapes: dict[Any, Any] = {}
@@ -268,7 +272,8 @@ def _samples(values: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return values of the same kinds that stand nowhere else in the SQL."""
     samples = dict(values)
     for index, name in enumerate(_bound(values)):
-        mark = 1_987_654_000 + 1000 * number + index
+        # An odd step: even and odd ones are tried.
+        mark = 1_987_654_000 + 1001 * number + index
         samples[name] = _sample(values[name], mark)
     return samples
 

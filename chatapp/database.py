@@ -45,8 +45,15 @@ def share_connections(size: int) -> None:
 def release_connection() -> None:
     """Close this thread's database connection, so that waiting for a model holds none.
 
-    Inside a transaction (tests, callers with their own) it stays open.
+    SQLite keeps it: there is no server whose connections could run out, and opening one costs as
+    much as ten reads. Inside a transaction (tests, callers with their own) it stays open, too.
     """
+    if connection.vendor != "sqlite":
+        close_connection()
+
+
+def close_connection() -> None:
+    """Close this thread's database connection outside a transaction; of a thread that may end."""
     if not connection.in_atomic_block:
         connection.close()
 

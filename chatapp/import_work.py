@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
-from chatapp.database import database_now, release_connection
+from chatapp.database import close_connection, database_now
 from chatapp.formats import FileLimits, ParsedFile, ProblemList, TooMuchInFileError, parse
 from chatapp.formats.records import Conversation, Problem, UnknownFormatError
 from chatapp.formatting import plural
@@ -263,4 +263,4 @@ def _keep_beating(job: ImportJob, done: threading.Event) -> None:
             # The database may be back for the next beat; if not, the lease runs out, as it should.
             logger.warning("Import %s could not give a sign of life.", job.pk, exc_info=True)
         finally:
-            release_connection()
+            close_connection()

@@ -248,15 +248,28 @@ def pinned_messages(branch: Branch, *, through: int | None = None) -> QuerySet[M
     return rows.order_by("position")
 
 
+def pinned_before(branch: Branch, position: int) -> list[Message]:
+    """Return the pinned messages of the path up to a position, in order."""
+    if not has_ancestors(branch):
+        return _own_pinned(branch=branch.pk, through=position)
+    return list(pinned_messages(branch, through=position))
+
+
+@compiled_read
+def _own_pinned(*, branch: UUID, through: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__lte=through)
+    return rows.filter(pinned=True, kind__in=Message.SPOKEN).order_by("position")
+
+
 def pinned_tokens(branch: Branch, *, through: int) -> int:
     """Return the tokens of the path's pinned messages up to a position; no text is read."""
     if not has_ancestors(branch):
-        return sum(_own_pinned(branch=branch.pk, through=through))
+        return sum(_own_pinned_tokens(branch=branch.pk, through=through))
     return pinned_messages(branch, through=through).aggregate(total=Sum("tokens"))["total"] or 0
 
 
 @compiled_read
-def _own_pinned(*, branch: UUID, through: int) -> QuerySet[Message, int]:
+def _own_pinned_tokens(*, branch: UUID, through: int) -> QuerySet[Message, int]:
     rows = Message.objects.filter(branch=branch, position__lte=through)
     rows = rows.filter(pinned=True, kind__in=Message.SPOKEN).order_by()
     sums = rows.values("branch").annotate(total=Sum("tokens"))

@@ -161,21 +161,17 @@ def sent_summaries(
     and the newest fallback digest that no summary has taken in since. `besides` is left out, as if
     it did not count.
     """
-    is_plain = besides is None and not has_ancestors(branch)
-    rows = summaries_of(branch).filter(covers_through__lte=through)
-    if besides is not None:
-        rows = rows.exclude(pk=besides.pk)
     # Only a fork reads more than it sends (newest_summaries). Hardly a branch has a fallback
     # digest.
     spare = MAX_OVERLAPS if branch.parent_id else 0
-    marked: list[Any] = (
-        _written_on(branch=branch.pk, through=through, most=limit + spare)
-        if is_plain
-        else list(_written(rows)[: limit + spare])
-    )
+    most = limit + spare
+    if besides is None and not has_ancestors(branch):
+        marked: list[Any] = _written_on(branch=branch.pk, through=through, most=most)
+    else:
+        marked = list(_written(_through(branch, through, besides))[:most])
     found: list[SessionSummary] = list(marked)
     if through and (not marked or marked[0].untaken is not None):
-        found += _untaken(rows).only(*SENT_COLUMNS)[:1]
+        found += _untaken(_through(branch, through, besides)).only(*SENT_COLUMNS)[:1]
         found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
     chain = _chain(found)
     kept = []
@@ -186,6 +182,13 @@ def sent_summaries(
         if len(kept) == limit or row.format_version >= HOLDS_EARLIER_VERSION:
             break
     return [row for row in reversed(chain) if row.is_digest or row.pk in kept]
+
+
+def _through(
+    branch: Branch, position: int, besides: SessionSummary | None
+) -> QuerySet[SessionSummary]:
+    rows = summaries_of(branch).filter(covers_through__lte=position)
+    return rows if besides is None else rows.exclude(pk=besides.pk)
 
 
 def _untaken(rows: QuerySet[SessionSummary]) -> QuerySet[SessionSummary]:

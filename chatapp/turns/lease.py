@@ -24,7 +24,7 @@ from django.db.models.lookups import LessThan
 
 from chatapp.compiled import compiled_read, compiled_update
 from chatapp.conf import chatapp_settings
-from chatapp.database import again_if_cut, release_connection
+from chatapp.database import again_if_cut, close_connection
 from chatapp.models import Session
 from chatapp.titles import told_columns
 from chatapp.transcript.writing import SessionMark
@@ -299,7 +299,7 @@ def renew_all(owners: list[uuid.UUID]) -> None:
     except DatabaseError:
         logger.warning("The leases of %d turns could not be renewed.", len(owners), exc_info=True)
     finally:
-        release_connection()
+        close_connection()
 
 
 _beats = _Beats()

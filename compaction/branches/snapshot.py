@@ -221,7 +221,7 @@ class BranchSnapshot:
     def pinned(self) -> list[Message]:
         """The pinned messages before the cursor, rules included: sent although covered."""
         cursor = self.state.cursor
-        return list(pinned_messages(self.branch, through=cursor)) if cursor else []
+        return selectors.pinned_before(self.branch, cursor) if cursor else []
 
     @cached_property
     def facts(self) -> Facts:

@@ -22,7 +22,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
-from chatapp.database import database_now, release_connection
+from chatapp.database import close_connection, database_now
 from chatapp.formatting import short_id
 from compaction.conf import compaction_settings
 from compaction.errors import CompactionError
@@ -284,7 +284,7 @@ def _keep_beating(job: BulkJob, done: threading.Event) -> None:
             # The database may be back for the next beat; if not, the lease runs out, as it should.
             logger.warning("Bulk job %s could not give a sign of life.", job.pk, exc_info=True)
         finally:
-            release_connection()
+            close_connection()
 
 
 def deliver_lost_bulk() -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from django.db import Error, connection
 
-from chatapp.database import database_now, release_connection
+from chatapp.database import close_connection, database_now
 from compaction.branches.leases import Lease
 from compaction.conf import compaction_settings
 from compaction.errors import LostRaceError
@@ -95,4 +95,4 @@ def _keep_beating(lease: Lease, run: CompactionRun, done: threading.Event) -> No
             # The database may be back for the next beat; if not, the lease runs out, as it should.
             logger.warning("Run %s could not give a sign of life.", run.pk, exc_info=True)
         finally:
-            release_connection()
+            close_connection()

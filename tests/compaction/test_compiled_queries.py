@@ -1,0 +1,210 @@
+"""Compiled queries: each is the SQL, and gives the rows, of the queryset that it was made from."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import Model, QuerySet
+from django.db.models.functions import Now
+from django.db.models.sql import UpdateQuery
+
+from chatapp import compiled
+from chatapp.answer_requests import AnswerRequest
+from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compiled_read
+from chatapp.models import Message, Session
+from chatapp.transcript import set_pinned
+from tests.compaction.support import compact, say
+from tests.factories import SessionFactory, store, talk
+from tests.facts import seed
+
+pytestmark = pytest.mark.django_db
+# Made when the product was loaded: those of tests come later.
+OURS = [one for one in compiled._Compiled.every if one.build.__module__.split(".")[0] != "tests"]
+
+
+def name_of(one: Any) -> str:
+    return f"{one.build.__module__}.{one.__name__}"
+
+
+def drawn(annotation: str, chance: random.Random) -> Any:
+    """Return a value of an argument's type, by what its function says."""
+    if "None" in annotation and chance.random() < 0.4:
+        return None
+    if "UUID" in annotation:
+        return UUID(int=chance.getrandbits(128), version=4)
+    if "str" in annotation:
+        return chance.choice(["a'b", "100 %s", 'x"y', "ünïcode ✓", "plain"])
+    if "datetime" in annotation:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=chance.getrandbits(44))
+    return chance.randrange(1, 2**31)
+
+
+def arguments_of(one: Any, chance: random.Random) -> dict[str, Any]:
+    given = {}
+    for name, parameter in inspect.signature(one.build).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            # What titles.told_columns takes.
+            given |= {"now": drawn("datetime", chance), "added": chance.randrange(1, 10**6)}
+            given |= {name: drawn("int | None", chance) for name in ("asked",)}
+            given["opening"] = drawn("str | None", chance)
+        else:
+            given[name] = drawn(str(parameter.annotation), chance)
+    return given
+
+
+def plain_sql(one: Any, given: dict[str, Any]) -> tuple[str, list[Any]]:
+    made = one.build(**given)
+    if isinstance(one, CompiledUpdate):
+        rows, columns = made
+        query = rows.query.chain(UpdateQuery)
+        query.add_update_values(dict(columns))
+    else:
+        query = made.query
+    sql, params = query.get_compiler(connection.alias).as_sql()
+    return sql, list(params)
+
+
+@pytest.mark.parametrize("one", OURS, ids=name_of)
+def test_a_compiled_query_is_the_sql_of_its_queryset_for_any_values(one):
+    chance = random.Random(seed())
+    with transaction.atomic():
+        for _ in range(12):
+            given = arguments_of(one, chance)
+            shape = one._shape(given, connection)
+            statement = shape if isinstance(one, CompiledUpdate) else shape[0]
+            assert (statement.sql, statement.params(given, connection)) == plain_sql(one, given)
+
+
+def everything_of(row: Any, *, deep: bool = True) -> Any:
+    """Return all that is loaded of a row, its related rows too; what is deferred is not."""
+    if not isinstance(row, Model):
+        return row
+    state = row._state
+    joined = state.fields_cache.items() if deep else ()
+    related = {name: everything_of(one, deep=False) for name, one in joined}
+    own = {name: value for name, value in vars(row).items() if name != "_state"}
+    return type(row), own, related, state.db, state.adding
+
+
+@pytest.fixture
+def compared(monkeypatch) -> dict[str, int]:
+    """Have every compiled read compared with its queryset; {name: rows that were compared}."""
+    seen: dict[str, int] = {}
+    read = CompiledRead.__call__
+
+    def compare(self: Any, *, most: int | None = None, **given: Any) -> list[Any]:
+        found = read(self, most=most, **given)
+        rows: QuerySet[Any] = self.build(**given)
+        expected = list(rows if most is None else rows[:most])
+        assert list(map(everything_of, found)) == list(map(everything_of, expected))
+        seen[name_of(self)] = seen.get(name_of(self), 0) + len(found)
+        return found
+
+    monkeypatch.setattr(CompiledRead, "__call__", compare)
+    return seen
+
+
+def test_whole_turns_read_the_rows_of_the_plain_querysets(compared):
+    session = SessionFactory()
+    store(session, [{"role": "system", "content": "Be brief."}, *talk(12, words=40)])
+    compact(session, keep_last_n=4)
+    first = Message.objects.filter(session=session, role="user").order_by("position")[0]
+    set_pinned(first, True)
+    for question in ("What was first?", "ünïcode \u2028 and 'quotes' %s"):
+        say(session, question)
+    reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}
+    # Where writers queue up by themselves, nobody waits for an owner's row.
+    if not connection.features.has_select_for_update:
+        reads -= {"chatapp.turns.lease._lock_owner"}
+    without_rows = {"chatapp.llm.learned_limits._taught"}
+    assert {name for name in reads if not compared.get(name)} <= without_rows
+
+
+def test_a_query_whose_sql_depends_on_a_value_is_refused():
+    @compiled_read
+    def either(*, position: int) -> QuerySet[Message]:
+        rows = Message.objects.filter(position=position)
+        return rows if position % 2 else rows.order_by("position")
+
+    with pytest.raises(TypeError, match="other SQL for other values"):
+        either(position=3)
+    compiled._Compiled.every.remove(either)
+
+
+def test_an_argument_that_is_not_in_the_sql_is_refused():
+    @compiled_read
+    def some(*, position: int, ignored: int) -> QuerySet[Message]:
+        return Message.objects.filter(position=position)
+
+    with pytest.raises(TypeError, match="ignored is not in its SQL"):
+        some(position=3, ignored=4)
+    compiled._Compiled.every.remove(some)
+
+
+def test_what_cannot_be_bound_is_refused():
+    @compiled_read
+    def among(*, positions: list[int]) -> QuerySet[Message]:
+        return Message.objects.filter(position__in=positions)
+
+    with pytest.raises(TypeError, match="list is nothing that a compiled query binds"):
+        among(positions=[1, 2])
+    compiled._Compiled.every.remove(among)
+
+
+def test_a_constant_that_looks_like_a_value_stays_what_it_is():
+    session = SessionFactory()
+    store(session, talk(3))
+    first = 1_000_000
+
+    @compiled_read
+    def two(*, at: int) -> QuerySet[Message, int]:
+        rows = Message.objects.filter(position__gte=first, position__lte=at)
+        return rows.order_by("position").values_list("position", flat=True)
+
+    assert two(at=first) == [first]
+    assert two(at=3 * first) == [first, 2 * first, 3 * first]
+    assert two(at=3 * first, most=2) == [first, 2 * first]
+    compiled._Compiled.every.remove(two)
+
+
+@pytest.mark.parametrize("most", [1, 3, 500])
+def test_an_insert_stores_what_the_library_would_store(most):
+    session = SessionFactory()
+    rows = store(session, talk(4))
+    columns = [field.attname for field in Message._meta.concrete_fields if field.attname != "id"]
+    kept = [{name: getattr(row, name) for name in columns} for row in rows]
+    Message.objects.filter(session=session).delete()
+    again = [Message(**values) for values in kept]
+    CompiledInsert(Message, batch_size=most)(again)
+    assert not any(row._state.adding for row in again)
+    there = Message.objects.filter(session=session).order_by("position")
+    assert [{name: getattr(row, name) for name in columns} for row in there] == kept
+
+
+def test_an_insert_that_may_conflict_leaves_what_is_there():
+    session = SessionFactory()
+    insert = CompiledInsert(AnswerRequest, ignore_conflicts=True)
+    for packed in (b"first", b"second"):
+        insert([AnswerRequest(session=session, digest="a text", packed=packed)])
+    kept = AnswerRequest.objects.filter(session=session).values_list("packed", flat=True)
+    assert [bytes(packed) for packed in kept] == [b"first"]
+
+
+def test_an_update_says_how_many_rows_it_changed():
+    session = SessionFactory()
+
+    @compiled.compiled_update
+    def rename(*, session: UUID, title: str) -> tuple[QuerySet[Session], dict[str, Any]]:
+        return Session.objects.filter(pk=session), {"title": title, "updated_at": Now()}
+
+    assert rename(session=session.pk, title="100 %s 'quoted'") == 1
+    assert rename(session=UUID(int=1), title="nobody's") == 0
+    session.refresh_from_db()
+    assert session.title == "100 %s 'quoted'"
+    compiled._Compiled.every.remove(rename)
