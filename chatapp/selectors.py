@@ -270,6 +270,14 @@ def pinned_tokens(branch: Branch, *, through: int) -> int:
 
 @compiled_read
 def _own_pinned_tokens(*, branch: UUID, through: int) -> QuerySet[Message, int]:
+    return own_pinned_tokens(branch, through=through)
+
+
+def own_pinned_tokens(branch: Any, *, through: Any) -> QuerySet[Message, int]:
+    """Return the query of the tokens of a branch's own pinned messages up to a position.
+
+    It has one row, or none without a pin. Both may be references to an outer query.
+    """
     rows = Message.objects.filter(branch=branch, position__lte=through)
     rows = rows.filter(pinned=True, kind__in=Message.SPOKEN).order_by()
     sums = rows.values("branch").annotate(total=Sum("tokens"))

@@ -221,7 +221,9 @@ class BranchSnapshot:
     def pinned(self) -> list[Message]:
         """The pinned messages before the cursor, rules included: sent although covered."""
         cursor = self.state.cursor
-        return selectors.pinned_before(self.branch, cursor) if cursor else []
+        if not cursor or self.state.known_pinned_tokens == 0:
+            return []
+        return selectors.pinned_before(self.branch, cursor)
 
     @cached_property
     def facts(self) -> Facts:
@@ -406,6 +408,9 @@ def pinned_tokens(snapshot: BranchSnapshot) -> int:
     """Return the tokens of the pinned messages before the cursor; no text is read for it."""
     if "pinned" in snapshot.__dict__ or not snapshot.state.cursor:
         return sum(row.tokens for row in snapshot.pinned)
+    known = snapshot.state.known_pinned_tokens
+    if known is not None:
+        return known
     return selectors.pinned_tokens(snapshot.branch, through=snapshot.state.cursor)
 
 

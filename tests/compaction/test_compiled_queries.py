@@ -36,6 +36,8 @@ def drawn(annotation: str, chance: random.Random) -> Any:
     """Return a value of an argument's type, by what its function says."""
     if "None" in annotation and chance.random() < 0.4:
         return None
+    if "bool" in annotation:
+        return chance.random() < 0.5
     if "UUID" in annotation:
         return UUID(int=chance.getrandbits(128), version=4)
     if "str" in annotation:
