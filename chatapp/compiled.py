@@ -130,14 +130,14 @@ class CompiledRead(_Compiled, Generic[Row]):
         """Return the rows that the queryset has, as it would return them."""
         connection = connections[router.db_for_read(models.Model)]
         statement, columns = self._shape(values, connection)
-        sql, params = statement.sql, statement.params(values, connection)
-        if most is not None:
-            sql += " LIMIT %s"
-            params.append(most)
-        with connection.cursor() as cursor:
-            cursor.execute(sql, params)
-            rows = cursor.fetchall()
+        rows = _fetched(statement, values, most, connection)
         return cast(list[Row], list(_made(rows, columns, connection)))
+
+    def raw(self, *, most: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows' columns as the database gives them, converted by nobody."""
+        connection = connections[router.db_for_read(models.Model)]
+        statement, _ = self._shape(values, connection)
+        return _fetched(statement, values, most, connection)
 
     def first(self, **values: Any) -> Row | None:
         """Return the first of the rows, if there is one."""
@@ -305,6 +305,21 @@ def _named(param: Any, places: Mapping[Any, str]) -> str | None:
     except TypeError:
         # What cannot be hashed was no argument.
         return None
+
+
+def _fetched(
+    statement: _Statement,
+    values: Mapping[str, Any],
+    most: int | None,
+    connection: BaseDatabaseWrapper,
+) -> list[tuple[Any, ...]]:
+    sql, params = statement.sql, statement.params(values, connection)
+    if most is not None:
+        sql += " LIMIT %s"
+        params.append(most)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cast(list[tuple[Any, ...]], cursor.fetchall())
 
 
 # --- rows -----------------------------------------------------------------------------------------

@@ -108,7 +108,15 @@ def compared(monkeypatch) -> dict[str, int]:
         seen[name_of(self)] = seen.get(name_of(self), 0) + len(found)
         return found
 
+    raw = CompiledRead.raw
+
+    def compare_raw(self: Any, *, most: int | None = None, **given: Any) -> list[Any]:
+        found = raw(self, most=most, **given)
+        assert len(found) == len(compare(self, most=most, **given))
+        return found
+
     monkeypatch.setattr(CompiledRead, "__call__", compare)
+    monkeypatch.setattr(CompiledRead, "raw", compare_raw)
     return seen
 
 
