@@ -15,7 +15,7 @@ from itertools import chain, repeat
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import QuerySet
 
 from chatapp.compiled import compiled_read
 from chatapp.models import POSITION_STEP, Message
@@ -73,13 +73,11 @@ class Tail:
     def _sums(self) -> tuple[int, int, int]:
         """How many items there are, their tokens and characters; no pinned system messages."""
         state, branch = self.snapshot.state, self.snapshot.branch
-        pinned = pinned_messages(branch).filter(position__gt=state.cursor)
-        system = pinned.filter(role=Message.Role.SYSTEM).order_by()
-        found = system.aggregate(count=Count("pk"), tokens=Sum("tokens"), chars=Sum("chars"))
+        rules = self.snapshot.rules_behind
         return (
-            branch.message_count - state.covered_messages - found["count"],
-            branch.token_total - state.covered_tokens - (found["tokens"] or 0),
-            branch.char_total - state.covered_chars - (found["chars"] or 0),
+            branch.message_count - state.covered_messages - len(rules),
+            branch.token_total - state.covered_tokens - sum(rule.tokens for rule in rules),
+            branch.char_total - state.covered_chars - sum(rule.chars for rule in rules),
         )
 
 
