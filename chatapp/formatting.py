@@ -11,6 +11,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.formats import date_format, localize
 
+from chatapp.ids import short_id as short_id
 from chatapp.models import POSITION_STEP
 
 # What is shorter than this is told in milliseconds.
@@ -21,11 +22,6 @@ SMALLEST_MONEY = 0.0001
 def shortened(text: str, most: int = 60) -> str:
     """Return a name that fits a cell."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def short_id(pk: Any) -> str:
-    """Return the beginning of an id, enough to search for it."""
-    return str(pk)[:8]
 
 
 def number(value: float | None) -> str:

@@ -16,6 +16,7 @@ from django.db.models import Sum
 
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.database import database_now
+from chatapp.ids import short_id
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
@@ -259,7 +260,7 @@ class BranchSnapshot:
     @property
     def request_mark(self) -> str:
         """What tells requests with these summaries and memories from others; kept with answers."""
-        summaries = "-".join(str(row.pk)[:MARK_CHARS] for row in self.summaries) or NO_SUMMARY
+        summaries = "-".join(short_id(row.pk) for row in self.summaries) or NO_SUMMARY
         return summaries + self.memories.mark
 
     @cached_property
@@ -319,8 +320,8 @@ def snapshot_of(
     )
 
 
-# In a request's mark: so much of each summary's id, or this where there is none.
-MARK_CHARS, NO_SUMMARY = 8, "0"
+# A request's mark without a summary.
+NO_SUMMARY = "0"
 # Below this the fixed parts of a request may be most of it.
 SMALL_LIMIT_TOKENS = 12_000
 # In `derived`: the tokens of the pins that the request of this turn had.

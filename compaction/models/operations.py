@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.ids import short_id
+
 
 class ModelBreaker(models.Model):
     """One row a model alias whose calls have failed (limits/circuit_breaker.py).
@@ -201,4 +203,4 @@ class LookMark(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.model or str(self.branch_id)[:8]}"
+        return f"{self.kind} of {self.model or short_id(self.branch_id)}"
