@@ -39,8 +39,8 @@ from chatapp.import_work import (
     ImportEndedError,
     ImportFailedError,
     ImportWork,
-    beating,
     how_far,
+    keeping_lease,
     lease_end,
     limits_of_files,
 )
@@ -110,7 +110,7 @@ def accept_file(
     )
     waits = has_workers and (in_background or _is_much(content))
     try:
-        with beating(job):
+        with keeping_lease(job):
             is_done = not waits and work.go_on(content)
             if not is_done and not has_workers:
                 work.fail(_too_slow(job, chatapp_settings.import_seconds))
@@ -192,7 +192,7 @@ def continue_import(job_id: UUID, *, is_stopping: Callable[[], bool] = lambda: F
     work = ImportWork(job, seconds=min(SLICE_SECONDS, left), is_stopping=is_stopping)
     with suppress(ImportFailedError, TooMuchInFileError, UnknownFormatError):  # the row says it
         try:
-            with beating(job):
+            with keeping_lease(job):
                 _take_a_turn(work, job, is_last=left <= SLICE_SECONDS, is_stopping=is_stopping)
         except ImportEndedError:
             return "gone"
