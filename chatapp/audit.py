@@ -28,8 +28,12 @@ class AuditEntry(models.Model):
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # An index begins with it: it needs none of its own.
     session = models.ForeignKey(
-        "chatapp.Session", on_delete=models.CASCADE, related_name="audit_entries"
+        "chatapp.Session",
+        on_delete=models.CASCADE,
+        db_index=False,
+        related_name="audit_entries",
     )
     branch = models.ForeignKey(
         "chatapp.Branch", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"

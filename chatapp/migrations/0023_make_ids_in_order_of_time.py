@@ -2,13 +2,25 @@
 
 A default is nothing to the database. SQLite would copy each table all the same, so that only
 Django's own picture of the tables is told.
+
+The sessions of audit entries need no index of their own: another begins with them.
 """
 
+import django.db.models.deletion
 from django.db import migrations, models
 
 import chatapp.ids
+from chatapp.database import drop_index_of, make_index_of
 
 MODELS = ("apikey", "auditentry", "branch", "importjob", "incident", "message", "session")
+
+
+def drop(apps, schema_editor):
+    drop_index_of(schema_editor, apps.get_model("chatapp", "AuditEntry"), "session")
+
+
+def make(apps, schema_editor):
+    make_index_of(schema_editor, apps.get_model("chatapp", "AuditEntry"), "session")
 
 
 class Migration(migrations.Migration):
@@ -28,6 +40,19 @@ class Migration(migrations.Migration):
                     ),
                 )
                 for name in MODELS
+            ],
+        ),
+        migrations.SeparateDatabaseAndState(
+            database_operations=[migrations.RunPython(drop, make)],
+            state_operations=[
+                migrations.AlterField(
+                    model_name="auditentry",
+                    name="session",
+                    field=models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE,
+                        related_name="audit_entries", to="chatapp.session",
+                    ),
+                ),
             ],
         ),
     ]

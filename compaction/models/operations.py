@@ -96,12 +96,15 @@ class RunTotals(models.Model):
     """How many runs ended in one way for one reason, with their seconds and saved tokens.
 
     Added to when a run ends (statistics/totals.py), so that a scrape reads a few rows however many
-    runs there are. The runs themselves stay the truth.
+    runs there are. Workers that end runs at once would wait for each other's row: a kind has rows
+    by `slot`, each end adds to one of them by chance, and what is read is their sum. The runs
+    themselves stay the truth.
     """
 
     status = models.CharField(max_length=9)
     reason = models.CharField(max_length=40)
     mode = models.CharField(max_length=10)
+    slot = models.PositiveSmallIntegerField(default=0, db_default=0, editable=False)
     runs = models.PositiveBigIntegerField(default=0)
     seconds = models.FloatField(default=0.0)
     tokens_saved = models.BigIntegerField(default=0)
@@ -111,7 +114,9 @@ class RunTotals(models.Model):
         verbose_name_plural = "run totals"
         constraints = [
             # Two processes that end the first runs of a kind at once add to one row.
-            models.UniqueConstraint(fields=["status", "reason", "mode"], name="run_totals_kind"),
+            models.UniqueConstraint(
+                fields=["status", "reason", "mode", "slot"], name="run_totals_kind"
+            ),
         ]
 
     def __str__(self) -> str:
