@@ -34,6 +34,13 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def unit_of(amount: Any, unit: str) -> str:
+    """Return a unit as it stands behind an amount, a number or its text: 2 messages, 1 message."""
+    if str(amount).strip() != "1":
+        return unit
+    return f"{unit.removesuffix('ies')}y" if unit.endswith("ies") else unit.removesuffix("s")
+
+
 def place(position: int | None) -> str:
     """Return a position in steps, without zeros behind: 3, or 3.5 between the third and fourth."""
     if position is None:

@@ -27,6 +27,7 @@ from chatapp.database import database_now
 from chatapp.extensions import registered
 from chatapp.formats import ProblemList, TooMuchInFileError, UnknownFormatError
 from chatapp.formats.first_sight import is_large, refuse_at_sight
+from chatapp.formatting import plural
 from chatapp.import_jobs import (
     MAX_NAME_CHARS,
     ImportJob,
@@ -166,7 +167,7 @@ def _leave_to_worker(work: ImportWork, job: ImportJob, content: bytes) -> None:
 
 def _too_slow(job: ImportJob, seconds: int) -> ImportFailedError:
     return ImportFailedError(
-        f"The import took longer than the {seconds:,} seconds that are allowed. {how_far(job)} "
+        f"The import took longer than the {plural(seconds, 'second')} that it may. {how_far(job)} "
         "Send the file again: what is missing is added.",
         code="import_too_slow",
     )

@@ -24,6 +24,7 @@ from django.db.models.lookups import LessThan
 
 from chatapp.conf import chatapp_settings
 from chatapp.database import again_if_cut, release_connection
+from chatapp.formatting import plural
 from chatapp.models import Session
 
 LEASE_SECONDS = 60
@@ -83,8 +84,8 @@ class TurnLease:
             )
         limit = chatapp_settings.turns_per_owner
         return TooManyTurnsError(
-            f"{limit} turns of yours are under way, which is as many as may be at once. Wait for "
-            "one of their answers, then send this again."
+            f"{plural(limit, 'turn')} of yours {'is' if limit == 1 else 'are'} under way, which is "
+            "as many as may be at once. Wait for an answer, then send this again."
         )
 
     def renew(self) -> None:
