@@ -3,6 +3,7 @@
 A default is nothing to the database. SQLite would copy each table all the same, so that only
 Django's own picture of the tables is told.
 
+A run keeps the instructions that it carried on from earlier summaries.
 Run totals are counted in several rows of a kind (statistics/totals.py); backwards, they are summed.
 The jobs of bulk items need no index of their own: two others begin with them.
 """
@@ -58,6 +59,11 @@ class Migration(migrations.Migration):
                 )
                 for name in MODELS
             ],
+        ),
+        migrations.AddField(
+            model_name="compactionrun",
+            name="carried_instructions",
+            field=models.TextField(blank=True, db_default="", default=""),
         ),
         migrations.AddField(
             model_name="runtotals",

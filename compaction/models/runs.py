@@ -61,6 +61,8 @@ class CompactionRun(models.Model):
         db_index=False,
     )
     instructions = models.TextField(blank=True)
+    # Those of earlier summaries of its messages, which it followed where it had none of its own.
+    carried_instructions = models.TextField(blank=True, default="", db_default="")
     keep_last_n = models.PositiveIntegerField(null=True, blank=True)
     # Tool results were read up to so many characters; NULL: whole. The step's page cuts the same.
     result_chars = models.PositiveIntegerField(null=True, blank=True)
