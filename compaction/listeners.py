@@ -128,10 +128,16 @@ def forget_words_of(*, user: Any, **kwargs: Any) -> None:
     SummaryQuality.objects.filter(verdict_by=user).update(verdict_note="")
     asked = CompactionRun.objects.filter(requested_by=user).exclude(instructions="")
     theirs = Q(run__in=asked) | Q(author=user)
+    # Runs that failed carried the words on as well; of those sessions nothing carried is kept.
+    told = SessionSummary.objects.filter(theirs | Q(instructions_by=user)).values("session")
+    carried = Q(session__in=asked.values("session")) | Q(session__in=told)
+    CompactionRun.objects.filter(carried).exclude(carried_instructions="").update(
+        carried_instructions=""
+    )
     SessionSummary.objects.filter(theirs).update(instructions="")
     asked.update(instructions="")
     forget_instructions_of(user)
     # Nobody can tell whose call it was; the next failed one says what is wrong again.
     ModelBreaker.objects.exclude(last_error="").update(last_error="")
-    told = BulkItem.objects.filter(session__owner=user).values("job")
-    BulkJob.objects.filter(Q(requested_by=user) | Q(pk__in=told)).update(chosen_by="", note="")
+    held = BulkItem.objects.filter(session__owner=user).values("job")
+    BulkJob.objects.filter(Q(requested_by=user) | Q(pk__in=held)).update(chosen_by="", note="")

@@ -401,7 +401,8 @@ class LeftOutSerializer(serializers.Serializer[Any]):
     tokens = serializers.IntegerField(min_value=0)
     why = serializers.CharField(
         help_text="`halve_history`: the request was refused as too large, and nothing else helped; "
-        "`history_limit`: the profile sends no more messages than that."
+        "`history_limit`: the profile sends no more messages than that; `head_overflow`: the "
+        "profile had summarisers pass over them unread."
     )
 
 

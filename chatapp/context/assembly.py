@@ -22,6 +22,9 @@ from chatapp.models import Message, Session
 COUNT_MARGIN_SHARE, COUNT_MARGIN_TOKENS = 0.06, 16
 # After a refusal of what fits by our count.
 LARGE_MARGIN_SHARE = 0.12
+# An answer is asked to have at least a sixteenth of the window, or so much: rather than to ask for
+# one of a few words, a request is refused as too large, which makes room.
+LEAST_ANSWER_SHARE, LEAST_ANSWER_TOKENS = 16, 1024
 MESSAGE_FRAME_TOKENS = 4
 """What servers count for a message besides its words: its role and the marks around it."""
 
@@ -77,6 +80,11 @@ class Account:
         """
         counted = math.ceil(self.used * max(1.0, self.tokens_per_count))
         return without_margin(self.room, counted, share=share, messages=messages)
+
+    @property
+    def least_answer(self) -> int:
+        """Tokens below which an answer's room is not worth asking for."""
+        return min(self.window // LEAST_ANSWER_SHARE, LEAST_ANSWER_TOKENS)
 
     @property
     def free(self) -> int:

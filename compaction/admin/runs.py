@@ -105,6 +105,7 @@ class CompactionRunAdmin(WideList):
                 "switch_to",
                 "new_label",
                 "instructions_text",
+                "carried_text",
                 "replaces_instructions",
             ),
             optional={
@@ -114,6 +115,7 @@ class CompactionRunAdmin(WideList):
                 "requested_by": "requested_by_id",
                 "replaces": "replaces_id",
                 "instructions_text": "instructions",
+                "carried_text": "carried_instructions",
             },
         ),
         Section(
@@ -194,6 +196,7 @@ class CompactionRunAdmin(WideList):
 
     error_start = preview("Error", "error_begin", cut_at=ERROR_CHARS)
     instructions_text = lists.INSTRUCTIONS
+    carried_text = column("Carried on", "carried_instructions", html.stored_text)
     new_label = column("New name of the branch", "switch_label", html.stored_text)
     paid = lists.COST
     kept_verbatim = column(

@@ -74,7 +74,7 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     list_previews = {"error_begin": Left("error", html.PREVIEW_CHARS)}
     id_paths = ("run",)
     session_path = "run__session"
-    search_help_text = "The beginning of a run's id, a session's title or its owner."
+    search_help_text = "The beginning or end of a run's id, a session's title or its owner."
     sections = (
         Section(
             title=None,

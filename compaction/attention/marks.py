@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
+from chatapp.audit import record
 from chatapp.database import database_now
+from chatapp.ids import short_id
 from compaction.attention.kinds import BRANCH, KIND_NAMES, LookItem
 from compaction.errors import CompactionError
 from compaction.models import LookMark
@@ -29,7 +31,9 @@ def find_item(kind_name: str, subject: str) -> LookItem:
 def mark_done(item: LookItem, *, by: Any) -> LookMark:
     """Take a thing off the list until it happens again; return the mark, which says who did it."""
     now = database_now()
-    return _mark(item, marked_by=by, marked_at=now, done_at=now, hidden_until=None)
+    mark = _mark(item, marked_by=by, marked_at=now, done_at=now, hidden_until=None)
+    _tell(mark, "look_done", "is off the list until it happens again", by=by)
+    return mark
 
 
 def snooze(item: LookItem, *, until: datetime, by: Any) -> LookMark:
@@ -37,10 +41,13 @@ def snooze(item: LookItem, *, until: datetime, by: Any) -> LookMark:
     now = database_now()
     if until <= now:
         raise CompactionError("That time is over: name a later one.")
-    return _mark(item, marked_by=by, marked_at=now, done_at=None, hidden_until=until)
+    mark = _mark(item, marked_by=by, marked_at=now, done_at=None, hidden_until=until)
+    moment = until.astimezone(UTC)
+    _tell(mark, "look_snoozed", f"is off the list until {moment:%Y-%m-%d %H:%M} UTC", by=by)
+    return mark
 
 
-def bring_back(mark: LookMark) -> None:
+def bring_back(mark: LookMark, *, by: Any = None) -> None:
     """Take back what somebody said of a thing: if it is still so, it is in the list again.
 
     Whether it was alerted stays known, so that nobody is told of it a second time.
@@ -48,6 +55,18 @@ def bring_back(mark: LookMark) -> None:
     LookMark.objects.filter(pk=mark.pk).update(
         done_at=None, hidden_until=None, marked_by=None, marked_at=None
     )
+    _tell(mark, "look_brought_back", "is in the list again, if it is still so", by=by)
+
+
+def _tell(mark: LookMark, action: str, said: str, *, by: Any) -> None:
+    """Write into the session's audit log what somebody said of a thing of its branch.
+
+    What is marked of a model belongs to no session: the admin's own history has it.
+    """
+    kind, branch = KIND_NAMES.get(mark.kind), mark.branch
+    if kind is not None and branch is not None:
+        text = f"“{kind.label}” of branch {short_id(branch.pk)} {said}."
+        record(branch.session_id, action, text, by=by, branch=branch)
 
 
 def set_aside() -> QuerySet[LookMark]:

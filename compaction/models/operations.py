@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.ids import short_id
+
 
 class ModelBreaker(models.Model):
     """One row a model alias whose calls have failed (limits/circuit_breaker.py).
@@ -94,12 +96,15 @@ class RunTotals(models.Model):
     """How many runs ended in one way for one reason, with their seconds and saved tokens.
 
     Added to when a run ends (statistics/totals.py), so that a scrape reads a few rows however many
-    runs there are. The runs themselves stay the truth.
+    runs there are. Workers that end runs at once would wait for each other's row: a kind has rows
+    by `slot`, each end adds to one of them by chance, and what is read is their sum. The runs
+    themselves stay the truth.
     """
 
     status = models.CharField(max_length=9)
     reason = models.CharField(max_length=40)
     mode = models.CharField(max_length=10)
+    slot = models.PositiveSmallIntegerField(default=0, db_default=0, editable=False)
     runs = models.PositiveBigIntegerField(default=0)
     seconds = models.FloatField(default=0.0)
     tokens_saved = models.BigIntegerField(default=0)
@@ -109,7 +114,9 @@ class RunTotals(models.Model):
         verbose_name_plural = "run totals"
         constraints = [
             # Two processes that end the first runs of a kind at once add to one row.
-            models.UniqueConstraint(fields=["status", "reason", "mode"], name="run_totals_kind"),
+            models.UniqueConstraint(
+                fields=["status", "reason", "mode", "slot"], name="run_totals_kind"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -201,4 +208,4 @@ class LookMark(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.model or str(self.branch_id)[:8]}"
+        return f"{self.kind} of {self.model or short_id(self.branch_id)}"

@@ -6,11 +6,9 @@ soon. Who may write is decided by the lease alone; a heartbeat only tells.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,14 +17,13 @@ from pathlib import Path
 
 from django.db import Error, connection
 
-from chatapp.database import close_connection, database_now
+from chatapp.database import beating, database_now
 from compaction.branches.leases import Lease
 from compaction.conf import compaction_settings
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, WorkerHeartbeat
 from compaction.runs import queue
 
-logger = logging.getLogger(__name__)
 Kind = WorkerHeartbeat.Kind
 HOST_CHARS = 100
 # Rows of processes that have been silent for so long are removed.
@@ -60,39 +57,28 @@ def _kind() -> str:
 
 
 @contextmanager
-def beating(lease: Lease, run: CompactionRun) -> Iterator[None]:
+def working(lease: Lease, run: CompactionRun) -> Iterator[None]:
     """Renew a run's lease and this process's row until the block ends.
 
-    A lease that is lost is not taken again: the worker's own next look finds it gone. Inside a
-    transaction (tests, callers with their own) nothing beats, as nobody else sees its rows.
+    Inside a transaction (tests, callers with their own) nothing is written of that: nobody else
+    sees its rows.
     """
     if connection.in_atomic_block:
         yield
         return
-    beat(run)
-    done = threading.Event()
-    thread = threading.Thread(
-        target=_keep_beating, args=(lease, run, done), name="heartbeat", daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        with suppress(Error):
-            beat()
 
-
-def _keep_beating(lease: Lease, run: CompactionRun, done: threading.Event) -> None:
-    while not done.wait(compaction_settings.heartbeat_seconds):
+    def sign() -> bool:
         try:
             lease.renew()
-            beat(run)
         except LostRaceError:
-            return
-        except Error:
-            # The database may be back for the next beat; if not, the lease runs out, as it should.
-            logger.warning("Run %s could not give a sign of life.", run.pk, exc_info=True)
-        finally:
-            close_connection()
+            return False
+        beat(run)
+        return True
+
+    beat(run)
+    try:
+        with beating(sign, seconds=compaction_settings.heartbeat_seconds, who=f"Run {run.pk}"):
+            yield
+    finally:
+        with suppress(Error):
+            beat()

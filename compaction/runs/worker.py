@@ -30,7 +30,7 @@ from compaction.profiles import parameters_of
 from compaction.runs import lifecycle, queue
 from compaction.runs.execution import do_work, fail
 from compaction.runs.failing import note_models
-from compaction.runs.heartbeat import beating
+from compaction.runs.heartbeat import working
 from compaction.runs.scheduling import check, check_branch
 from compaction.runs.steps import InlineBound, Work
 from compaction.selectors import ready_q
@@ -104,7 +104,7 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     event("run_started", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
     budget = compaction_settings.run_seconds if seconds is None else seconds
     try:
-        with beating(lease, run):
+        with working(lease, run):
             work = Work(
                 run=run,
                 lease=lease,

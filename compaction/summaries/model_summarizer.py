@@ -228,6 +228,7 @@ class ModelSummarizer:
             has_thoughts=bool(reply.reasoning),
             had_whole_room=asked.has_whole_room,
             was_capped=said.was_capped,
+            is_endless=said.is_endless,
             input_tokens=usage.get("prompt_tokens")
             or sum(count(str(message["content"])) for message in asked.sent.messages),
             output_tokens=usage.get("completion_tokens") or count(text),

@@ -465,14 +465,14 @@ def test_a_message_says_which_lines_it_went_into(admin_client, summary, first):
         ("Alice has the keys.", "exact", first, "question"),
     )
     shown = panel(admin_client.get(page_of(first)).text, "In summaries")
-    assert f"Went into lines 1, 3 of summary {str(summary.pk)[:8]} Active" in plain(shown)
+    assert f"Went into lines 1, 3 of summary {str(summary.pk)[-8:]} Active" in plain(shown)
     assert f"{page_of(summary)}#line-3" in shown
 
 
 def test_a_covered_message_in_no_line_says_so(admin_client, summary, first):
     measured(summary)
     shown = plain(panel(admin_client.get(page_of(first)).text, "In summaries"))
-    assert f"Covered by summary {str(summary.pk)[:8]}, in no line" in shown
+    assert f"Covered by summary {str(summary.pk)[-8:]}, in no line" in shown
 
 
 def test_a_message_of_an_old_summary_says_that_nobody_knows(admin_client, summary, first):

@@ -38,6 +38,11 @@ LONGEST_TEXT_CHARS = 20_000
 CHARS_PER_TARGET_TOKEN = 16
 MOST_TEXT_CHARS = 1_000_000
 """However large a summary is asked for."""
+# A text of more than so many times what is read of it was written without end: no beginning of it
+# is a summary. What is shorter is judged by what is read, and cut to the size of a summary.
+ENDLESS_TIMES = 5
+# A sentence that is longer than this is cut where the reading ends.
+SENTENCE_CHARS = 2_000
 
 
 def most_chars(target_tokens: int) -> int:
@@ -46,14 +51,20 @@ def most_chars(target_tokens: int) -> int:
 
 
 def capped(answer: SummaryAnswer, target_tokens: int) -> SummaryAnswer:
-    """Return an answer of which everything else may be read; one that was cut never counts.
+    """Return an answer of which everything else may be read.
 
-    Before anything looks at a text: whoever writes it may write without end.
+    Before anything looks at a text: whoever writes it may write without end, and such an answer
+    never counts. One that is only far too long counts for its beginning, which is still longer than
+    a summary may be, and is treated as too long by whoever stores it.
     """
     most = most_chars(target_tokens)
     if len(answer.text) <= most:
         return answer
-    return replace(answer, text=answer.text[:most], was_capped=True)
+    text = answer.text[:most]
+    if len(answer.text) > ENDLESS_TIMES * most:
+        return replace(answer, text=text, was_capped=True, is_endless=True)
+    ends = [end.end() for end in _SENTENCE_END.finditer(text, most - SENTENCE_CHARS)]
+    return replace(answer, text=text[: ends[-1]] if ends else text, was_capped=True)
 
 
 def problem_of(answer: SummaryAnswer) -> str:
@@ -67,7 +78,7 @@ def problem_of(answer: SummaryAnswer) -> str:
         return "The summariser answered with an empty text."
     if (end := _end_of(answer)) in _NEVER_COUNT:
         return f"The summariser stopped with {answer.finish_reason or end}."
-    if answer.was_capped:
+    if answer.is_endless:
         return (
             f"The summariser's answer was many times longer than asked for; of it, "
             f"{len(answer.text):,} characters were read."
