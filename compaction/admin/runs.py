@@ -130,8 +130,10 @@ class CompactionRunAdmin(WideList):
                 "depth",
                 "was_truncated",
                 "spent_shown",
+                "from_cache",
                 "cost_shown",
             ),
+            optional={"from_cache": "prompt_tokens"},
         ),
         Section(
             title="Times",
@@ -210,6 +212,9 @@ class CompactionRunAdmin(WideList):
     depth = column("Max depth", lambda run: formatting.number(sums_of(run).max_depth))
     cost_shown = column("Cost", lambda run: formatting.money(sums_of(run).cost))
     spent_shown = column("Tokens spent", lambda run: f"{run.spent_tokens:,} in and out of a model")
+    from_cache = column(
+        "From a prompt cache", lambda run: lists.from_cache(run.cached_tokens, run.prompt_tokens)
+    )
     ratio_shown = column("Ratio", "ratio", formatting.percent)
 
     # --- page -------------------------------------------------------------------------------------

@@ -166,6 +166,11 @@ class CompactionRun(models.Model):
         return self.status not in (self.Status.QUEUED, self.Status.RUNNING)
 
     @property
+    def prompt_tokens(self) -> int:
+        """The prompts of its calls as their servers reported them; 0 where none did."""
+        return self.cached_tokens + self.uncached_tokens
+
+    @property
     def ratio(self) -> float | None:
         """Output over input tokens of the summary; None before there is one."""
         return self.output_tokens / self.input_tokens if self.input_tokens else None

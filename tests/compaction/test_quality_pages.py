@@ -30,6 +30,7 @@ from compaction.statistics.scores import scores_by_kind
 from tests.compaction.support import NEVER, compact
 from tests.compaction.test_report import run_row, summary_row
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 
@@ -118,6 +119,7 @@ def lined(summary: SessionSummary, *lines: tuple) -> None:
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued):
     profile(**NEVER, keep_last_n=2)
     session = SessionFactory(owner=owner, wires=talk(4, marker=1))

@@ -28,16 +28,19 @@ _MONTH = (
     r"noviembre|diciembre|janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|"
     r"décembre|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря)"
 )
+_MONTHS_BEGIN = "adefjmnosадимносфя"
 # Ordinary words are passed over without a look at each; then comes a token, or any other character.
 _TOKEN = re.compile(
     r"(?:[a-z]++(?:['’-][a-z]++)*+(?:\s++|[,.;:!?)\"]++(?:\s++|$)))*+(?:"
     r"(?P<url>\bhttps?://[^\s<>\"'`，。；）)\]】]{1,300})"
     r"|(?P<mail>[A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9-]{1,64}(?:\.[A-Za-z0-9-]{1,64}){1,5})"
-    r"|(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
+    # Nearly no token begins with a digit or with a month's first letter: one look tells.
+    r"|(?P<date>(?=\d)(?:\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
     rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of |de )?(?i:{_MONTH})\b(?:,? \d{{4}}\b)?"
-    rf"|\b(?i:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"
     r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]|(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?:\s?(?i:[ap]\.?m)\b\.?)?"
     r"|\b\d{1,2}\s?(?i:[ap]\.?m)\b\.?)"
+    rf"|\b(?i:(?=[{_MONTHS_BEGIN}]){_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?)"
     r"|(?P<path>(?:~|\.{1,2}|[A-Za-z]:)?(?:[A-Za-z0-9_.@+-]{0,80}[/\\]){1,12}[A-Za-z0-9_.@+-]{1,80}"
     r"|\b[A-Za-z0-9_-]{1,60}\.(?:py|js|ts|tsx|md|json|ya?ml|toml|txt|csv|html?|css|sh|sql|go|rs|"
     r"java|cpp|h|rb|php|cfg|ini|lock|log|pdf|docx?|xlsx?|png|jpe?g|zip)\b)"

@@ -41,8 +41,8 @@ _ARABIC = re.compile(r"[\u0620-\u064a\u0671-\u06d3]")
 _LATIN = re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]")
 _OTHER = re.compile(r"[\u0370-\u03ff\u0530-\u05ff\u0700-\u109f\u1200-\u1cff]")
 # Addresses, paths and identifiers are of no language.
-_PRINTED = re.compile(r"[!-~]+")
-_NO_WORD = re.compile(r"[0-9_/\\@<>{}=]")
+# What stands between spaces and holds a sign of code or a digit; begun at its first sign alone.
+_NO_WORD = re.compile(r"(?<![!-~])[!-.:;?A-Z\[\]^`a-z|~]*+[0-9_/\\@<>{}=][!-~]*+")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 _CHINESE_ONLY = re.compile(
@@ -134,7 +134,7 @@ _LATIN_WORDS = _weights()
 def language_of(text: str) -> str:
     """Return the language's two letters where it is sure, one of LANGUAGES; else UNKNOWN."""
     text = text[:LONGEST_LOOK]
-    plain = _PRINTED.sub(_word_or_space, text)
+    plain = _NO_WORD.sub(" ", text)
     scripts = _scripts(plain)
     letters = sum(scripts.values())
     if letters < FEWEST_LETTERS:
@@ -146,10 +146,6 @@ def language_of(text: str) -> str:
         if scripts[script] >= CLEAR_SHARE * letters:
             return judge(plain)
     return UNKNOWN
-
-
-def _word_or_space(match: re.Match[str]) -> str:
-    return " " if _NO_WORD.search(match[0]) else match[0]
 
 
 def _scripts(text: str) -> dict[str, int]:

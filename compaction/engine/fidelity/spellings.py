@@ -83,6 +83,9 @@ def values_of(text: str, *, asserted: bool = False) -> set[str]:
     What is `asserted` must be known as it stands: 3.4 billion is not known where 3.4 is. `text` is
     `normal`.
     """
+    if text.isascii() and text.isdecimal():
+        # Most keys are plain numbers: they need not be looked through.
+        return {_plain(text)}
     values: set[str] = set()
     for digits, scale in set(_NUMBER.findall(text)):
         for form in _forms(digits):
