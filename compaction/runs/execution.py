@@ -244,7 +244,6 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         sizes=sizes if hooked is None else hooked.told(sizes),
         end_run=_ends_with(run, sizes),
     )
-    lifecycle.reload(run)
 
 
 def _carry(run: CompactionRun, carried: Carried) -> None:
@@ -419,4 +418,3 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         old=old,
         previous=before[-1] if before else None,
     )
-    lifecycle.reload(work.run)

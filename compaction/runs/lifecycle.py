@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
 NO_ERROR = {"error_code": "", "error": ""}
 INSERT_ATTEMPTS = 3
+# What changes while a run is worked on: all but what it belongs to.
+_OWN_COLUMNS = [one.attname for one in CompactionRun._meta.concrete_fields if not one.is_relation]
 LONGEST_BACKOFF_SECONDS = 3600
 # The code of a run that found another one working on its branch.
 BUSY = RunCode.BUSY
@@ -199,9 +201,12 @@ def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "
 
 
 def reload(run: CompactionRun) -> None:
-    """Read the run again; one that was deleted with its session counts as cancelled."""
+    """Read the run again; one that was deleted with its session counts as cancelled.
+
+    Session, branch and profile stay as the run's worker has read them.
+    """
     try:
-        run.refresh_from_db()
+        run.refresh_from_db(fields=_OWN_COLUMNS)
     except CompactionRun.DoesNotExist:
         run.status = Status.CANCELLED
         run.error_code, run.error = RunCode.DELETED, "The session was deleted while the run worked."
@@ -364,7 +369,7 @@ def succeed(
     )
     if not finished:
         raise LostRaceError("The run was cancelled or taken over; nothing was stored.")
-    run.refresh_from_db()
+    reload(run)
     ended(run, saved=saved)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -299,12 +299,15 @@ class StepWriter:
         *,
         hides_secrets: bool = False,
         reads_beginnings: bool = False,
+        run_columns: Mapping[str, Any] | None = None,
     ) -> None:
         self._work = work
         self.hides_secrets = hides_secrets
         # Of tool results that are too long, their first characters and no end.
         self._reads_beginnings = reads_beginnings
         self._summarizer = summarizer
+        # What the run's row says of how its steps' inputs were made.
+        self._run_columns = run_columns or {}
         self._rows: dict[int, int] = {}
         self._written = 0
         # The last call, as long as the strategy has not reported it as a step.
@@ -345,6 +348,7 @@ class StepWriter:
                 spent_tokens=F("spent_tokens") + spent,
                 cached_tokens=F("cached_tokens") + cached,
                 uncached_tokens=F("uncached_tokens") + (step.input_tokens - cached if spent else 0),
+                **self._run_columns,
             )
             self._store(step)
 

@@ -6,7 +6,7 @@ A run may call a model as long as the hour's budget and the model's circuit brea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from chatapp.incidents import Kind, note
@@ -41,16 +41,23 @@ def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
     return summarizer.instruction_for(request)
 
 
-def summarising_models(session: Session, profile: Profile) -> list[ModelConfig]:
+def summarising_models(
+    session: Session, profile: Profile, *, known: ModelConfig | None = None
+) -> list[ModelConfig]:
     """Return the models that write a profile's summaries, in order, with what servers taught.
 
-    A name that is gone is left out where others are there; UnknownModelError where none is.
+    `known` is one of which that was read just now. A name that is gone is left out where others are
+    there; UnknownModelError where none is.
     """
     found: dict[str, ModelConfig] = {}
     unknown: UnknownModelError | None = None
     for named in profile.summary_models:
         try:
-            model = with_learned_limits(get_model(named or session.model))
+            model = get_model(named or session.model)
+            if known is not None and known.alias == model.alias:
+                model = known
+            else:
+                model = with_learned_limits(model)
         except UnknownModelError as error:
             unknown = unknown or error
         else:
@@ -81,6 +88,7 @@ def summarizer_for(
     session: Session,
     profile: Profile,
     *,
+    models: Sequence[ModelConfig] = (),
     deadline: float | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     conversation: ConversationInput | None = None,
@@ -88,7 +96,8 @@ def summarizer_for(
 ) -> Summarizer:
     """Return the Summarizer a profile asks for; `on_change` hears what a server wants otherwise.
 
-    Without it, the session's page tells of it.
+    Without it, the session's page tells of it. `models` are the summarising models where the caller
+    has read them.
 
     With `conversation` the session's own model reads that instead of a transcript; another model
     has not cached it.
@@ -96,7 +105,7 @@ def summarizer_for(
     The embedded model cannot write: it chooses sentences, within its window, so that halving can be
     seen without a server.
     """
-    models = summarising_models(session, profile)
+    models = models or summarising_models(session, profile)
     if profile.summariser == "extractive":
         return ExtractiveSummarizer(counter=models[0].counter)
     if models[0].is_embedded:
