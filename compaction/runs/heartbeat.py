@@ -63,16 +63,16 @@ def _kind() -> str:
 def beating(lease: Lease, run: CompactionRun) -> Iterator[None]:
     """Renew a run's lease and this process's row until the block ends.
 
-    A lease that is lost is not taken again: the worker's own next look finds it gone. Inside a
-    transaction (tests, callers with their own) nothing beats, as nobody else sees its rows.
+    The first beat comes after HEARTBEAT_SECONDS: a short run says by its end that it lives. A lease
+    that is lost is not taken again: the worker's own next look finds it gone. Inside a transaction
+    (tests, callers with their own) nothing beats, as nobody else sees its rows.
     """
     if connection.in_atomic_block:
         yield
         return
-    beat(run)
-    done = threading.Event()
+    done, has_beaten = threading.Event(), threading.Event()
     thread = threading.Thread(
-        target=_keep_beating, args=(lease, run, done), name="heartbeat", daemon=True
+        target=_keep_beating, args=(lease, run, done, has_beaten), name="heartbeat", daemon=True
     )
     thread.start()
     try:
@@ -80,14 +80,18 @@ def beating(lease: Lease, run: CompactionRun) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-        with suppress(Error):
-            beat()
+        if has_beaten.is_set():
+            with suppress(Error):
+                beat()
 
 
-def _keep_beating(lease: Lease, run: CompactionRun, done: threading.Event) -> None:
+def _keep_beating(
+    lease: Lease, run: CompactionRun, done: threading.Event, has_beaten: threading.Event
+) -> None:
     while not done.wait(compaction_settings.heartbeat_seconds):
         try:
             lease.renew()
+            has_beaten.set()
             beat(run)
         except LostRaceError:
             return

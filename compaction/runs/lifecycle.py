@@ -78,18 +78,9 @@ def request_run(request: RunRequest) -> CompactionRun:
     """
     run = _insert_or_find(request)
     if run.is_new:
-        row = run.row
-        event(
-            "run_requested",
-            session=request.session,
-            branch=request.branch,
-            run=row,
-            reason=request.reason,
-            trigger=str(request.trigger),
-            mode=row.mode,
-        )
+        _tell_of_request(request, run.row)
         if request.background:
-            queue.enqueue_run(row.pk)
+            queue.enqueue_run(run.row.pk)
     return run.row
 
 
@@ -142,7 +133,26 @@ def waiting_run(branch: Branch) -> CompactionRun | None:
     ).first()
 
 
-def _insert(request: RunRequest) -> _Requested:
+def begin_run(request: RunRequest, worker: uuid.UUID) -> CompactionRun:
+    """Return a new run that this worker has at once: it is never queued, so nobody can claim it."""
+    row = _insert(request, status=Status.RUNNING, worker=worker, started_at=database_now()).row
+    _tell_of_request(request, row)
+    return row
+
+
+def _tell_of_request(request: RunRequest, row: CompactionRun) -> None:
+    event(
+        "run_requested",
+        session=request.session,
+        branch=request.branch,
+        run=row,
+        reason=request.reason,
+        trigger=str(request.trigger),
+        mode=row.mode,
+    )
+
+
+def _insert(request: RunRequest, **claimed: Any) -> _Requested:
     with transaction.atomic():
         row = CompactionRun.objects.create(
             session=request.session,
@@ -159,6 +169,7 @@ def _insert(request: RunRequest) -> _Requested:
             switch_to=request.switch_to,
             switch_label=request.switch_label,
             replaces_instructions=request.replaces_instructions,
+            **claimed,
         )
     return _Requested(row, is_new=True)
 
