@@ -13,22 +13,24 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import CombinedExpression
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 from django.dispatch import Signal
 
 from chatapp.compiled import compiled_read
 from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch
+from chatapp.selectors import has_ancestors, own_pinned_tokens
 from chatapp.transcript import lock_some_branches
+from compaction.branches.coverage import Coverage, coverage_of
 from compaction.branches.holds import inherited
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import NEWEST_VERSION
-from compaction.selectors import Coverage, coverage_of, passed_over_behind
+from compaction.selectors import passed_over_behind
 
 
 def _of_later_program(session: str) -> Exists:
@@ -50,8 +52,9 @@ def state_of(branch: Branch) -> CompactionState:
     would hide everything: it counts as standing where the summaries reach. So does one that rests
     on summaries of a later program (after a rollback), which nobody here can read.
     """
-    found = _stored.first(branch=branch.pk)
+    found = _stored.first(branch=branch.pk, is_own=not has_ancestors(branch))
     if found is not None:
+        found.pinned_sum = getattr(found, "own_pins", None)
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
     reach = coverage_of(branch)
@@ -69,9 +72,14 @@ def state_of(branch: Branch) -> CompactionState:
 
 
 @compiled_read
-def _stored(*, branch: UUID) -> QuerySet[Any]:
+def _stored(*, branch: UUID, is_own: bool) -> QuerySet[Any]:
+    """Return a branch's state; with the tokens of its pins, too, where all of them are its own."""
     states = CompactionState.objects.select_related("branch").filter(pk=branch)
-    return states.annotate(is_ahead=_of_later_program("branch__session"))
+    states = states.annotate(is_ahead=_of_later_program("branch__session"))
+    if not is_own:
+        return states
+    pins = own_pinned_tokens(OuterRef("pk"), through=OuterRef("cursor"))
+    return states.annotate(own_pins=Coalesce(Subquery(pins), 0))
 
 
 def ensure_state(branch: Branch) -> CompactionState:

@@ -87,6 +87,8 @@ class CompactionState(models.Model):
 
     # Where the cursor stood in the database when the row was read, and what the clock said.
     stored_cursor: int = 0
+    # The tokens of pinned messages up to there, where whoever read the row asked for them, too.
+    pinned_sum: int | None = None
     stored_cache_expires_at: datetime | None = None
     # Whether a summary of a later program covers what stands behind the cursor, as far as that was
     # asked for (branches/leases.state_of).
@@ -131,6 +133,11 @@ class CompactionState(models.Model):
         row.stored_cursor = row.__dict__.get("cursor", 0)
         row.stored_cache_expires_at = row.__dict__.get("cache_expires_at")
         return row
+
+    @property
+    def known_pinned_tokens(self) -> int | None:
+        """Tokens of the pinned messages before the cursor, where they were read with the state."""
+        return self.pinned_sum if self.cursor == self.stored_cursor else None
 
     @property
     def is_consolidating(self) -> bool:
