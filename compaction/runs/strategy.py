@@ -17,6 +17,7 @@ from chatapp.selectors import path_messages, pinned_messages, without_pinned_sys
 from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import with_thoughts
+from compaction.engine.extractive.material import read_of
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
@@ -93,6 +94,8 @@ def summarise(
     job, changed = _job(
         snapshot, read, limit=limit, instructions=run.instructions, texts=continued, drops=drops
     )
+    # Held until the summary is measured: what is chosen, traced and measured is read once.
+    _held = read_of(job.items)
     told = {"result_chars": limit} if uses_summarizer else {}
     writer = StepWriter(
         work,

@@ -16,6 +16,7 @@ from chatapp.llm.errors import ModelError
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
 from chatapp.models import Session
+from chatapp.selectors import counter_of
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
@@ -110,6 +111,7 @@ def summarizer_for(
         return ExtractiveSummarizer(counter=models[0].counter)
     if models[0].is_embedded:
         return _embedded(models[0])
+    counted_by = counter_of(session).name
     choices = [
         Choice(
             summarizer=_embedded(model)
@@ -123,6 +125,7 @@ def summarizer_for(
                 api=session.api if model.alias == session.model else Session.Api.CHAT,
                 on_change=on_change or partial(_note_change, session),
                 conversation=conversation if model.alias == session.model else None,
+                counted_by=counted_by,
             ),
             alias=model.alias,
             name=model.name,
