@@ -312,8 +312,12 @@ positions_changed = Signal()
 message_inserted = Signal()
 
 
-def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
+def insert_between(
+    branch: Branch, *, after: int, draft: NewMessage, through: PathSums | None = None
+) -> Message:
     """Store one message right behind position `after` of the branch's path and return it.
+
+    `through` are the sums up to that position where the caller has read them under the same locks.
 
     It takes the middle position. When no integer is left there, the positions of the session are
     renumbered first, in the same transaction (`positions_changed` tells who keeps positions).
@@ -328,7 +332,7 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
             raise TranscriptError(
                 "Other branches share this place: put the message into the branch it belongs to."
             )
-        through = sums_at(branch, after)
+        through = sums_at(branch, after) if through is None else through
         if through is None:
             raise TranscriptError(f"No message of the branch stands at position {after}.")
         before = _next_position(branch, after)

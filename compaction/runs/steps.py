@@ -63,9 +63,13 @@ class InlineBound:
 
 @dataclass(slots=True, kw_only=True)
 class ModelsTried:
-    """The aliases of a run's models: which answered, the last of them, which could not and why."""
+    """The aliases of a run's models: which answered, the last of them, which could not and why.
+
+    `noted` are those whose compactions were noted as failing when they were asked.
+    """
 
     answered: set[str] = field(default_factory=set)
+    noted: set[str] = field(default_factory=set)
     last: str = ""
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -74,6 +78,7 @@ class ModelsTried:
         self.answered |= {choice.alias for choice in models.answered}
         self.last = models.answered[-1].alias if models.answered else self.last
         self.failures |= models.failures
+        self.noted |= models.noted_failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

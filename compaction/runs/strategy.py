@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Message
-from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
+from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import with_thoughts
@@ -360,9 +360,10 @@ def _checked(
 
 def _sent_again(snapshot: BranchSnapshot, items: Sequence[Item]) -> frozenset[int]:
     """Return the positions of pinned messages among the items: they are sent verbatim, too."""
-    pinned = pinned_messages(snapshot.branch, through=items[-1].position)
-    after = pinned.filter(position__gt=snapshot.state.cursor)
-    return frozenset(after.values_list("position", flat=True))
+    last = items[-1].position
+    if last <= snapshot.state.cursor:
+        return frozenset()
+    return frozenset(pin.position for pin in snapshot.pins_behind if pin.position <= last)
 
 
 def _files_before(
@@ -372,10 +373,12 @@ def _files_before(
 
     What a hook wrote ends the chain: nobody knows what its own details mean.
     """
-    notes = path_messages(
-        snapshot.branch, after=items[0].position - 1, through=items[-1].position
-    ).filter(kind=Message.Kind.NOTE)
-    named = {str(pk) for pk in notes.values_list("metadata__summary_id", flat=True)}
+    named: set[str] = set()
+    if any(item.is_note for item in items):
+        notes = path_messages(
+            snapshot.branch, after=items[0].position - 1, through=items[-1].position
+        ).filter(kind=Message.Kind.NOTE)
+        named = {str(pk) for pk in notes.values_list("metadata__summary_id", flat=True)}
     # Held against rows of the session: what an imported note says may be anything.
     known = SessionSummary.objects.filter(session=snapshot.session, kind=SessionSummary.Kind.BRANCH)
     found = known.only("from_hook", *FILE_COLUMNS).order_by("created_at") if named else ()

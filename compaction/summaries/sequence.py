@@ -67,6 +67,7 @@ class ModelSequence:
         # Of those, the ones whose breakers have not heard how a call ended.
         self._untold: set[str] = set()
         self.failures: dict[str, str] = {}
+        self.noted_failing: set[str] = set()
         self.answered: list[Choice] = []
         self._begun: Choice | None = None
 
@@ -201,11 +202,13 @@ class ModelSequence:
         is_free = not isinstance(choice.summarizer, ModelSummarizer)
         if self._worker is None or is_free or choice.alias in self._admitted:
             return None
-        refusal = circuit_breaker.admit(choice.alias, self._worker)
-        if refusal is None:
+        found = circuit_breaker.admission(choice.alias, self._worker)
+        if found.refusal is None:
             self._admitted.add(choice.alias)
             self._untold.add(choice.alias)
-        return refusal
+        if found.is_failing:
+            self.noted_failing.add(choice.alias)
+        return found.refusal
 
     def _pass_over(self, choice: Choice, code: str) -> None:
         self._choices.remove(choice)

@@ -278,7 +278,8 @@ def write_summary(
     link_sources(summary, sources, received=(item.id for item in outcome.items))
     store_fidelity(summary, outcome)
     if not is_draft:
-        write_placeholder(snapshot.branch, summary)
+        is_at_last = summary.covers_through == ends.last.position
+        write_placeholder(snapshot.branch, summary, last=ends.last if is_at_last else None)
     return summary
 
 
