@@ -261,9 +261,12 @@ def _as_it_is_now(
     run: CompactionRun, before: BranchSnapshot, state: CompactionState
 ) -> BranchSnapshot:
     """Return the branch after a run, by its own profile; what did not change is not read again."""
-    profile = profile_of(state)
-    if before.profile_row.pk != profile.pk:
-        return snapshot_of(run.session, state=state, profile=profile)
+    row = before.profile_row
+    is_own = run.trigger == Trigger.PROACTIVE and row.is_current
+    if not is_own or state.profile != before.state.profile:
+        profile = profile_of(state)
+        if row.pk != profile.pk:
+            return snapshot_of(run.session, state=state, profile=profile)
     return refreshed(before, state)
 
 

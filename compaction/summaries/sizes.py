@@ -43,7 +43,7 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     pinned = (pin for pin in snapshot.pins_behind if pin.position <= last)
     again = sum(pin.tokens for pin in pinned if pin.role != Message.Role.SYSTEM)
     # With the question of a turn that is summarised in part.
-    again += _question_tokens(snapshot, last)
+    again += _question_behind(snapshot, outcome.items[-1])
     staying = _staying(snapshot, outcome)
     new = SentSummary(text=outcome.text, abridged=outcome.abridged)
     forms = list(map(sent_form, staying))
@@ -128,8 +128,8 @@ def must_shrink(
     spared = 0
     leads_out = outcome.is_digest or _is_made_small(snapshot)
     if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
-        last = outcome.items[-1].position
-        spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot, last)
+        spared = frame_tokens(profile, snapshot.model)
+        spared += _question_behind(snapshot, outcome.items[-1])
     if not is_longer and not (sizes.before and sizes.after - spared >= sizes.before):
         return
     sentence = no_gain_sentence(len(outcome.passed), sizes)
@@ -179,6 +179,12 @@ def _most_others(snapshot: BranchSnapshot, outcome: Outcome) -> int:
         return snapshot.profile.summary_limit - 1
     # A node holds the newest alone, and what a hook's may have left out.
     return len(snapshot.summaries) if outcome.from_hook else 0
+
+
+def _question_behind(snapshot: BranchSnapshot, last: Item) -> int:
+    """Return the same for the position of a message that is known: an answer ends its turn."""
+    is_over = last.role == Message.Role.ASSISTANT and not (last.tool_calls or last.is_note)
+    return 0 if is_over else _question_tokens(snapshot, last.position)
 
 
 def _question_tokens(snapshot: BranchSnapshot, cursor: int) -> int:
