@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,11 +32,14 @@ Kind = WorkerHeartbeat.Kind
 HOST_CHARS = 100
 # Rows of processes that have been silent for so long are removed.
 FORGOTTEN_AFTER = timedelta(days=1)
+# When this process last said that it lives, by its number: a fork of it has not said so yet.
+_last_beat: dict[int, float] = {}
 
 
 def beat(run: CompactionRun | None = None) -> None:
     """Say that this process lives, and what it works on."""
     now, pid, host = database_now(), os.getpid(), socket.gethostname()[:HOST_CHARS]
+    _last_beat[pid] = time.monotonic()
     kind = _kind()
     # A process that starts on the same machine with the same number goes on with the row.
     key = uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}:{host}:{pid}")
@@ -63,14 +67,19 @@ def _kind() -> str:
 def beating(lease: Lease, run: CompactionRun) -> Iterator[None]:
     """Renew a run's lease and this process's row until the block ends.
 
-    The first beat comes after HEARTBEAT_SECONDS: a short run says by its end that it lives. A lease
-    that is lost is not taken again: the worker's own next look finds it gone. Inside a transaction
-    (tests, callers with their own) nothing beats, as nobody else sees its rows.
+    A process that gave a sign of life within HEARTBEAT_SECONDS gives none for a run that is shorter
+    than that. A lease that is lost is not taken again: the worker's own next look finds it gone.
+    Inside a transaction (tests, callers with their own) nothing beats, as nobody else sees its
+    rows.
     """
     if connection.in_atomic_block:
         yield
         return
     done, has_beaten = threading.Event(), threading.Event()
+    last = _last_beat.get(os.getpid())
+    if last is None or time.monotonic() - last >= compaction_settings.heartbeat_seconds:
+        has_beaten.set()
+        beat(run)
     thread = threading.Thread(
         target=_keep_beating, args=(lease, run, done, has_beaten), name="heartbeat", daemon=True
     )
