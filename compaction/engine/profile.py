@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any, get_type_hints
 
 from compaction.engine.parameters import GROUPS, Profile
@@ -177,8 +178,9 @@ def parameter_groups() -> dict[str, tuple[str, ...]]:
     }
 
 
-def parameter_types() -> dict[str, Any]:
-    """Return every parameter's type."""
+@cache
+def parameter_types() -> Mapping[str, Any]:
+    """Return every parameter's type; the annotations are read once a process."""
     hints = get_type_hints(Profile)
     return {item.name: hints[item.name] for item in fields(Profile)}
 

@@ -8,7 +8,7 @@ of this one are told to be the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -122,14 +122,15 @@ def _line_rows(
 
 
 def _quality_columns(quality: Quality) -> dict[str, Any]:
-    figures = asdict(quality)
+    # As they are: a deep copy of some hundred facts takes longer than the rest of the storing.
+    names = [one.name for one in fields(quality) if one.name not in _OWN_PLACE]
     return {
         "version": quality.version,
         "score": quality.score,
         "yardstick": quality.yardstick,
         "cumulative": quality.cumulative,
         "unsupported_count": len(quality.unsupported),
-        "figures": {name: value for name, value in figures.items() if name not in _OWN_PLACE},
+        "figures": {name: getattr(quality, name) for name in names},
         "lost": [_lost_row(fact) for fact in quality.lost],
         "facts": [list(fact) for fact in quality.facts],
     }
@@ -137,7 +138,8 @@ def _quality_columns(quality: Quality) -> dict[str, Any]:
 
 def _lost_row(fact: LostFact) -> dict[str, Any]:
     message = None if fact.message is None else str(_id(fact.message))
-    return asdict(fact) | {"message": message}
+    told = {one.name: getattr(fact, one.name) for one in fields(fact)}
+    return told | {"message": message}
 
 
 # --- reading for the next pass --------------------------------------------------------------------

@@ -6,7 +6,7 @@ Read once, for whoever chooses from it or looks for where a line comes from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakValueDictionary
 
@@ -27,11 +27,35 @@ OF_A_SUMMARY = "summary"
 """Who says a line of an older summary that is no clause of a message."""
 
 
+@dataclass(kw_only=True)
+class _Gathered:
+    """All clauses of messages and of what was summarised before them: texts, and kept units."""
+
+    before: tuple[str, tuple[str, ...], tuple[Unit, ...]]
+    units: list[Unit]
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """The units with their terms."""
+        return weigh(self.units)
+
+
 class ReadItems:
     """Messages as they are read for summaries: what they name, and their clauses, read once."""
 
     def __init__(self, items: tuple[Item, ...]) -> None:
         self.items = items
+        self._gathered: list[_Gathered] = []
+
+    def gathered(self, request: SummaryRequest) -> _Gathered:
+        """Return what the messages offer together with what a request has from before."""
+        before = (request.previous, request.texts, request.units)
+        for one in self._gathered:
+            if one.before == before:
+                return one
+        found = _Gathered(before=before, units=gather_units(request, self.units))
+        self._gathered.append(found)
+        return found
 
     @cached_property
     def entities(self) -> list[list[Entity]]:
@@ -69,15 +93,15 @@ class Material:
         """What each message names."""
         return self._read.entities
 
-    @cached_property
+    @property
     def units(self) -> list[Unit]:
         """All clauses in time order, those left out that were taken back."""
-        return gather_units(self.request, self._read.units)
+        return self._read.gathered(self.request).units
 
-    @cached_property
+    @property
     def candidates(self) -> list[Candidate]:
         """The units with their terms."""
-        return weigh(self.units)
+        return self._read.gathered(self.request).candidates
 
 
 def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) -> list[Unit]:
