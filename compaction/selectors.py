@@ -69,6 +69,7 @@ SENT_COLUMNS = (
     "format_version",
     "files_read",
     "files_modified",
+    "files_created",
     "files_deleted",
     "from_hook",
     "next_uncached_tokens",

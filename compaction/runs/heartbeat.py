@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,11 +30,14 @@ Kind = WorkerHeartbeat.Kind
 HOST_CHARS = 100
 # Rows of processes that have been silent for so long are removed.
 FORGOTTEN_AFTER = timedelta(days=1)
+# When this process last said that it lives, by its number: a fork of it has not said so yet.
+_last_beat: dict[int, float] = {}
 
 
 def beat(run: CompactionRun | None = None) -> None:
     """Say that this process lives, and what it works on."""
     now, pid, host = database_now(), os.getpid(), socket.gethostname()[:HOST_CHARS]
+    _last_beat[pid] = time.monotonic()
     kind = _kind()
     # A process that starts on the same machine with the same number goes on with the row.
     key = uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}:{host}:{pid}")
@@ -60,25 +65,34 @@ def _kind() -> str:
 def working(lease: Lease, run: CompactionRun) -> Iterator[None]:
     """Renew a run's lease and this process's row until the block ends.
 
+    A process that gave a sign of life within HEARTBEAT_SECONDS gives none for a run that is shorter
+    than that. A lease that is lost is not taken again: the worker's own next look finds it gone.
     Inside a transaction (tests, callers with their own) nothing is written of that: nobody else
     sees its rows.
     """
     if connection.in_atomic_block:
         yield
         return
+    has_beaten = threading.Event()
 
     def sign() -> bool:
         try:
             lease.renew()
         except LostRaceError:
             return False
+        has_beaten.set()
         beat(run)
         return True
 
-    beat(run)
+    seconds = compaction_settings.heartbeat_seconds
+    last = _last_beat.get(os.getpid())
+    if last is None or time.monotonic() - last >= seconds:
+        has_beaten.set()
+        beat(run)
     try:
-        with beating(sign, seconds=compaction_settings.heartbeat_seconds, who=f"Run {run.pk}"):
+        with beating(sign, seconds=seconds, who=f"Run {run.pk}"):
             yield
     finally:
-        with suppress(Error):
-            beat()
+        if has_beaten.is_set():
+            with suppress(Error):
+                beat()
