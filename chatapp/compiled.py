@@ -130,14 +130,30 @@ class CompiledRead(_Compiled, Generic[Row]):
         """Return the rows that the queryset has, as it would return them."""
         connection = connections[router.db_for_read(models.Model)]
         statement, columns = self._shape(values, connection)
+        rows = self._fetched(statement, values, most, connection)
+        return cast(list[Row], list(_made(rows, columns, connection)))
+
+    def stored(self, *, most: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows as the database gives them, no value converted."""
+        connection = connections[router.db_for_read(models.Model)]
+        statement, _ = self._shape(values, connection)
+        return self._fetched(statement, values, most, connection)
+
+    @staticmethod
+    def _fetched(
+        statement: _Statement,
+        values: Mapping[str, Any],
+        most: int | None,
+        connection: BaseDatabaseWrapper,
+    ) -> list[tuple[Any, ...]]:
         sql, params = statement.sql, statement.params(values, connection)
         if most is not None:
             sql += " LIMIT %s"
             params.append(most)
         with connection.cursor() as cursor:
             cursor.execute(sql, params)
-            rows = cursor.fetchall()
-        return cast(list[Row], list(_made(rows, columns, connection)))
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
 
     def first(self, **values: Any) -> Row | None:
         """Return the first of the rows, if there is one."""

@@ -21,24 +21,23 @@ from chatapp.api.base import (
     message_of,
 )
 from chatapp.api.brief import VERBOSITY, BriefPagination
+from chatapp.api.etags import ETAG, IF_NONE_MATCH, NOT_MODIFIED, tagged
 from chatapp.api.incoming import AppendSerializer
-from chatapp.api.message_json import stored_rows, written
+from chatapp.api.json_bytes import as_bytes
+from chatapp.api.message_pages import FIELDS, StoredPagination
 from chatapp.api.query import Kind, QueryParameter
 from chatapp.api.serializers import (
     AnyMessageSerializer,
-    LightMessageSerializer,
     MessageSerializer,
-    MessageSizeSerializer,
     PinnedMessageSerializer,
     PinSerializer,
     StoredSerializer,
 )
 from chatapp.context.backend import context_backend, notify, warning_of_pins
 from chatapp.messages.verbosity import Verbosity
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Branch, Session
 from chatapp.selectors import active_branch, whole_content
 
-_FIELDS = {"light": LightMessageSerializer, "sizes": MessageSizeSerializer}
 _ORDERS = {"oldest": ("position", "id"), "newest": ("-position", "-id")}
 # What can stand in a header without a question of its encoding.
 _KEY = re.compile("[ -~]*")
@@ -78,7 +77,7 @@ class MessageList(SessionView):
         VERBOSITY,
         QueryParameter(
             name="fields",
-            choices=list(_FIELDS),
+            choices=[name for name in FIELDS if name],
             description="`light`: who said what; `sizes`: ids, places and sizes, no text.",
         ),
         QueryParameter(
@@ -87,7 +86,11 @@ class MessageList(SessionView):
     )
     problems = {"POST": ("conflict", "key_reused")}
 
-    @extend_schema(summary="List a branch's messages", responses=AnyMessageSerializer(many=True))
+    @extend_schema(
+        summary="List a branch's messages",
+        responses={200: AnyMessageSerializer(many=True), 304: NOT_MODIFIED},
+        parameters=[IF_NONE_MATCH, ETAG],
+    )
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of messages, placeholders included: they mark where summaries stand."""
         session = self.get_session()
@@ -99,14 +102,11 @@ class MessageList(SessionView):
                 raise ValidationError({"fields": ["Leave it out, or `verbosity`: each shortens."]})
             brief = BriefPagination()
             brief.ordering, brief.verbosity = order, verbosity
-            return brief.get_paginated_response(brief.told_page(branch, request, self))
-        form = _FIELDS.get(self.asked.get("fields", ""), MessageSerializer)
-        fields = form.Meta.fields
-        pages = self.pagination_class()
+            told = brief.told_page(branch, request, self)
+            return tagged(request, as_bytes(brief.get_paginated_response(told).data))
+        pages = StoredPagination()
         pages.ordering = order
-        found = Message.objects.filter(pages.path_q(branch, request, Message.objects.all()))
-        page = pages.paginate_queryset(stored_rows(found, fields), request, view=self) or []
-        return pages.get_paginated_response(written(page, fields))
+        return pages.answer(branch, request, self, self.asked.get("fields", ""))
 
     @extend_schema(
         summary="Append messages",

@@ -19,7 +19,9 @@ from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 from rest_framework.utils.encoders import JSONEncoder
 
 from chatapp.api.base import AnyAccept, SessionView, message_of
+from chatapp.api.etags import ETAG, IF_NONE_MATCH, NOT_MODIFIED, tagged
 from chatapp.api.incoming import CONTINUE, EDITS, EMPTY_TURN, TurnSerializer
+from chatapp.api.json_bytes import as_bytes
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.problems import FAILED_TURN
 from chatapp.api.query import QueryParameter
@@ -183,10 +185,15 @@ class ContextView(SessionView):
     )
     problems = {"GET": ("unknown_model",)}
 
-    @extend_schema(summary="Show what the next request sends", responses=ContextSerializer)
+    @extend_schema(
+        summary="Show what the next request sends",
+        responses={200: ContextSerializer, 304: NOT_MODIFIED},
+        parameters=[IF_NONE_MATCH, ETAG],
+    )
     def get(self, request: Request, session_id: str) -> Response:
         """Return the messages, byte for byte, and where their tokens go. Nothing is changed."""
         session = self.get_session()
         context = context_backend.preview(session)
         sent = sent_whole(session, context, self.asked.get("wire", session.api))
-        return Response(sent | {"account": context.account.as_dict(), "facts": context.facts})
+        told = sent | {"account": context.account.as_dict(), "facts": context.facts}
+        return tagged(request, as_bytes(told))

@@ -20,7 +20,7 @@ from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compi
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
 from tests.compaction.support import compact, say
-from tests.factories import SessionFactory, store, talk
+from tests.factories import SessionFactory, api_key, store, talk
 from tests.facts import seed
 
 pytestmark = pytest.mark.django_db
@@ -112,7 +112,7 @@ def compared(monkeypatch) -> dict[str, int]:
     return seen
 
 
-def test_whole_turns_read_the_rows_of_the_plain_querysets(compared):
+def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     session = SessionFactory()
     store(session, [{"role": "system", "content": "Be brief."}, *talk(12, words=40)])
     compact(session, keep_last_n=4)
@@ -120,7 +120,11 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared):
     set_pinned(first, True)
     for question in ("What was first?", "ünïcode \u2028 and 'quotes' %s"):
         say(session, question)
+    key = {"Authorization": f"Bearer {api_key(session.owner)}"}
+    assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
     reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}
+    # Their columns are passed on as they are stored (tests/chatapp/test_message_pages.py).
+    reads -= {f"chatapp.api.message_pages.{name}" for name in ("places", "rows")}
     # Where writers queue up by themselves, nobody waits for an owner's row.
     if not connection.features.has_select_for_update:
         reads -= {"chatapp.turns.lease._lock_owner"}
