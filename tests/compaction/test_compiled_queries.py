@@ -19,6 +19,8 @@ from chatapp.answer_requests import AnswerRequest
 from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compiled_read
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
+from compaction.models import CompactionProfile, CompactionRun
+from compaction.runs.lifecycle import waiting_run
 from tests.compaction.support import compact, say
 from tests.factories import SessionFactory, api_key, store, talk
 from tests.facts import seed
@@ -120,6 +122,13 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     set_pinned(first, True)
     for question in ("What was first?", "ünïcode \u2028 and 'quotes' %s"):
         say(session, question)
+    CompactionRun.objects.create(
+        session=session,
+        branch=session.branch,
+        trigger="proactive",
+        profile=CompactionProfile.objects.get(is_default=True, is_current=True),
+    )
+    assert waiting_run(session.branch) is not None
     key = {"Authorization": f"Bearer {api_key(session.owner)}"}
     assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
     reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}
