@@ -8,7 +8,7 @@ longer than everything else together. JSON columns are never read, only passed o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
@@ -18,6 +18,29 @@ from chatapp.api.json_bytes import as_stored, encoded
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.models import POSITION_STEP, Message
 
+MESSAGE_FIELDS = [
+    "id",
+    "branch",
+    "sequence_id",
+    "role",
+    "kind",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "tool_name",
+    "reasoning",
+    "summary",
+    "metadata",
+    "vendor",
+    "tokens",
+    "usage",
+    "end",
+    "finish_reason",
+    "response_id",
+    "pinned",
+    "created_at",
+]
+"""All fields of a message, in the order in which they are shown."""
 Writer = Callable[[Message], Any]
 Column = Sequence[Any]
 # Rows as the database gives them: {column: its value in each row}.
@@ -66,6 +89,19 @@ _MADE_OF = {
 def writers_of(fields: Sequence[str]) -> list[tuple[str, Writer]]:
     """Return each field's name with what writes its value as a JSON type."""
     return [(name, _WRITTEN.get(name) or attrgetter(name)) for name in fields]
+
+
+def messages_json(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return messages with all fields, as JSON types."""
+    return [{name: write(one) for name, write in _ALL} for one in messages]
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """Return a message with all fields, as JSON types."""
+    return messages_json([message])[0]
+
+
+_ALL = writers_of(MESSAGE_FIELDS)
 
 
 # --- rows as the database gives them --------------------------------------------------------------

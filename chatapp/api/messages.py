@@ -24,6 +24,7 @@ from chatapp.api.brief import VERBOSITY, BriefPagination
 from chatapp.api.etags import ETAG, IF_NONE_MATCH, NOT_MODIFIED, tagged
 from chatapp.api.incoming import AppendSerializer
 from chatapp.api.json_bytes import as_bytes
+from chatapp.api.message_json import message_json, messages_json
 from chatapp.api.message_pages import FIELDS, StoredPagination
 from chatapp.api.query import Kind, QueryParameter
 from chatapp.api.serializers import (
@@ -117,16 +118,12 @@ class MessageList(SessionView):
     def post(self, request: Request, session_id: str) -> Response:
         """Append messages to the active branch; all or none."""
         session = self.get_session()
-        serializer = AppendSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
+        drafts = AppendSerializer.read(request.data)["messages"]
         rows = transcript.append(
-            active_branch(session),
-            serializer.validated_data["messages"],
-            client_key=idempotency_key(request),
+            active_branch(session), drafts, client_key=idempotency_key(request)
         )
         notify(context_backend.message_stored, session, rows[-1])
-        body = StoredSerializer({"messages": rows}).data
-        return Response(body, status=status.HTTP_201_CREATED)
+        return Response({"messages": messages_json(rows)}, status=status.HTTP_201_CREATED)
 
     def _branch(self, session: Session, branch_id: UUID | None) -> Branch:
         if branch_id is None:
@@ -151,7 +148,7 @@ class MessageDetail(KnownQueryView):
     def get(self, request: Request, message_id: UUID) -> Response:
         """Return the message; with `whole=true` a cut tool result has its whole content."""
         message = message_of(request.user, message_id)
-        body = dict(MessageSerializer(message).data)
+        body = message_json(message)
         if self.asked.get("whole"):
             body["content"] = whole_content(message)
         return Response(body)
@@ -165,9 +162,8 @@ class MessageDetail(KnownQueryView):
         What is pinned is sent always. `warning` says where all pins take more than their share.
         """
         message = message_of(request.user, message_id)
-        serializer = PinSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        transcript.set_pinned(message, serializer.validated_data["pinned"], by=request.user)
+        pinned = PinSerializer.read(request.data)["pinned"]
+        transcript.set_pinned(message, pinned, by=request.user)
         message.refresh_from_db()
         warning = warning_of_pins(message.session)
-        return Response({**MessageSerializer(message).data, "warning": warning or None})
+        return Response({**message_json(message), "warning": warning or None})
