@@ -13,8 +13,8 @@ nothing else: everywhere else the queryset is clearer, and fast enough.
     rows = newest(branch=branch.pk, after=cursor, most=64)
 
 Arguments are keys, whole numbers, texts and times, which are bound; true, false and None stand for
-another shape of the query, and each shape is compiled by itself. tests/chatapp/test_compiled.py
-compares every one of them with its queryset.
+another shape of the query, and each shape is compiled by itself. A test compares every one of them
+with its queryset (tests/compaction/test_compiled_queries.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SAMPLES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class _CompiledSql:
     """One shape of a query as SQL, with the places of its arguments."""
 
     sql: str
@@ -99,7 +99,7 @@ class _Compiled:
         values: Mapping[str, Any],
         connection: BaseDatabaseWrapper,
         as_sql: Callable[[Mapping[str, Any]], tuple[str, Sequence[Any]]],
-    ) -> _Statement:
+    ) -> _CompiledSql:
         """Return the SQL with the places where each argument stands.
 
         Raises TypeError where an argument shapes the SQL or does not stand in it: such a query
@@ -118,7 +118,7 @@ class _Compiled:
         if missing:
             raise TypeError(f"{self.__name__}: {', '.join(sorted(missing))} is not in its SQL.")
         slots = tuple((name, None if name else constant) for name, constant in found[0][2])
-        return _Statement(found[0][0], slots)
+        return _CompiledSql(found[0][0], slots)
 
 
 class CompiledRead(_Compiled, Generic[Row]):
@@ -130,30 +130,14 @@ class CompiledRead(_Compiled, Generic[Row]):
         """Return the rows that the queryset has, as it would return them."""
         connection = connections[router.db_for_read(models.Model)]
         statement, columns = self._shape(values, connection)
-        rows = self._fetched(statement, values, most, connection)
+        rows = _fetched(statement, values, most, connection)
         return cast(list[Row], list(_made(rows, columns, connection)))
 
-    def stored(self, *, most: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows as the database gives them, no value converted."""
+    def raw(self, *, most: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows' columns as the database gives them, converted by nobody."""
         connection = connections[router.db_for_read(models.Model)]
         statement, _ = self._shape(values, connection)
-        return self._fetched(statement, values, most, connection)
-
-    @staticmethod
-    def _fetched(
-        statement: _Statement,
-        values: Mapping[str, Any],
-        most: int | None,
-        connection: BaseDatabaseWrapper,
-    ) -> list[tuple[Any, ...]]:
-        sql, params = statement.sql, statement.params(values, connection)
-        if most is not None:
-            sql += " LIMIT %s"
-            params.append(most)
-        with connection.cursor() as cursor:
-            cursor.execute(sql, params)
-            found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
+        return _fetched(statement, values, most, connection)
 
     def first(self, **values: Any) -> Row | None:
         """Return the first of the rows, if there is one."""
@@ -181,7 +165,7 @@ class CompiledUpdate(_Compiled):
     def __call__(self, **values: Any) -> int:
         """Change the rows and return their number."""
         connection = connections[router.db_for_write(models.Model)]
-        statement: _Statement = self._shape(values, connection)
+        statement: _CompiledSql = self._shape(values, connection)
         with (
             transaction.mark_for_rollback_on_error(connection.alias),
             connection.cursor() as cursor,
@@ -321,6 +305,21 @@ def _named(param: Any, places: Mapping[Any, str]) -> str | None:
     except TypeError:
         # What cannot be hashed was no argument.
         return None
+
+
+def _fetched(
+    statement: _CompiledSql,
+    values: Mapping[str, Any],
+    most: int | None,
+    connection: BaseDatabaseWrapper,
+) -> list[tuple[Any, ...]]:
+    sql, params = statement.sql, statement.params(values, connection)
+    if most is not None:
+        sql += " LIMIT %s"
+        params.append(most)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cast(list[tuple[Any, ...]], cursor.fetchall())
 
 
 # --- rows -----------------------------------------------------------------------------------------

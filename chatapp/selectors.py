@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -259,6 +259,34 @@ def pinned_before(branch: Branch, position: int) -> list[Message]:
 def _own_pinned(*, branch: UUID, through: int) -> QuerySet[Message]:
     rows = Message.objects.filter(branch=branch, position__lte=through)
     return rows.filter(pinned=True, kind__in=Message.SPOKEN).order_by("position")
+
+
+class PinnedPlace(NamedTuple):
+    """What is known of a pinned message without its text."""
+
+    role: str
+    position: int
+    tokens: int
+    chars: int
+
+
+def pins_behind(branch: Branch, position: int) -> list[PinnedPlace]:
+    """Return the pinned messages of the path behind a position, in order."""
+    if is_own(branch, position):
+        rows = _own_pins_behind(branch=branch.pk, after=position)
+    else:
+        rows = list(_places(pinned_messages(branch).filter(position__gt=position)))
+    return [PinnedPlace(*row) for row in rows]
+
+
+def _places(rows: QuerySet[Message]) -> QuerySet[Message, tuple[str, int, int, int]]:
+    return rows.order_by("position").values_list("role", "position", "tokens", "chars")
+
+
+@compiled_read
+def _own_pins_behind(*, branch: UUID, after: int) -> QuerySet[Message, tuple[str, int, int, int]]:
+    rows = Message.objects.filter(branch=branch, position__gt=after)
+    return _places(rows.filter(pinned=True, kind__in=Message.SPOKEN))
 
 
 def pinned_tokens(branch: Branch, *, through: int) -> int:

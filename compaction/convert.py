@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,32 +51,37 @@ def summary_item(placeholder: Message, *, tokens: int = 0) -> Item:
 
 
 def read_items(rows: QuerySet[Message], *, as_stored: bool = False) -> list[Item]:
-    """Return the rows of a query as the engine sees them; `as_stored`: with the files in texts.
-
-    Only the columns that an Item has are read, and they stay as the database gives them: no model
-    instance, no UUID object for an id that only comes back in links, no look at JSON that is NULL.
-    With thousands of rows that is most of the time and of the memory.
-    """
+    """Return the rows of a query as the engine sees them; `as_stored`: with the files in texts."""
     select, parameters = rows.values_list(*ITEM_COLUMNS).query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(select, parameters)
-        return [
-            _item(
-                pk,
-                role,
-                text,
-                position,
-                tokens,
-                _parsed(calls),
-                call_id,
-                name,
-                _parsed(parts),
-                kind,
-                chars,
-                as_stored=as_stored,
-            )
-            for pk, role, text, position, tokens, calls, call_id, name, parts, kind, chars in cursor
-        ]
+        return items_of(cursor, as_stored=as_stored)
+
+
+def items_of(rows: Iterable[tuple[Any, ...]], *, as_stored: bool = False) -> list[Item]:
+    """Return rows of ITEM_COLUMNS, as the database gives them, as the engine sees them.
+
+    Only the columns that an Item has are read, and they stay as they are: no model instance, no
+    UUID object for an id that only comes back in links, no look at JSON that is NULL. With
+    thousands of rows that is most of the time and of the memory.
+    """
+    return [
+        _item(
+            pk,
+            role,
+            text,
+            position,
+            tokens,
+            _parsed(calls),
+            call_id,
+            name,
+            _parsed(parts),
+            kind,
+            chars,
+            as_stored=as_stored,
+        )
+        for pk, role, text, position, tokens, calls, call_id, name, parts, kind, chars in rows
+    ]
 
 
 def with_thoughts(items: Sequence[Item]) -> list[Item]:

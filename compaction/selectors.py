@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, UUIDField
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
@@ -21,9 +19,7 @@ from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.models import Branch, Message
 from chatapp.selectors import (
     has_ancestors,
-    messages_through,
     on_path_q,
-    path_messages,
     placeholders,
     rows_before,
     sparse_q,
@@ -33,7 +29,6 @@ from compaction.models import (
     CompactionRun,
     RecoveryStep,
     SessionSummary,
-    SessionSummaryMessage,
 )
 from compaction.models.summaries import HOLDS_EARLIER_VERSION, NEWEST_VERSION
 
@@ -84,8 +79,6 @@ SENT_COLUMNS = (
 )
 # In the metadata of a branch's summary: the id of the note that tells it.
 NOTE = "note"
-# What is read of a message where only its place counts.
-_PLACE = ("branch", "position", "tokens_through", "chars_through")
 _NOTE_COLUMNS = ("pk", "branch_id", "position")
 
 
@@ -149,7 +142,7 @@ def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[Sessio
     rows = summaries_of(branch).filter(covers_through__lte=through)
     # Summaries of one branch never overlap: only a fork reads more than it sends.
     spare = MAX_OVERLAPS if branch.parent_id else 0
-    return list(reversed(_chain(rows.only(*SENT_COLUMNS)[: limit + spare])[:limit]))
+    return list(reversed(without_overlaps(rows.only(*SENT_COLUMNS)[: limit + spare])[:limit]))
 
 
 def sent_summaries(
@@ -173,7 +166,7 @@ def sent_summaries(
     if through and (not marked or marked[0].untaken is not None):
         found += _untaken(_through(branch, through, besides)).only(*SENT_COLUMNS)[:1]
         found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
-    chain = _chain(found)
+    chain = without_overlaps(found)
     kept = []
     for row in chain:
         if row.is_digest:
@@ -250,10 +243,10 @@ def chain_of(branch: Branch, *, through: int | None = None) -> list[SessionSumma
     With `through` only those that end there or before: a fork may not have taken over all.
     """
     rows = summaries_of(branch).select_related("session", "branch")
-    return _chain(rows if through is None else rows.filter(covers_through__lte=through))
+    return without_overlaps(rows if through is None else rows.filter(covers_through__lte=through))
 
 
-def _chain(rows: Iterable[SessionSummary]) -> list[SessionSummary]:
+def without_overlaps(rows: Iterable[SessionSummary]) -> list[SessionSummary]:
     """Return those of the rows, newest first, that cover different stretches.
 
     A fork and its parent may each have summarised what they share; the newest that counts here
@@ -271,102 +264,19 @@ def bare_placeholders(branch: Branch, limit: int) -> list[Message]:
 
     Oldest of them first.
     """
-    rows = placeholders(branch).filter(metadata__summary_id__isnull=True).exclude(summary="")
-    return list(reversed(rows.order_by("-position")[:limit]))
+    if not has_ancestors(branch):
+        return _own_bare(branch=branch.pk, most=limit)[::-1]
+    return list(reversed(_bare(placeholders(branch))[:limit]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """How far a branch is summarised: a position, and the path's sums up to it."""
-
-    cursor: int = 0
-    messages: int = 0
-    tokens: int = 0
-    chars: int = 0
-
-    def as_columns(self) -> dict[str, int]:
-        """Return the columns of a state that say so."""
-        return {
-            "cursor": self.cursor,
-            "covered_messages": self.messages,
-            "covered_tokens": self.tokens,
-            "covered_chars": self.chars,
-        }
+def _bare(rows: QuerySet[Message]) -> QuerySet[Message]:
+    rows = rows.filter(metadata__summary_id__isnull=True).exclude(summary="")
+    return rows.order_by("-position")
 
 
-def coverage_of(branch: Branch, *, besides: Collection[UUID] = ()) -> Coverage:
-    """Return how far the branch's summaries reach, worked out from the rows.
-
-    With `besides` as if those summaries did not count.
-    Without summary rows, an old placeholder reaches up to its own place, less the messages that
-    its writer kept (it was appended behind them, with `keepLastN` noted).
-    """
-    rows = summaries_of(branch)
-    if besides:
-        rows = rows.exclude(pk__in=besides)
-    newest = rows.values_list("covers_through", flat=True).first()
-    cursor = newest if newest is not None else placeholder_reach(branch)
-    if not cursor:
-        return Coverage()
-    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
-    last = next(iter(rows_before(branch, messages, end=cursor + 1, most=1)), None)
-    if last is None:
-        return Coverage(cursor=cursor)
-    return Coverage(
-        cursor=cursor,
-        messages=messages_through(last),
-        tokens=last.tokens_through,
-        chars=last.chars_through,
-    )
-
-
-def placeholder_reach(branch: Branch) -> int:
-    """Return up to where an old placeholder without a summary row covers the path, or 0."""
-    found = bare_placeholders(branch, 1)
-    if not found:
-        return 0
-    kept = found[0].metadata.get("keepLastN")
-    skipped = kept if isinstance(kept, int) and kept > 0 else 0
-    messages = Message.objects.filter(kind__in=Message.SPOKEN).only(*_PLACE)
-    end = found[0].position + 1
-    covered = rows_before(branch, messages, end=end, most=skipped + 1)
-    return covered[0].position if len(covered) > skipped else 0
-
-
-def sent_chain(branch: Branch, cursor: int) -> list[SessionSummary]:
-    """Return all summaries that stand for what is before a cursor, newest first, without texts."""
-    rows = summaries_of(branch).filter(covers_through__lte=cursor)
-    return _chain(rows.only("covers_from", "covers_through", "metadata"))
-
-
-def hidden_messages(branch: Branch, cursor: int) -> QuerySet[Message]:
-    """Return the messages up to a cursor that no summary of the branch was made from, in order.
-
-    What is pinned is sent all the same; what an old placeholder covers has no links; what a profile
-    had dropped, its summary says.
-    """
-    rows = summaries_of(branch).filter(covers_through__lte=cursor)
-    sent = sent_chain(branch, cursor)
-    chain = {row.pk for row in sent}
-    # Few, if any, while a chain may be long: each link is looked up by its message.
-    looked_past = [pk for pk in rows.values_list("pk", flat=True) if pk not in chain]
-    # Coalesced, so that no database begins with the branch's summaries for every single message.
-    owner = Coalesce("summary__branch_id", "summary__branch_id", output_field=UUIDField())
-    links = SessionSummaryMessage.objects.alias(owner=owner).filter(
-        on_path_q(branch, "owner", "summary__covers_through"),
-        message=OuterRef("pk"),
-        summary__status=SessionSummary.Status.ACTIVE,
-        summary__kind=SessionSummary.Kind.COMPACTION,
-        summary__covers_through__lte=cursor,
-    )
-    if looked_past:
-        links = links.exclude(summary__in=looked_past)
-    messages = path_messages(branch, after=placeholder_reach(branch), through=cursor)
-    for row, before in pairwise([*sent, None]):
-        if row is not None and row.dropped_messages:
-            begin = 0 if before is None else before.covers_through
-            messages = messages.exclude(position__gt=begin, position__lt=row.covers_from)
-    return messages.filter(~Exists(links), pinned=False)
+@compiled_read
+def _own_bare(*, branch: UUID) -> QuerySet[Message]:
+    return _bare(Message.objects.filter(branch=branch, kind=Message.Kind.PLACEHOLDER))
 
 
 def anchor_before(branch: Branch, position: int, *, last: Message | None = None) -> Message | None:

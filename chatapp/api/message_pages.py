@@ -190,7 +190,7 @@ class StoredPagination(TranscriptPagination):
 
     def _places_of(self, form: _Form, branch: Branch, request: Request) -> _Read:
         if not has_ancestors(branch):
-            return lambda after, before, newest, most: form.places.stored(
+            return lambda after, before, newest, most: form.places.raw(
                 branch=branch.pk, after=after, before=before, newest=newest, most=most
             )
         rows = Message.objects.filter(self.path_q(branch, request, Message.objects.all()))
@@ -212,7 +212,7 @@ class StoredPagination(TranscriptPagination):
         ends = self.page[0][0], self.page[-1][0]
         first, last = min(ends), max(ends)
         if is_own(branch, first - 1):
-            return form.rows.stored(
+            return form.rows.raw(
                 branch=branch.pk, after=first - 1, before=last + 1, newest=newest
             )
         rows = Message.objects.filter(path_q(branch, after=first - 1, through=last))

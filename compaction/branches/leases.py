@@ -23,13 +23,14 @@ from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch
 from chatapp.selectors import has_ancestors, own_pinned_tokens
 from chatapp.transcript import lock_some_branches
+from compaction.branches.coverage import Coverage, coverage_of
 from compaction.branches.holds import inherited
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import NEWEST_VERSION
-from compaction.selectors import Coverage, coverage_of, passed_over_behind
+from compaction.selectors import passed_over_behind
 
 
 def _of_later_program(session: str) -> Exists:

@@ -14,7 +14,6 @@ from functools import partial
 from django.db import Error
 
 from chatapp.models import Message
-from chatapp.selectors import pinned_messages
 from compaction.branches.carriers import frame_tokens
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import Tail, oldest_items, tail_of
@@ -225,11 +224,11 @@ def gain_of(snapshot: BranchSnapshot) -> Gain:
     found: Gain | None = snapshot.derived.get("gain")
     if found is None:
         cut = cut_of(snapshot)
-        behind = pinned_messages(snapshot.branch).filter(position__gt=snapshot.state.cursor)
-        pinned = list(behind.only("role", "position", "tokens", "chars"))
-        rules = [row for row in pinned if row.role == Message.Role.SYSTEM]
+        rules = snapshot.rules_behind
         again = [
-            row for row in pinned if row.role != Message.Role.SYSTEM and row.position <= cut.through
+            pin
+            for pin in snapshot.pins_behind
+            if pin.role != Message.Role.SYSTEM and pin.position <= cut.through
         ]
         tokens = max(0, cut.tokens - sum(row.tokens for row in again))
         found = snapshot.derived["gain"] = Gain(

@@ -13,18 +13,24 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from chatapp import selectors
-from chatapp.context.assembly import text_tokens, tools_tokens
+from chatapp.context.assembly import text_tokens
 from chatapp.database import database_now
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
-from compaction.branches.cache_clock import age_ms
+from chatapp.selectors import PinnedPlace
 from compaction.branches.carriers import (
     carried_tokens,
-    history_chars,
     sent_form,
     summaries_to_send,
+)
+from compaction.branches.facts import (
+    PINS_THEN,
+    facts_of,
+    pinned_tokens,
+    prompt_tokens,
+    waiting_since,
+    whole_facts_of,
 )
 from compaction.branches.holds import end_of, in_force
 from compaction.branches.leases import state_of
@@ -35,9 +41,9 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.gates import gate_of
 from compaction.engine.policy.holds import reserve_under
 from compaction.engine.policy.small_windows import within_window
-from compaction.engine.policy.window import ages, falls_out, waiting_messages
+from compaction.engine.policy.window import falls_out, waiting_messages
 from compaction.engine.protocols import SentSummary
-from compaction.engine.registry import REGISTRIES, TRIGGERS
+from compaction.engine.registry import REGISTRIES
 from compaction.engine.types import Facts
 from compaction.models import CompactionProfile, CompactionState, SessionSummary
 from compaction.profiles import UsableProfile, profile_of, usable_profile
@@ -226,6 +232,16 @@ class BranchSnapshot:
         return selectors.pinned_before(self.branch, cursor)
 
     @cached_property
+    def pins_behind(self) -> list[PinnedPlace]:
+        """The pinned messages behind the cursor, rules included; no text is read for them."""
+        return selectors.pins_behind(self.branch, self.state.cursor)
+
+    @property
+    def rules_behind(self) -> list[PinnedPlace]:
+        """Those of them that are rules of the conversation (Message.is_pinned_system)."""
+        return [pin for pin in self.pins_behind if pin.role == Message.Role.SYSTEM]
+
+    @cached_property
     def facts(self) -> Facts:
         """The numbers that triggers look at (facts_of)."""
         return facts_of(self)
@@ -322,114 +338,6 @@ def snapshot_of(
 
 # In a request's mark: so much of each summary's id, or this where there is none.
 MARK_CHARS, NO_SUMMARY = 8, "0"
-# Below this the fixed parts of a request may be most of it.
-SMALL_LIMIT_TOKENS = 12_000
-# In `derived`: the tokens of the pins that the request of this turn had.
-_PINS_THEN = "pins_then"
-
-
-def facts_of(snapshot: BranchSnapshot) -> Facts:
-    """Return a branch's numbers since its last summary, and those of its next request."""
-    state, profile, model = snapshot.state, snapshot.profile, snapshot.model
-    branch, window = snapshot.branch, snapshot.model.context_window
-    tokens = max(0, branch.token_total - state.covered_tokens)
-    messages = max(0, branch.message_count - state.covered_messages)
-    pinned_system = _pinned_system(snapshot) if messages > profile.tail > 0 else 0
-    ages_alone = _may_age(profile, messages - pinned_system)
-    looks = _looks_at_request(snapshot, tokens)
-    return Facts(
-        messages=messages,
-        pinned_system=pinned_system,
-        tokens=tokens,
-        request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * tokens),
-        chars=history_chars(state, profile, lambda: snapshot.sent_forms),
-        passes_over=state.passes_over,
-        gainless_tokens=max(0, state.gainless_total - state.covered_tokens),
-        usable=window - snapshot.reserve if window > 0 else None,
-        window=window,
-        seconds_since=_seconds_since(state.last_consolidated_at),
-        waiting_seconds=_seconds_since(snapshot.waiting_since if ages_alone else None),
-        cache_age_ms=age_ms(state, profile, snapshot.session),
-    )
-
-
-def whole_facts_of(snapshot: BranchSnapshot) -> Facts:
-    """Return the same with the whole request's tokens and the age, whatever the rules need."""
-    facts = snapshot.facts
-    tokens = snapshot.request_tokens
-    waits = ages(snapshot.profile, facts.countable)
-    since = snapshot.waiting_since if waits else None
-    return replace(facts, request_tokens=tokens, waiting_seconds=_seconds_since(since))
-
-
-def _pinned_system(snapshot: BranchSnapshot) -> int:
-    """Return how many of the messages so far are rules of the conversation.
-
-    They open it, so behind a cursor there are hardly any; they are not looked for there.
-    """
-    if snapshot.state.cursor or not snapshot.profile.counts_window:
-        return 0
-    return pinned_messages(snapshot.branch).filter(role=Message.Role.SYSTEM).count()
-
-
-def _may_age(profile: Profile, messages: int) -> bool:
-    """Whether only the age can make a run due; when it came is not read for another rule's sake."""
-    window = profile.compression_window_size
-    is_full = 0 < window <= waiting_messages(profile, messages)
-    return ages(profile, messages) and not is_full
-
-
-def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
-    """Whether a rule needs the whole request's size; otherwise summaries and pins are not read.
-
-    Ahead of need, a request is looked at when messages, prompt and tools, whose tokens are known,
-    come to half of the rule's limit, and the pinned messages that this turn's request had.
-    Summaries, and pins that nobody has read, are taken to be less than that; in a small window
-    they may not be, so it is always looked at.
-    """
-    profile, model = snapshot.profile, snapshot.model
-    limit = profile.prepare_ratio * model.context_window
-    if profile.window_trigger or TRIGGERS.has_plugins or 0 < limit <= SMALL_LIMIT_TOKENS:
-        return True
-    if limit > 0 and profile.context_size_by == "usage":
-        return True
-    pins: int = snapshot.derived.get(_PINS_THEN, 0)
-    known = tokens + prompt_tokens(snapshot) + pins
-    return 0 < limit <= 2 * model.scale * known
-
-
-def prompt_tokens(snapshot: BranchSnapshot) -> int:
-    """Return the tokens of prompt and tools, which are counted once for each distinct text."""
-    session, model = snapshot.session, snapshot.model
-    return tools_tokens(model, session.tools) + text_tokens(model, session.system_prompt)
-
-
-def pinned_tokens(snapshot: BranchSnapshot) -> int:
-    """Return the tokens of the pinned messages before the cursor; no text is read for it."""
-    if "pinned" in snapshot.__dict__ or not snapshot.state.cursor:
-        return sum(row.tokens for row in snapshot.pinned)
-    known = snapshot.state.known_pinned_tokens
-    if known is not None:
-        return known
-    return selectors.pinned_tokens(snapshot.branch, through=snapshot.state.cursor)
-
-
-def waiting_since(snapshot: BranchSnapshot) -> datetime | None:
-    """Return when the first waiting message left the tail: when the one came that pushed it out.
-
-    Not before the last compaction: what a restored summary gave back waits anew.
-    """
-    tail = snapshot.profile.tail
-    countable = without_pinned_system(path_messages(snapshot.branch, after=snapshot.state.cursor))
-    rows = countable[tail : tail + 1]
-    pushed = next(iter(rows.values_list("created_at", flat=True)), None)
-    if pushed is None:
-        return None
-    return max(pushed, snapshot.state.last_consolidated_at or pushed)
-
-
-def _seconds_since(moment: datetime | None) -> float | None:
-    return (database_now() - moment).total_seconds() if moment else None
 
 
 def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
@@ -444,7 +352,7 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
     kept = {"_usable_profile", "model", "memories"}
     if state.cursor == known.state.cursor:
         if "pinned" in known.__dict__:
-            fresh.derived[_PINS_THEN] = pinned_tokens(known)
+            fresh.derived[PINS_THEN] = pinned_tokens(known)
         kept |= {"summaries", "old_placeholders", "sent_forms", "summary_tokens"}
     # What a cached property has worked out stands in the instance's dict under its name.
     fresh.__dict__.update({name: known.__dict__[name] for name in kept & known.__dict__.keys()})

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, repeat
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import UUID
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import QuerySet
 
+from chatapp.compiled import compiled_read
 from chatapp.models import POSITION_STEP, Message
-from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
+from chatapp.selectors import is_own, path_messages, pinned_messages, without_pinned_system
 from compaction.branches.snapshot import BranchSnapshot
-from compaction.convert import read_items
+from compaction.convert import ITEM_COLUMNS, items_of, read_items
 from compaction.engine.types import Item
 
 # Rows a page, the newest page first: most cuts are found in the first one or two.
@@ -49,7 +51,7 @@ class Tail:
         before = self.items[0].position if self.items else None
         # One more than the page tells whether there are others.
         most = None if size is None else size + 1
-        found = _newest(self.snapshot, read_items, most=most, before=before)
+        found = _newest_items(self.snapshot, most=most, before=before)
         self.is_whole = size is None or len(found) <= size
         self.items = [*reversed(found[:size]), *self.items]
 
@@ -71,13 +73,11 @@ class Tail:
     def _sums(self) -> tuple[int, int, int]:
         """How many items there are, their tokens and characters; no pinned system messages."""
         state, branch = self.snapshot.state, self.snapshot.branch
-        pinned = pinned_messages(branch).filter(position__gt=state.cursor)
-        system = pinned.filter(role=Message.Role.SYSTEM).order_by()
-        found = system.aggregate(count=Count("pk"), tokens=Sum("tokens"), chars=Sum("chars"))
+        rules = self.snapshot.rules_behind
         return (
-            branch.message_count - state.covered_messages - found["count"],
-            branch.token_total - state.covered_tokens - (found["tokens"] or 0),
-            branch.char_total - state.covered_chars - (found["chars"] or 0),
+            branch.message_count - state.covered_messages - len(rules),
+            branch.token_total - state.covered_tokens - sum(rule.tokens for rule in rules),
+            branch.char_total - state.covered_chars - sum(rule.chars for rule in rules),
         )
 
 
@@ -163,6 +163,21 @@ def _newest_turns(snapshot: BranchSnapshot, limit: int) -> list[Message]:
     asked = _countable(snapshot).filter(**QUESTIONS).order_by("-position")
     start = asked.values_list("position", flat=True).first()
     return list(_countable(snapshot).filter(position__gte=start or 0))
+
+
+def _newest_items(snapshot: BranchSnapshot, *, most: int | None, before: int | None) -> list[Item]:
+    """Return the newest items, the newest first: at most so many, before a position."""
+    branch, cursor = snapshot.branch, snapshot.state.cursor
+    if most is None or not is_own(branch, cursor):
+        return _newest(snapshot, read_items, most=most, before=before)
+    return items_of(_own_items.raw(branch=branch.pk, after=cursor, before=before, most=most))
+
+
+@compiled_read
+def _own_items(*, branch: UUID, after: int, before: int | None) -> QuerySet[Any, Any]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    rows = rows if before is None else rows.filter(position__lt=before)
+    return without_pinned_system(rows).order_by("-position").values_list(*ITEM_COLUMNS)
 
 
 def _newest(

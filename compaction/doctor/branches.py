@@ -13,6 +13,7 @@ from django.utils import timezone
 from chatapp.formatting import plural
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
+from compaction.branches.coverage import hidden_messages
 from compaction.conf import compaction_settings
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import (
@@ -28,7 +29,6 @@ from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.queue import enqueue_run
 from compaction.runs.sweep import dead_runs
 from compaction.runs.takeover import restart_run
-from compaction.selectors import hidden_messages
 
 _BACK = "The cursor is put to where the branch's summaries reach; what is behind it is sent."
 

@@ -14,11 +14,11 @@ from django.db.models.functions import Now
 from chatapp.models import Branch, Session
 from chatapp.selectors import path_messages
 from chatapp.transcript import lock_branches, repair_sums, set_pinned
+from compaction.branches.coverage import coverage_of, hidden_messages, sent_chain
 from compaction.branches.leases import held
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.models.summaries import status_columns
 from compaction.runs.lifecycle import interrupt_runs
-from compaction.selectors import coverage_of, hidden_messages, sent_chain
 from compaction.summaries.restore import restore_summary
 
 Status = SessionSummary.Status

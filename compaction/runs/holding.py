@@ -16,6 +16,7 @@ from chatapp.audit import name_of, record
 from chatapp.database import database_now
 from chatapp.models import POSITION_STEP, Branch, Session
 from compaction.branches.context_builder import foreseen
+from compaction.branches.coverage import coverage_of
 from compaction.branches.holds import LIFTED, RELEASED, until_words
 from compaction.branches.leases import state_of
 from compaction.branches.planning import due_before_next_turn
@@ -24,7 +25,6 @@ from compaction.engine.policy.reasons import Reason
 from compaction.events import event
 from compaction.models import CompactionState, SessionSummary
 from compaction.runs.scheduling import check_branch
-from compaction.selectors import coverage_of
 from compaction.summaries.restore import hold_of_restore, refuse_branch_summary, taken_back_with
 
 

@@ -17,6 +17,7 @@ from chatapp.database import database_now
 from chatapp.formatting import plural, short_id
 from chatapp.models import Branch
 from chatapp.transcript import lock_branches
+from compaction.branches.coverage import coverage_of
 from compaction.branches.holds import hold_columns, until_words
 from compaction.branches.leases import Lease, ensure_state, held
 from compaction.engine.policy.holds import hold_length
@@ -24,7 +25,7 @@ from compaction.errors import CompactionError, LostRaceError
 from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import status_columns
 from compaction.profiles import parameters_of, profile_of
-from compaction.selectors import chain_of, coverage_of
+from compaction.selectors import chain_of
 from compaction.summaries.sizes import note_request_size
 
 # How long the sweep leaves a branch alone whose summary was taken back, where nothing holds it.

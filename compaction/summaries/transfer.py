@@ -23,6 +23,7 @@ from chatapp.messages.wire import CUT_FROM, REPLAY_OF, Cleaner
 from chatapp.models import Branch, Message
 from chatapp.selectors import counter_of, path_messages
 from chatapp.transcript import lock_branches
+from compaction.branches.coverage import coverage_of
 from compaction.branches.leases import ensure_state, state_of
 from compaction.convert import read_items
 from compaction.engine.policy.groups import legal_cuts
@@ -40,7 +41,7 @@ from compaction.models import (
 )
 from compaction.models.summaries import status_columns
 from compaction.profiles import find_profile, parameters_of, profile_of
-from compaction.selectors import chain_of, coverage_of
+from compaction.selectors import chain_of
 from compaction.summaries.columns import write_placeholder
 from compaction.summaries.fidelity import store_fidelity
 from compaction.summaries.transferred import (

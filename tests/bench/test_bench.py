@@ -65,8 +65,8 @@ def test_a_filled_database_has_right_sums(capsys):
     from chatapp.context.backend import context_backend
     from chatapp.models import Branch
     from chatapp.selectors import rebuild_sums
+    from compaction.branches.coverage import coverage_of
     from compaction.models import CompactionState, SessionSummary
-    from compaction.selectors import coverage_of
     from tests.bench.fill import fill
     from tests.chatapp.test_transcript import check_chars, path
 

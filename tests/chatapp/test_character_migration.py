@@ -16,8 +16,8 @@ from django.db import connection, transaction
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript.writing import NewMessage
+from compaction.branches.coverage import coverage_of
 from compaction.models import CompactionState
-from compaction.selectors import coverage_of
 from tests.chatapp.test_lineage import grow_tree
 from tests.chatapp.test_lineage_migration import MOVES, migrate, newest
 from tests.chatapp.test_transcript import check_all_sums

@@ -18,6 +18,7 @@ from chatapp import compiled
 from chatapp.answer_requests import AnswerRequest
 from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compiled_read
 from chatapp.models import Message, Session
+from chatapp.selectors import pins_behind
 from chatapp.transcript import set_pinned
 from compaction.models import CompactionProfile, CompactionRun
 from compaction.runs.lifecycle import waiting_run
@@ -110,13 +111,22 @@ def compared(monkeypatch) -> dict[str, int]:
         seen[name_of(self)] = seen.get(name_of(self), 0) + len(found)
         return found
 
+    raw = CompiledRead.raw
+
+    def compare_raw(self: Any, *, most: int | None = None, **given: Any) -> list[Any]:
+        found = raw(self, most=most, **given)
+        assert len(found) == len(compare(self, most=most, **given))
+        return found
+
     monkeypatch.setattr(CompiledRead, "__call__", compare)
+    monkeypatch.setattr(CompiledRead, "raw", compare_raw)
     return seen
 
 
 def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     session = SessionFactory()
     store(session, [{"role": "system", "content": "Be brief."}, *talk(12, words=40)])
+    assert [pin.role for pin in pins_behind(session.branch, 0)] == ["system"]
     compact(session, keep_last_n=4)
     first = Message.objects.filter(session=session, role="user").order_by("position")[0]
     set_pinned(first, True)
@@ -137,7 +147,7 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     # Where writers queue up by themselves, nobody waits for an owner's row.
     if not connection.features.has_select_for_update:
         reads -= {"chatapp.turns.lease._lock_owner"}
-    without_rows = {"chatapp.llm.learned_limits._taught"}
+    without_rows = {"chatapp.llm.learned_limits._taught", "compaction.selectors._own_bare"}
     assert {name for name in reads if not compared.get(name)} <= without_rows
 
 

@@ -21,6 +21,7 @@ from chatapp.formats.records import ImportedMessage, visible_line
 from chatapp.formats.registry import parse
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
+from compaction.branches.coverage import hidden_messages
 from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.convert import to_item
@@ -29,7 +30,6 @@ from compaction.engine.strategies.iterative import turn_start
 from compaction.engine.types import Item
 from compaction.models import CompactionRun, SessionSummary
 from compaction.profiles import save_profile
-from compaction.selectors import hidden_messages
 from tests.compaction.support import compact
 from tests.factories import SessionFactory
 from tests.real_data import ABSENT, DATA
