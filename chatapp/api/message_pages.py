@@ -212,9 +212,7 @@ class StoredPagination(TranscriptPagination):
         ends = self.page[0][0], self.page[-1][0]
         first, last = min(ends), max(ends)
         if is_own(branch, first - 1):
-            return form.rows.raw(
-                branch=branch.pk, after=first - 1, before=last + 1, newest=newest
-            )
+            return form.rows.raw(branch=branch.pk, after=first - 1, before=last + 1, newest=newest)
         rows = Message.objects.filter(path_q(branch, after=first - 1, through=last))
         return _stored(rows.order_by(*_order(newest)).values_list(*form.columns))
 

@@ -142,8 +142,6 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     key = {"Authorization": f"Bearer {api_key(session.owner)}"}
     assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
     reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}
-    # Their columns are passed on as they are stored (tests/chatapp/test_message_pages.py).
-    reads -= {f"chatapp.api.message_pages.{name}" for name in ("places", "rows")}
     # Where writers queue up by themselves, nobody waits for an owner's row.
     if not connection.features.has_select_for_update:
         reads -= {"chatapp.turns.lease._lock_owner"}
