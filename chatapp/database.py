@@ -28,6 +28,8 @@ from django.db.models.expressions import Combinable, Func
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from chatapp.concurrency import slow_starts
+
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 CLOCK_SECONDS = 300
@@ -58,6 +60,7 @@ def release_connection() -> None:
     SQLite keeps it: there is no server whose connections could run out, and opening one costs as
     much as ten reads. Inside a transaction (tests, callers with their own) it stays open, too.
     """
+    slow_starts.give_back()
     if connection.vendor != "sqlite":
         close_connection()
 

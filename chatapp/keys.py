@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError, models
 from django.utils import timezone
 
+from chatapp.compiled import compiled_read
 from chatapp.ids import new_id
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,13 @@ def digest_of(secret: bytes) -> str:
 
 def find_key(secret: bytes) -> ApiKey | None:
     """Return the key of a secret with its owner, whatever its state; None for no key of ours."""
-    return ApiKey.objects.select_related("owner").filter(digest=digest_of(secret)).first()
+    return _of_digest.first(digest=digest_of(secret))
+
+
+@compiled_read
+def _of_digest(*, digest: str) -> models.QuerySet[ApiKey]:
+    """The key with this digest, and its owner: asked for with every request."""
+    return ApiKey.objects.select_related("owner").filter(digest=digest)
 
 
 def bearer_of(authorization: str) -> bytes:

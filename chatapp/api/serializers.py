@@ -13,7 +13,7 @@ from rest_framework.exceptions import NotFound
 
 from chatapp.api.base import KnownFields
 from chatapp.api.json_types import MOST_NAMES
-from chatapp.api.message_json import writers_of
+from chatapp.api.message_json import MESSAGE_FIELDS, writers_of
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd
 from chatapp.llm.learned_limits import still_known
@@ -199,28 +199,7 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
 
     class Meta:
         model = Message
-        fields = [
-            "id",
-            "branch",
-            "sequence_id",
-            "role",
-            "kind",
-            "content",
-            "tool_calls",
-            "tool_call_id",
-            "tool_name",
-            "reasoning",
-            "summary",
-            "metadata",
-            "vendor",
-            "tokens",
-            "usage",
-            "end",
-            "finish_reason",
-            "response_id",
-            "pinned",
-            "created_at",
-        ]
+        fields = MESSAGE_FIELDS
         read_only_fields = fields
 
     def to_representation(self, instance: Message) -> dict[str, Any]:

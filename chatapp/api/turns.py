@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -16,14 +15,19 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
-from rest_framework.utils.encoders import JSONEncoder
 
 from chatapp.api.base import AnyAccept, SessionView, message_of
+from chatapp.api.etags import ETAG, IF_NONE_MATCH, NOT_MODIFIED, tagged
 from chatapp.api.incoming import CONTINUE, EDITS, EMPTY_TURN, TurnSerializer
+from chatapp.api.json_bytes import as_bytes
+from chatapp.api.message_json import message_json, messages_json
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.problems import FAILED_TURN
 from chatapp.api.query import QueryParameter
-from chatapp.api.serializers import ContextSerializer, MessageSerializer, TurnResultSerializer
+from chatapp.api.serializers import (
+    ContextSerializer,
+    TurnResultSerializer,
+)
 from chatapp.api.stream_events import TurnEventSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
@@ -55,8 +59,7 @@ async def _events(queue: EventQueue) -> AsyncIterator[bytes]:
 
 
 def _encode(event: Event) -> bytes:
-    body = json.dumps(as_json(event.payload), cls=JSONEncoder, ensure_ascii=False)
-    return f"event: {event.name}\ndata: {body}\n\n".encode("utf-8", "replace")
+    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), as_bytes(as_json(event.payload)))
 
 
 def as_json(payload: dict[str, Any]) -> dict[str, Any]:
@@ -64,15 +67,15 @@ def as_json(payload: dict[str, Any]) -> dict[str, Any]:
     if isinstance(payload.get("result"), TurnResult):
         return turn_json(payload["result"])
     if isinstance(payload.get("message"), Message):
-        return dict(MessageSerializer(payload["message"]).data)
+        return message_json(payload["message"])
     return payload
 
 
 def turn_json(result: TurnResult) -> dict[str, Any]:
     """Return a finished turn as the API answers it."""
     return {
-        "messages": MessageSerializer(result.stored, many=True).data,
-        "answer": MessageSerializer(result.answer).data,
+        "messages": messages_json(result.stored),
+        "answer": message_json(result.answer),
         "context": result.context.account.as_dict(),
         "run": result.context.run_id,
         "left_out": result.answer.metadata.get(LEFT_OUT),
@@ -120,11 +123,8 @@ class TurnView(SessionView):
         goes on there; nothing is lost of the other branch.
         """
         session = self.get_session()
-        serializer = TurnSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        wants_stream = serializer.validated_data["stream"]
-        goes_on = serializer.validated_data[CONTINUE]
-        drafts = serializer.validated_data["messages"]
+        asked = TurnSerializer.read(request.data)
+        wants_stream, goes_on, drafts = asked["stream"], asked[CONTINUE], asked["messages"]
         if not drafts and not goes_on and not _follows_results(session):
             raise ValidationError({"content": [EMPTY_TURN]})
         queue = EventQueue()
@@ -138,7 +138,7 @@ class TurnView(SessionView):
                 session=session,
                 drafts=drafts,
                 goes_on=goes_on,
-                edits=_edited(request, session, serializer.validated_data[EDITS]),
+                edits=_edited(request, session, asked[EDITS]),
                 client_key=idempotency_key(request),
                 stream=wants_stream,
                 emit=emit if wants_stream else silent,
@@ -183,10 +183,15 @@ class ContextView(SessionView):
     )
     problems = {"GET": ("unknown_model",)}
 
-    @extend_schema(summary="Show what the next request sends", responses=ContextSerializer)
+    @extend_schema(
+        summary="Show what the next request sends",
+        responses={200: ContextSerializer, 304: NOT_MODIFIED},
+        parameters=[IF_NONE_MATCH, ETAG],
+    )
     def get(self, request: Request, session_id: str) -> Response:
         """Return the messages, byte for byte, and where their tokens go. Nothing is changed."""
         session = self.get_session()
         context = context_backend.preview(session)
         sent = sent_whole(session, context, self.asked.get("wire", session.api))
-        return Response(sent | {"account": context.account.as_dict(), "facts": context.facts})
+        told = sent | {"account": context.account.as_dict(), "facts": context.facts}
+        return tagged(request, as_bytes(told))
