@@ -88,9 +88,9 @@ class RequestPage(ReadOnlyAdmin):
             raise Http404
         shown: dict[str, Any] = {}
         try:
-            context: Context = context_backend.preview(session)
             if request.GET.get("download"):
-                return _download(session, context)
+                return _download(session, context_backend.preview(session))
+            context = context_backend.preview_newest(session)
             shown = self._shown(session, as_sent(session, context))
         except refusals() as refusal:
             shown["refusal"] = str(refusal)
@@ -129,6 +129,7 @@ class RequestPage(ReadOnlyAdmin):
             "head": [view.message(index) for index in range(head)],
             "tail": [view.message(index) for index in range(tail, total)],
             "left_out": tail - head,
+            "not_shown": context.not_shown,
             "tools": html.stored_json(session.tools) if session.tools else "",
         }
 

@@ -374,6 +374,15 @@ class AccountSerializer(serializers.Serializer[Any]):
     free = serializers.IntegerField()
 
 
+class NotShownSerializer(serializers.Serializer[Any]):
+    """Messages that the next request sends and that are not listed here."""
+
+    messages = serializers.IntegerField(min_value=1)
+    tokens = serializers.IntegerField(min_value=0)
+    first = serializers.CharField(help_text="Place of the first one, as in `sequence_id`.")
+    last = serializers.CharField(help_text="Place of the last one.")
+
+
 class ContextSerializer(serializers.Serializer[Any]):
     """Exactly what the next request would send, with the token account and the backend's news.
 
@@ -384,6 +393,10 @@ class ContextSerializer(serializers.Serializer[Any]):
     input = serializers.ListField(child=serializers.DictField(), required=False)
     account = AccountSerializer()
     facts = serializers.DictField()
+    not_shown = NotShownSerializer(
+        allow_null=True,
+        help_text="What stands before the messages that are listed; null where all are.",
+    )
 
 
 class StoredSerializer(serializers.Serializer[Any]):

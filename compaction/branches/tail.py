@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from django.db.models import Count, QuerySet, Sum
 
+from chatapp.context.preview import NotShown, newest_part
 from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.snapshot import BranchSnapshot
@@ -113,6 +114,32 @@ class BehindCursor:
     pins: list[Message]
     rows: list[Message]
     last_covered: Message | None = None
+    # What is sent besides the rows where a preview shows the newest only.
+    not_shown: NotShown | None = None
+
+
+def show_newest(snapshot: BranchSnapshot, *, most: int) -> None:
+    """Have contexts of this snapshot hold the newest messages only: for pages that show a request.
+
+    About `most` are read, where the profile does not send fewer.
+    """
+    state = snapshot.state
+    if snapshot.profile.sent_limit:
+        return
+    part = newest_part(
+        snapshot.branch,
+        after=state.cursor,
+        messages=state.covered_messages,
+        tokens=state.covered_tokens,
+        most=most,
+    )
+    if part is not None:
+        snapshot.derived[_BEHIND] = BehindCursor(
+            system=[row for row in part.rows if row.is_pinned_system],
+            pins=[],
+            rows=[row for row in part.rows if not row.is_pinned_system],
+            not_shown=part.not_shown,
+        )
 
 
 def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:
