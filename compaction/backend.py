@@ -35,7 +35,7 @@ from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.pins import warning_of
 from compaction.branches.request_hooks import before_hooks, with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
-from compaction.branches.tail import show_newest
+from compaction.branches.tail import show_part
 from compaction.conf import compaction_settings
 from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
@@ -76,10 +76,12 @@ class CompactionBackend(BaseContextBackend):
         """Return what a request would send now; `facts` says whether it would compact first."""
         return _previewed(session, snapshot_of(session))
 
-    def preview_newest(self, session: Session, *, most: int = PREVIEW_MESSAGES) -> Context:
+    def preview_part(
+        self, session: Session, *, most: int = PREVIEW_MESSAGES, oldest: int = 0
+    ) -> Context:
         """Return the same of a long history without its older messages; stored sums count them."""
         snapshot = snapshot_of(session)
-        show_newest(snapshot, most=most)
+        show_part(snapshot, most=most, oldest=oldest)
         return _previewed(session, snapshot)
 
     def recover(
@@ -195,7 +197,7 @@ def _previewed(session: Session, snapshot: BranchSnapshot) -> Context:
     facts = context_facts(snapshot)
     if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
         facts["compacts_first"] = decision.reason
-    return with_hooks(session, replace(sendable(snapshot), facts=facts))
+    return with_hooks(session, replace(sendable(snapshot), facts=facts, origin=snapshot))
 
 
 def _asked_label(session: Session, branch: Branch, label: str | None) -> str | None:

@@ -198,7 +198,7 @@ class ContextView(SessionView):
         """
         session = self.get_session()
         is_whole = self.asked.get("whole", False)
-        read = context_backend.preview if is_whole else context_backend.preview_newest
+        read = context_backend.preview if is_whole else context_backend.preview_part
         context = read(session)
         sent = sent_whole(session, context, self.asked.get("wire", session.api))
         more = context.not_shown

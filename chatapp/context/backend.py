@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 
 from chatapp.conf import backend_path, chatapp_settings
 from chatapp.context.assembly import Context, HistoryPart, assemble, showing_part
-from chatapp.context.preview import PREVIEW_MESSAGES, newest_part
+from chatapp.context.preview import PREVIEW_MESSAGES, shown_part
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
@@ -96,13 +96,15 @@ class BaseContextBackend:
         """Return what a request would send as things stand; changes nothing."""
         return _whole(session, list(path_messages(session.branch)))
 
-    def preview_newest(self, session: Session, *, most: int = PREVIEW_MESSAGES) -> Context:
+    def preview_part(
+        self, session: Session, *, most: int = PREVIEW_MESSAGES, oldest: int = 0
+    ) -> Context:
         """Return the same for a page: of a long request the newest messages, and how much more.
 
-        About `most` messages of the history are in it; `not_shown` tells of the others, which the
-        account counts.
+        At most `most` messages of the history are in it, besides the `oldest` ones; `not_shown`
+        tells of the others, which the account counts.
         """
-        part = newest_part(session.branch, most=most)
+        part = shown_part(session.branch, most=most, oldest=oldest)
         if part is None:
             return self.preview(session)
         return showing_part(_whole(session, part.rows), part.not_shown)

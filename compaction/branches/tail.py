@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from django.db.models import Count, QuerySet, Sum
 
-from chatapp.context.preview import NotShown, newest_part
+from chatapp.context.preview import NotShown, shown_part
 from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
 from compaction.branches.snapshot import BranchSnapshot
@@ -114,24 +114,25 @@ class BehindCursor:
     pins: list[Message]
     rows: list[Message]
     last_covered: Message | None = None
-    # What is sent besides the rows where a preview shows the newest only.
+    # What is sent besides the rows where a preview shows a part only.
     not_shown: NotShown | None = None
 
 
-def show_newest(snapshot: BranchSnapshot, *, most: int) -> None:
+def show_part(snapshot: BranchSnapshot, *, most: int, oldest: int = 0) -> None:
     """Have contexts of this snapshot hold the newest messages only: for pages that show a request.
 
-    About `most` are read, where the profile does not send fewer.
+    At most `most` are read besides the `oldest` ones, where the profile does not send fewer.
     """
     state = snapshot.state
     if snapshot.profile.sent_limit:
         return
-    part = newest_part(
+    part = shown_part(
         snapshot.branch,
         after=state.cursor,
         messages=state.covered_messages,
         tokens=state.covered_tokens,
         most=most,
+        oldest=oldest,
     )
     if part is not None:
         snapshot.derived[_BEHIND] = BehindCursor(

@@ -8,7 +8,7 @@ import pytest
 
 from chatapp.admin.toolkit.path_pages import request_url
 from chatapp.context.backend import FullHistoryBackend
-from chatapp.context.preview import PREVIEW_MESSAGES, newest_part
+from chatapp.context.preview import PREVIEW_MESSAGES, shown_part
 from chatapp.models import POSITION_STEP, Session
 from compaction.branches.leases import ensure_state
 from compaction.engine.profile import PRESETS
@@ -45,7 +45,6 @@ def test_a_long_request_is_shown_in_part_and_says_how_much_more_there_is(owner, 
     session = everything(owner, 1_000)
     found = context_of(api, session)
     shown = len(found["messages"])
-    # It begins with a question: the 801st message is one.
     assert shown == PREVIEW_MESSAGES
     assert found["not_shown"] == {
         "messages": 1_000 - shown,
@@ -109,7 +108,7 @@ def test_very_long_messages_are_fewer(owner):
         {"role": "assistant" if n % 2 else "user", "content": "x" * 60_000, "chars": 60_000}
         for n in range(300)
     ]
-    part = newest_part(stored(owner, rows).branch, chars=1_000_000)
+    part = shown_part(stored(owner, rows).branch, chars=1_000_000)
     assert part is not None
     assert len(part.rows) == 16
     assert part.not_shown.messages == 284
@@ -129,7 +128,7 @@ def test_a_fork_shows_its_newest_whoever_holds_them(owner, api, model_server):
 def test_a_backend_that_sends_everything_shows_a_part_as_well(owner):
     session = backlog(owner, 1_000)
     backend = FullHistoryBackend()
-    part, whole = backend.preview_newest(session), backend.preview(session)
+    part, whole = backend.preview_part(session), backend.preview(session)
     assert len(part.messages) == PREVIEW_MESSAGES
     assert part.account == whole.account
     assert part.not_shown is not None
@@ -139,11 +138,13 @@ def test_a_backend_that_sends_everything_shows_a_part_as_well(owner):
 def test_the_request_page_says_what_it_does_not_show(owner, admin_client, model_server):
     session = everything(owner, 1_000)
     page = admin_client.get(request_url(session)).content.decode()
-    assert "The newest 200 messages" in page
+    # The first hundred and the last four hundred are shown.
+    assert "1000 messages" in page
     assert (
-        "800 older messages with 80,000 tokens, from 1 to 800, are sent, too, and not shown here."
+        "500 messages with 50,000 tokens, from 101 to 600, are sent, too, and not shown here."
         in page
     )
+    assert "500 messages are left out here" in page
     download = admin_client.get(request_url(session), {"download": "1"}).json()
     assert len(download["messages"]) == 1_000
 
