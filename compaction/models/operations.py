@@ -158,7 +158,8 @@ class LookMark(models.Model):
 
     `kind` is a kind of attention/kinds.py; the thing is a branch of a session, or a model by its
     alias. A thing is left out of the list while `hidden_until` lies ahead, and when `done_at` is
-    not older than what happened last: when it happens again, it is back.
+    not older than what happened last: when it happens again, it is back. The row of a kind without
+    a thing is its floor: all that happened until `done_at` is done (attention/marks.py).
     """
 
     kind = models.CharField(max_length=40)
