@@ -9,7 +9,11 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
+from django.dispatch import Signal
 from django.utils import timezone
+
+import_waiting = Signal()
+"""Sent with `job`, an ImportJob, in the transaction that has it wait for a worker."""
 
 # Of a file that waits, in one row: what a database writes and reads in one go.
 PIECE_BYTES = 1_000_000

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from compaction.engine.memories import MAX_BOT_CHARS
+from compaction.engine.types import MAX_BOT_CHARS
 
 
 class MemoryLines(models.QuerySet["Memory"]):
