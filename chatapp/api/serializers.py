@@ -405,13 +405,9 @@ class StoredSerializer(serializers.Serializer[Any]):
     messages = MessageSerializer(many=True)
 
 
-class LeftOutSerializer(serializers.Serializer[Any]):
+class LeftOutSerializer(NotShownSerializer):
     """Messages that an answer's request went without: neither they nor a summary of them."""
 
-    messages = serializers.IntegerField(min_value=1)
-    first = serializers.CharField(help_text="Place of the first one, as in `sequence_id`.")
-    last = serializers.CharField(help_text="Place of the last one.")
-    tokens = serializers.IntegerField(min_value=0)
     why = serializers.CharField(
         help_text="`halve_history`: the request was refused as too large, and nothing else helped; "
         "`history_limit`: the profile sends no more messages than that."

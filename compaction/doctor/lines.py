@@ -16,7 +16,7 @@ from django.db.models import UUIDField
 LOWEST, HIGHEST = -(2**62), 2**62
 
 
-class Line(NamedTuple):
+class BranchLine(NamedTuple):
     """What is read of a branch and its state; without a state its columns are None."""
 
     pk: UUID

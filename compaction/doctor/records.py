@@ -16,7 +16,6 @@ from django.db.models.functions import Coalesce, Now
 
 from chatapp.formatting import plural
 from chatapp.models import AnswerRequest, AuditEntry, Branch, Message, Session
-from compaction.attention.kinds import BRANCH, KIND_NAMES
 from compaction.branches.holds import RELEASED
 from compaction.doctor.findings import Finding
 from compaction.engine.policy.holds import HoldEnd
@@ -116,11 +115,6 @@ def _name_branch(rows: Rows) -> object:
     return AnswerRequest.objects.bulk_update(found.values(), ["left_out_branch"])
 
 
-def _of_no_kind(rows: Rows) -> Rows:
-    known = [name for name, kind in KIND_NAMES.items() if kind.marked == BRANCH]
-    return rows.exclude(kind__in=known)
-
-
 def _by_id(rows: Rows) -> Rows:
     """Return the rows by their ids: a condition on another table cannot stand in an UPDATE."""
     ids = list(rows.values_list("pk", flat=True))
@@ -212,14 +206,14 @@ FAULTS: tuple[RecordFault, ...] = (
         mend=partial(_update, status=BulkItem.Status.NOTHING, error=LEFT_OPEN, ended_at=Now()),
     ),
     RecordFault(
-        code="look_mark_unknown",
+        code="look_mark_twofold",
         rows=LookMark.objects.all,
         session="branch__session",
-        wrong=_of_no_kind,
+        wrong=lambda rows: rows.filter(done_at__isnull=False, hidden_until__isnull=False),
         noun="look mark",
-        text="of a kind that this program does not know, or that is no branch's.",
-        remedy="They are deleted.",
-        mend=_delete,
+        text="that say at once that a thing is done and that it is put off.",
+        remedy="They say that it is done; when it happens again, it is back.",
+        mend=partial(_update, hidden_until=None),
     ),
 )
 """In the order in which they are told."""

@@ -24,7 +24,7 @@ from compaction.doctor.lines import (
     HIGHEST,
     LINE_COLUMNS,
     LOWEST,
-    Line,
+    BranchLine,
     Sums,
     breaks_in,
     sums_of,
@@ -57,7 +57,7 @@ class _Screening:
     """One chunk of sessions; `suspected` are those of which something has to be told."""
 
     ids: list[UUID]
-    lines: dict[UUID, Line] = field(default_factory=dict)
+    lines: dict[UUID, BranchLine] = field(default_factory=dict)
     suspected: set[UUID] = field(default_factory=set)
     # Of each branch's own active summaries: from where to where, and how many messages.
     active: dict[UUID, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Screening:
 
     def found(self) -> set[UUID]:
         rows = Branch.objects.filter(session__in=self.ids).values_list(*LINE_COLUMNS)
-        self.lines = {row[0]: Line(*row) for row in rows}
+        self.lines = {row[0]: BranchLine(*row) for row in rows}
         self._look_at_work()
         self._look_at_places()
         self._look_at_sums()
@@ -144,21 +144,21 @@ class _Screening:
             if found is None or (tokens, chars) != (found.tokens, found.chars):
                 self.suspected.add(self.lines[branch].session)
 
-    def _ask(self, asked: dict[UUID, set[int]], line: Line, position: int) -> None:
+    def _ask(self, asked: dict[UUID, set[int]], line: BranchLine, position: int) -> None:
         owner = self._owner(line, position)
         if owner is not None:
             asked[owner.pk].add(position)
 
-    def _owner(self, line: Line, position: int) -> Line | None:
+    def _owner(self, line: BranchLine, position: int) -> BranchLine | None:
         """Return the branch that holds the path's rows just before a position; None in a circle."""
-        found: Line | None = line
+        found: BranchLine | None = line
         for _ in range(len(self.lines) + 1):
             if found is None or not found.is_fork or position > found.fork:
                 return found
             found = self.lines.get(found.parent) if found.parent else None
         return None
 
-    def _through(self, line: Line, position: int) -> Sums | None:
+    def _through(self, line: BranchLine, position: int) -> Sums | None:
         """Return the sums of a branch's path up to a position that was asked for."""
         total = Sums()
         owner = self._owner(line, position)
@@ -174,7 +174,7 @@ class _Screening:
             owner = self._owner(owner, position)
         return None
 
-    def _is_off(self, line: Line) -> bool:
+    def _is_off(self, line: BranchLine) -> bool:
         """Whether a branch's sums, its head, its beginning or its cursor is not as it should be."""
         whole = self._through(line, HIGHEST)
         stored = (line.messages, line.tokens, line.chars)
@@ -262,7 +262,7 @@ class _Screening:
         return found
 
     def _is_linked(
-        self, line: Line, parts: Sequence[tuple[Any, ...]], low: int, high: int, count: int
+        self, line: BranchLine, parts: Sequence[tuple[Any, ...]], low: int, high: int, count: int
     ) -> bool:
         """Whether a summary is linked to as many messages of the path as it says, and its ends."""
         if not parts or sum(part[1] for part in parts) != count:
@@ -304,7 +304,7 @@ class _Screening:
 
     def _hides(
         self,
-        line: Line,
+        line: BranchLine,
         pins: Mapping[UUID, Sequence[tuple[int, UUID]]],
         read: Mapping[UUID, Sequence[tuple[UUID, int]]],
     ) -> bool:
@@ -327,9 +327,9 @@ class _Screening:
         )
         return line.covered_messages != sum(one[2] for one in held) + unread
 
-    def _path(self, line: Line, position: int) -> Iterator[tuple[UUID, int]]:
+    def _path(self, line: BranchLine, position: int) -> Iterator[tuple[UUID, int]]:
         """Yield the branches of a path up to a position, each with where the path leaves it."""
-        found: Line | None = line
+        found: BranchLine | None = line
         for _ in range(len(self.lines)):
             if found is None:
                 return

@@ -92,12 +92,13 @@ def leave_an_item(session: Session) -> None:
     BulkItem.objects.create(job=job, session=session, status=BulkItem.Status.PLANNED)
 
 
-def mark_what_nobody_knows(session: Session) -> None:
-    LookMark.objects.create(kind="forgotten", branch=session.branch, done_at=timezone.now())
-
-
-def mark_a_branch_as_a_model(session: Session) -> None:
-    LookMark.objects.create(kind="summariser_failing", branch=session.branch)
+def mark_as_done_and_put_off(session: Session) -> None:
+    LookMark.objects.create(
+        kind="over_window",
+        branch=session.branch,
+        done_at=timezone.now(),
+        hidden_until=timezone.now() + HOUR,
+    )
 
 
 PLANTED: list[tuple[Callable[[Session], None], str]] = [
@@ -112,8 +113,7 @@ PLANTED: list[tuple[Callable[[Session], None], str]] = [
     (name_a_branch_that_is_gone, "left_out_dangling"),
     (audit_another_branch, "audit_elsewhere"),
     (leave_an_item, "bulk_item_open"),
-    (mark_what_nobody_knows, "look_mark_unknown"),
-    (mark_a_branch_as_a_model, "look_mark_unknown"),
+    (mark_as_done_and_put_off, "look_mark_twofold"),
 ]
 
 
