@@ -8,9 +8,13 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
+from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.ids import new_id, short_id
+
+import_waiting = Signal()
+"""Sent with `job`, an ImportJob, in the transaction that has it wait for a worker."""
 
 # Of a file that waits, in one row: what a database writes and reads in one go.
 PIECE_BYTES = 1_000_000

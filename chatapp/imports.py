@@ -19,7 +19,6 @@ from uuid import UUID
 from django.db import Error, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Now
-from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
@@ -33,6 +32,7 @@ from chatapp.import_jobs import (
     ImportJob,
     ImportPiece,
     content_of,
+    import_waiting,
     keep_content,
     lost_jobs,
 )
@@ -60,9 +60,6 @@ SWEEP_BATCH = 100
 MOST_PIECES_AT_ONCE = 100_000
 
 logger = logging.getLogger(__name__)
-
-import_waiting = Signal()
-"""Sent with `job`, an ImportJob, in the transaction that has it wait for a worker."""
 
 
 class TooManyImportsError(Exception):

@@ -231,7 +231,7 @@ class ProgressBar:
             empty_char="░",
             bar_template="%(bar)s %(info)s",
             width=24,
-            show_eta=False,
+            show_eta=True,
             show_percent=False,
             item_show_func=self._count,
             hidden=not total or not stream.isatty(),

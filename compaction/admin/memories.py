@@ -30,7 +30,8 @@ from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts, nam
 from chatapp.formatting import when
 from chatapp.ids import id_q
 from compaction.admin.actions import REFUSALS, for_each
-from compaction.engine.memories import MAX_BOT_CHARS, MAX_LINE_CHARS
+from compaction.engine.memories import MAX_LINE_CHARS
+from compaction.engine.types import MAX_BOT_CHARS
 from compaction.errors import CompactionError
 from compaction.memories.lines import accept_memory, change_memory, delete_memory
 from compaction.memories.runs import request_compression

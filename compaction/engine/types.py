@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from compaction.engine.fidelity.measure import Quality
 
 
+MAX_BOT_CHARS = 100
+"""The longest name of a bot that a memory may be for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One call that an assistant message asks for; `arguments` is the text as sent, JSON or not."""

@@ -10,7 +10,7 @@ from django.db import models
 from django.utils import timezone
 
 from chatapp.ids import new_id, short_id
-from compaction.engine.memories import MAX_BOT_CHARS
+from compaction.engine.types import MAX_BOT_CHARS
 
 
 class MemoryLines(models.QuerySet["Memory"]):

@@ -29,6 +29,7 @@ from compaction.models import (
 )
 from compaction.runs.worker import compact_branch
 from compaction.summaries.restore import restore_summary
+from tests.compaction.screened import screened  # noqa: F401
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 from tests.made_once import made_once
 

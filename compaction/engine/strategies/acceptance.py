@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.fidelity.replies import reply_instead
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.types import Item, Outcome, SummaryAnswer, SummaryRequest
@@ -21,12 +22,12 @@ _ENDS = dict.fromkeys(("length", "max_tokens", "model_length", "incomplete"), CU
     "failed": "broken",
     "aborted": "broken",
 }
-_ERROR_TEXT = re.compile(
+_ERROR_TEXT = lazy_pattern(
     r"^\s*(?:\{\s*\"error\"|error(?: code)?\s*[:：]|<!doctype html|<html|traceback \(most recent|"
     r"internal server error|bad gateway|service unavailable|upstream connect error)",
     re.IGNORECASE,
 )
-_ASKS_FOR_INPUT = re.compile(
+_ASKS_FOR_INPUT = lazy_pattern(
     r"^\W*(?:please|could you|sorry,? (?:but )?|i(?:'m| am) sorry)[^.\n]{0,60}"
     r"(?:provide|share|paste|send|see)[^.\n]{0,40}(?:conversation|transcript|messages|text)",
     re.IGNORECASE,
@@ -203,20 +204,20 @@ def fault_of_outcome(outcome: Any, items: Sequence[Item], *, whole: bool) -> str
 
 
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
-_NUMBERED = re.compile(
+_NUMBERED = lazy_pattern(
     r"^\W*(?:[0-9a-f]{8} )?\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE
 )
-_SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
+_SPEAKER = lazy_pattern(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
 # A fence of ours with its mark (prompts.fenced): quoting one without it is nobody's fault.
-_FENCE = re.compile(
+_FENCE = lazy_pattern(
     r"</?(?:conversation|previous-summary|part|instructions|recent|missing) id=[0-9a-f]{8}>"
 )
 # Each space and each full stop begins one match at most: a line of dots costs one look a dot.
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|[。！？]+|\n+")
-_SENTENCE_ENDS = re.compile(r"[.!?…。！？][\"'”’)\]*`」』）]{0,3}$")
-_LIST_ITEM = re.compile(r"\s{0,8}(?:[-*•|]|\d{1,3}[.)])")
+_SENTENCE_END = lazy_pattern(r"(?<=[.!?。！？])\s+|[。！？]+|\n+")
+_SENTENCE_ENDS = lazy_pattern(r"[.!?…。！？][\"'”’)\]*`」』）]{0,3}$")
+_LIST_ITEM = lazy_pattern(r"\s{0,8}(?:[-*•|]|\d{1,3}[.)])")
 # What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.
-_IDENTIFIER = re.compile(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
+_IDENTIFIER = lazy_pattern(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
 
 SHARE_SPOKEN = 0.2
 SHARE_ECHOED = 0.5
