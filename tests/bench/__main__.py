@@ -21,9 +21,9 @@ import django
 from tests.bench.measure import Row
 
 THEMES = (
-    "deciding", "taking_turns", "compacting", "counting", "importing", "serving",
-    "storing", "appending", "waiting", "forking", "fidelity", "fidelity_costs",
-    "hostile", "hammering", "abridging", "characters", "replaying",
+    "deciding", "taking_turns", "compacting", "backlogs", "counting", "importing", "serving",
+    "far_database", "commanding", "peers", "storing", "appending", "waiting", "forking",
+    "fidelity", "fidelity_costs", "hostile", "hammering", "abridging", "characters", "replaying",
 )  # fmt: skip
 
 
