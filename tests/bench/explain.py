@@ -178,7 +178,9 @@ def _of_sqlite(sql: str, parameters: Any) -> Plan:
             if index:
                 index = _named_as_declared().get(index, index)
                 plan.indexes.add(index)
-            is_small = index is not None and (is_limited or index in partial_indexes())
+            # By an index, or by the table's own order where every row will do, up to a limit.
+            ends = is_limited and (index is not None or "WHERE" not in sql)
+            is_small = ends or index in partial_indexes()
             if how == "SCAN" and not is_small:
                 plan.whole.add(called.get(name, name))
     return plan
