@@ -34,9 +34,14 @@ class LazyPattern:
         # Of two threads that are the first at once, both find the same: `re` keeps what it made.
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(re.compile(self.pattern, self._flags), name)
+        found = getattr(self.compiled, name)
         self.__dict__[name] = found
         return found
+
+    @property
+    def compiled(self) -> re.Pattern[str]:
+        """The pattern itself; `re` keeps it."""
+        return re.compile(self.pattern, self._flags)
 
     def __repr__(self) -> str:
         return f"lazy_pattern({self.pattern!r})"

@@ -40,7 +40,6 @@ from compaction.summaries.restore import Restored, restore_summary
 
 Status = SessionSummary.Status
 INSTRUCTIONS_CHARS = 4000
-
 CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
 _LEAN = (

@@ -20,6 +20,7 @@ import pytest
 
 import chatapp
 import compaction
+from chatapp.messages.patterns import LazyPattern
 
 SHORT, LONG = 800, 3200
 QUICK_SECONDS = 0.0015
@@ -46,6 +47,8 @@ def _within(value: Any, depth: int = 0) -> Iterator[re.Pattern[str]]:
     """Yield the patterns of a value: itself, those of a collection, those of a class."""
     if isinstance(value, re.Pattern):
         yield value
+    elif isinstance(value, LazyPattern):
+        yield value.compiled
     elif depth > 3:
         return
     elif isinstance(value, Mapping):
