@@ -26,6 +26,8 @@ from compaction.selectors import NOTE, branch_summaries_of, chain_of
 from compaction.summaries.fidelity import copy_fidelity
 
 LINK_BATCH = 1000
+# A turn waits for a replay: of a summary so many older versions come along, with their links.
+VERSIONS_COPIED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +101,13 @@ def follow_replay(replayed: Replay) -> None:
 def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
     """Copy the summaries up to the cursor that the new branch does not share; {old id: new id}.
 
-    A fork and its parent may both have summarised a stretch: only what counts is copied. Summaries
-    of branches that were left stand anywhere.
+    A fork and its parent may both have summarised a stretch: only what counts is copied, with the
+    versions that it may give way to again. Summaries of branches that were left stand anywhere.
     """
     shared = {summary.pk for summary in chain_of(replayed.new, through=through)}
     shared |= set(branch_summaries_of(replayed.new).values_list("pk", flat=True))
-    counting = [*_restored(replayed), *reversed(chain_of(replayed.old, through=through))]
+    chain = [one for one in chain_of(replayed.old, through=through) if one.pk not in shared]
+    counting = [*_restored(replayed), *(row for one in reversed(chain) for row in _versions(one))]
     copies: dict[UUID, UUID] = {}
     for summary in [*counting, *branch_summaries_of(replayed.old)]:
         if summary.pk in shared:
@@ -116,6 +119,7 @@ def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
         summary.first_message_id = _mapped(replayed.ids, summary.first_message_id)
         summary.last_message_id = _mapped(replayed.ids, summary.last_message_id)
         summary.previous_id = _mapped(copies, summary.previous_id)
+        summary.supersedes_id = _mapped(copies, summary.supersedes_id)
         if NOTE in summary.metadata:
             note = UUID(summary.metadata[NOTE])
             summary.metadata = summary.metadata | {NOTE: str(replayed.ids.get(note, note))}
@@ -123,6 +127,19 @@ def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
         _copy_links(old_id, summary.pk, replayed.ids)
     copy_fidelity(copies, replayed.ids)
     return copies
+
+
+def _versions(summary: SessionSummary) -> list[SessionSummary]:
+    """Return a summary and the newest versions that it superseded, each behind what it replaced."""
+    rows = SessionSummary.objects.filter(
+        branch=summary.branch_id,
+        kind=SessionSummary.Kind.COMPACTION,
+        status=SessionSummary.Status.SUPERSEDED,
+        covers_from=summary.covers_from,
+        covers_through=summary.covers_through,
+    )
+    newest = rows.select_related("session", "branch").order_by("-created_at")[:VERSIONS_COPIED]
+    return sorted([summary, *newest], key=lambda row: row.created_at)
 
 
 def _restored(replayed: Replay) -> list[SessionSummary]:

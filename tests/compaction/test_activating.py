@@ -296,6 +296,27 @@ def test_a_copy_in_a_replayed_branch_is_named(session, one, model_server):
         activate_version(one)
 
 
+def test_versions_come_along_with_a_replay_and_can_count_there(session, one, model_server):
+    text = one.summary_text
+    new = made_again(one, model_server)
+    last = Message.objects.filter(kind="message").order_by("position").first()
+    transcript.replay(session, contents={last.pk: "Shorter."})
+    session.refresh_from_db()
+    copies = SessionSummary.objects.filter(branch=session.branch)
+    older, newer = copies.get(status="superseded"), copies.get(status="active")
+    assert (older.run, newer.run, newer.supersedes) == (one.run, new.run, older)
+    assert older.links.count() == one.links.count()
+    is_sound(session)
+    activate_version(older)
+    is_sound(session)
+    assert [row.summary_text for row in copies.filter(status="active")] == [text]
+    assert text in json.dumps(sent(session), ensure_ascii=False)
+    # The branch that was left has its own, as they were.
+    one.refresh_from_db()
+    new.refresh_from_db()
+    assert (one.status, new.status) == ("superseded", "active")
+
+
 def test_a_busy_branch_is_left_alone_with_a_clear_sentence(session, one, model_server):
     made_again(one, model_server)
     Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
