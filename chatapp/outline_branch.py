@@ -44,7 +44,7 @@ def branch_page(
     row = next(iter(rows), None)
     if row is None:
         raise Http404
-    places = _Places(OutlineBranch(*row))
+    places = _BranchPlaces(OutlineBranch(*row))
     if before is None:
         found = places.behind(after, size + 1)
         kept = found[:size]
@@ -54,13 +54,13 @@ def branch_page(
         kept = found[-size:]
         has_before, has_behind = len(found) > size, bool(places.behind(before - 1, 1))
     return BranchPage(
-        nodes=_Nodes(session, places, kept, is_last=not has_behind).all(),
+        nodes=_BranchNodes(session, places, kept, is_last=not has_behind).all(),
         has_before=has_before,
         has_behind=has_behind,
     )
 
 
-class _Places:
+class _BranchPlaces:
     """Where the nodes of a branch stand: its first message, its last one, and the forks off it."""
 
     def __init__(self, branch: OutlineBranch) -> None:
@@ -123,11 +123,11 @@ _IS_EMPTY = Q(head_position__lte=F("fork_position")) | Q(
 )
 
 
-class _Nodes:
+class _BranchNodes:
     """The nodes of a page, with what begins, ends and stands at each."""
 
     def __init__(
-        self, session: Session, places: _Places, positions: Sequence[int], *, is_last: bool
+        self, session: Session, places: _BranchPlaces, positions: Sequence[int], *, is_last: bool
     ) -> None:
         self._session, self._places = session, places
         self._positions, self._is_last = positions, is_last
