@@ -124,8 +124,9 @@ class Extension:
     """Dotted path of the StreamEvents that its context backend sends, for the API's schema."""
     parts: Mapping[str, ExportPart] = field(default_factory=dict)
     """What exports of sessions hold of the app, by its key in the file; taken back in order."""
-    tree_marks: Callable[[UUID], Iterable[TreeMark]] | None = None
-    """Reads what the app marks in the tree of a session, by its id, in one statement or two."""
+    tree_marks: Callable[[UUID, UUID | None], Iterable[TreeMark]] | None = None
+    """Reads what the app marks in the tree of a session, by its id, in one statement or two; with
+    the id of a branch, what it marks on that one alone."""
     switch_under_way: Callable[[UUID], SwitchUnderWay | None] | None = None
     """Reads whether a session, by its id, is about to change its branch, in one statement."""
 

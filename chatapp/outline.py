@@ -60,6 +60,7 @@ class OutlineNode:
     """A message at which branches begin or end, or that opens a line; `parent` is the next above.
 
     `marks` stand on the way from the parent to it. Position 0 is a line without any message.
+    `more_heads` and `more_forks` count branches that were not read.
     """
 
     place: Place
@@ -68,6 +69,18 @@ class OutlineNode:
     heads: list[OutlineBranch] = field(default_factory=list)
     forks: list[OutlineBranch] = field(default_factory=list)
     marks: list[TreeMark] = field(default_factory=list)
+    more_heads: int = 0
+    more_forks: int = 0
+
+    @property
+    def head_count(self) -> int:
+        """How many branches end here."""
+        return len(self.heads) + self.more_heads
+
+    @property
+    def fork_count(self) -> int:
+        """How many branches begin here."""
+        return len(self.forks) + self.more_forks
 
     @property
     def position(self) -> int:
@@ -175,11 +188,17 @@ def _place_of(node: OutlineNode) -> Place:
 
 def outline_of(session: Session) -> Outline:
     """Return the outline of a session's tree; a statement for it, and one for each extension."""
+    rows = columns_of(Branch.objects.filter(session=session))
+    branches = [OutlineBranch(*row) for row in rows.iterator(chunk_size=2_000)]
+    return Outline(branches, marks_of(session), session.active_branch_id)
+
+
+def columns_of(rows: QuerySet[Branch]) -> QuerySet[Branch, tuple[Any, ...]]:
+    """Return what an OutlineBranch holds of branches, oldest first."""
     own = Message.objects.filter(branch=OuterRef("pk")).exclude(kind=Message.Kind.PLACEHOLDER)
     last = Subquery(own.order_by("-position").values("position")[:1])
     first = Case(When(parent=None, then=Subquery(own.order_by("position").values("position")[:1])))
-    rows = Branch.objects.filter(session=session).order_by("created_at", "pk")
-    columns = rows.values_list(
+    return rows.order_by("created_at", "pk").values_list(
         "id",
         "parent_id",
         "fork_position",
@@ -191,14 +210,12 @@ def outline_of(session: Session) -> Outline:
         last,
         first,
     )
-    branches = [OutlineBranch(*row) for row in columns.iterator(chunk_size=2_000)]
-    return Outline(branches, marks_of(session), session.active_branch_id)
 
 
-def marks_of(session: Session) -> list[TreeMark]:
-    """Return what other apps mark in a session's tree."""
+def marks_of(session: Session, *, branch: UUID | None = None) -> list[TreeMark]:
+    """Return what other apps mark in a session's tree, or on one branch of it alone."""
     reads = (each.tree_marks for each in registered() if each.tree_marks is not None)
-    return [mark for read in reads for mark in read(session.pk)]
+    return [mark for read in reads for mark in read(session.pk, branch)]
 
 
 def switch_of(session: Session) -> SwitchUnderWay | None:

@@ -305,15 +305,17 @@ def is_final_answer(message: Message) -> bool:
     return message.role == Message.Role.ASSISTANT and not message.tool_calls
 
 
-def tree_marks(session_id: UUID) -> list[TreeMark]:
+def tree_marks(session_id: UUID, branch_id: UUID | None = None) -> list[TreeMark]:
     """Return where a session's active summaries stand in its tree: behind what they cover.
 
-    What the summary of a branch covers stands on the branch that was left: its place is that of the
-    note that tells it.
+    With the id of a branch those of that branch alone. What the summary of a branch covers stands
+    on the branch that was left: its place is that of the note that tells it.
     """
     rows = SessionSummary.objects.filter(
         session=session_id, status=SessionSummary.Status.ACTIVE
     ).annotate(note=KT("metadata__note"))
+    if branch_id is not None:
+        rows = rows.filter(branch=branch_id)
     found = list(rows.values_list("pk", "kind", "branch_id", "covers_through", "note"))
     told = {key for *_, note in found if (key := id_named(note)) is not None}
     notes = Message.objects.filter(pk__in=told, session=session_id)

@@ -11,6 +11,7 @@ import random
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 SEED_VARIABLE = "PALIMPSEST_SEED"
 SPEAKERS = ("user", "assistant", "tool")
@@ -90,6 +91,34 @@ def draw_facts(
         if not any(fact.value in other.value or other.value in fact.value for other in facts):
             facts.append(fact)
     return facts
+
+
+def code(number: int) -> str:
+    """Return the code with this number, the same all through a run: no code stands in another.
+
+    For tests that plant many and look for each: of a shape without spaces, so that a line, a word
+    and an echo of a scripted server can begin with it.
+    """
+    while len(_codes) <= number:
+        drawn = draw_fact(_chance_of_codes(), shape=_chance_of_codes().choice(CODE_SHAPES)).value
+        if not any(drawn in other or other in drawn for other in _codes):
+            _codes.append(drawn)
+    return _codes[number]
+
+
+@cache
+def _chance_of_codes() -> random.Random:
+    return random.Random(seed())
+
+
+_codes: list[str] = []
+CODE_SHAPES = ("letters-digits", "hexadecimal", "part of a uuid", "snake_case_42", "mixed case")
+CODE_PATTERN = (
+    r"\b(?:[A-Z]{2,3}-[0-9]{4,6}|[a-f]{2}[0-9a-f]{8}[0-9]|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}"
+    r"|[a-z]+_[a-z]+_[0-9]{2,4}"
+    r"|(?=[A-Za-z]*[2-7])(?=[a-z2-7]*[A-Z])(?=[A-Z2-7]*[a-z])[A-Za-z2-7]{9})\b"
+)
+"""What a scripted server echoes of a text with codes."""
 
 
 # --- the shapes -----------------------------------------------------------------------------------

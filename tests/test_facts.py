@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
 from tests import facts
-from tests.facts import SHAPES, SPEAKERS, draw_fact, draw_facts
+from tests.facts import CODE_PATTERN, SHAPES, SPEAKERS, code, draw_fact, draw_facts
 
 
 @pytest.fixture
@@ -49,6 +50,19 @@ def test_the_seed_comes_from_the_environment(monkeypatch):
 def test_a_seed_by_chance_stays_for_the_run(monkeypatch):
     monkeypatch.setenv(facts.SEED_VARIABLE, "")
     assert facts.seed() == facts.seed()
+
+
+def test_codes_are_of_many_shapes_and_none_stands_in_another():
+    codes = [code(number) for number in range(300)]
+    assert codes == [code(number) for number in range(300)]
+    assert len({one for one in codes for other in codes if one != other and one in other}) == 0
+    # What echoes codes finds each whole, wherever it stands.
+    assert re.findall(CODE_PATTERN, " and ".join(codes)) == codes
+    assert {shape_of(one) for one in codes} >= {"-", "_", "hex"}
+
+
+def shape_of(text: str) -> str:
+    return next((sign for sign in "-_" if sign in text), "hex" if text.isalnum() else "")
 
 
 def test_no_sentence_holds_parentheses(chance):

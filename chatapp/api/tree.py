@@ -15,9 +15,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chatapp.api.base import NewestFirstPagination, SessionView
+from chatapp.api.query import Kind, QueryParameter
 from chatapp.api.tree_json import MOST_NAMED, NodeSerializer
 from chatapp.extensions import MarkKind, SwitchUnderWay
-from chatapp.models import POSITION_STEP, Message
+from chatapp.models import POSITION_STEP, Message, Session
 from chatapp.outline import (
     Outline,
     OutlineBranch,
@@ -27,6 +28,7 @@ from chatapp.outline import (
     shown_messages,
     switch_of,
 )
+from chatapp.outline_branch import branch_page
 
 _PLACE = re.compile(r"([0-9]{1,18})-([0-9a-f]{32})", re.ASCII)
 
@@ -50,9 +52,8 @@ class NodePagination(NewestFirstPagination):
 
     switch: SwitchUnderWay | None = None
     """What the page says beside its nodes: a switch of the session's that is under way."""
-    _outline: Outline
-    _start = 0
-    _end = 0
+    _next: Place | None = None
+    _previous: Place | None = None
 
     def get_paginated_response(self, data: Any) -> Response:
         """Return the page, and whether the session is about to go on in another branch."""
@@ -70,18 +71,46 @@ class NodePagination(NewestFirstPagination):
 
     def page_of(self, outline: Outline, request: Request) -> Sequence[OutlineNode]:
         """Return the nodes of the page asked for; 404 for a cursor that is no place."""
-        self.request, self._outline = request, outline
-        self.base_url = request.build_absolute_uri()
-        size = self.get_page_size(request) or self.max_page_size
-        cursor = self.decode_cursor(request)
-        place = None if cursor is None else self._place(cursor)
-        if place is not None and cursor is not None and cursor.reverse:
-            self._end = outline.before(place)
-            self._start = max(0, self._end - size)
+        size, place, is_reverse = self._asked(request)
+        if place is not None and is_reverse:
+            end = outline.before(place)
+            start = max(0, end - size)
         else:
-            self._start = outline.behind(place)
-            self._end = min(len(outline.nodes), self._start + size)
-        return outline.nodes[self._start : self._end]
+            start = outline.behind(place)
+            end = min(len(outline.nodes), start + size)
+        if end < len(outline.nodes):
+            self._next = outline.nodes[end - 1].place if end else (0, UUID(int=0))
+        self._previous = outline.nodes[start].place if start else None
+        return outline.nodes[start:end]
+
+    def page_of_branch(
+        self, session: Session, branch: UUID, request: Request
+    ) -> Sequence[OutlineNode]:
+        """Return the same of one branch, without reading the others."""
+        size, place, is_reverse = self._asked(request)
+        at = -1 if place is None else place[0]
+        page = (
+            branch_page(session, branch, size=size, before=at)
+            if is_reverse
+            else branch_page(session, branch, size=size, after=at)
+        )
+        # Past the last node, or before the first, the way back is from where the cursor stood.
+        first, last = (page.nodes[0], page.nodes[-1]) if page.nodes else (None, None)
+        if page.has_behind:
+            self._next = last.place if last else (max(0, at - 1), branch)
+        if page.has_before and first:
+            self._previous = first.place
+        return page.nodes
+
+    def _asked(self, request: Request) -> tuple[int, Place | None, bool]:
+        """Return the page's size, the place of its cursor, and whether it ends there."""
+        self.request = request
+        self.base_url = request.build_absolute_uri()
+        cursor = self.decode_cursor(request)
+        size = self.get_page_size(request) or self.max_page_size
+        if cursor is None:
+            return size, None, False
+        return size, self._place(cursor), bool(cursor.reverse)
 
     def _place(self, cursor: Cursor) -> Place:
         found = _PLACE.fullmatch(str(cursor.position or ""))
@@ -91,15 +120,14 @@ class NodePagination(NewestFirstPagination):
 
     def get_next_link(self) -> str | None:
         """Return the address of the nodes behind the page, or nothing."""
-        return self._link(self._end - 1) if self._end < len(self._outline.nodes) else None
+        return self._link(self._next) if self._next is not None else None
 
     def get_previous_link(self) -> str | None:
         """Return the address of the nodes before the page, or nothing."""
-        return self._link(self._start, reverse=True) if self._start else None
+        return self._link(self._previous, reverse=True) if self._previous is not None else None
 
-    def _link(self, number: int, *, reverse: bool = False) -> str:
-        position, branch = self._outline.nodes[number].place if number >= 0 else (0, UUID(int=0))
-        name: Any = f"{position}-{branch.hex}"
+    def _link(self, place: Place, *, reverse: bool = False) -> str:
+        name: Any = f"{place[0]}-{place[1].hex}"
         link: str = self.encode_cursor(Cursor(offset=0, reverse=reverse, position=name))
         return link
 
@@ -108,22 +136,35 @@ class TreeView(SessionView):
     """The tree of a session, without the messages between its forks."""
 
     pagination_class = NodePagination
+    query = (
+        QueryParameter(
+            name="branch",
+            kind=Kind.ID,
+            description="The nodes of this branch alone, whatever the size of the tree.",
+        ),
+    )
 
     @extend_schema(summary="Read a session's tree", responses=NodeSerializer(many=True))
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of nodes in the order of their positions: parents before their children."""
         session = self.get_session()
-        outline = outline_of(session)
         pages = self.pagination_class()
         pages.switch = switch_of(session)
-        nodes = pages.page_of(outline, request)
+        branch = self.asked.get("branch")
+        nodes = (
+            pages.page_of(outline_of(session), request)
+            if branch is None
+            else pages.page_of_branch(session, branch, request)
+        )
         above = [node.parent for node in nodes if node.parent is not None]
         messages = shown_messages([*nodes, *above])
-        shown = [_node(node, outline, messages) for node in nodes]
+        shown = [_node(node, session.active_branch_id, messages) for node in nodes]
         return pages.get_paginated_response(NodeSerializer(shown, many=True).data)
 
 
-def _node(node: OutlineNode, outline: Outline, messages: Mapping[Place, Message]) -> dict[str, Any]:
+def _node(
+    node: OutlineNode, active: UUID | None, messages: Mapping[Place, Message]
+) -> dict[str, Any]:
     message: Any = messages.get(node.place)
     above = messages.get(node.parent.place) if node.parent is not None else None
     return {
@@ -137,16 +178,16 @@ def _node(node: OutlineNode, outline: Outline, messages: Mapping[Place, Message]
         "branch": node.branch_id,
         "parent": above and above.pk,
         "is_root": node.parent is None,
-        "is_head": bool(node.heads),
+        "is_head": node.head_count > 0,
         "on_active_path": node.is_active,
-        "heads": [_named(branch, outline) for branch in node.heads[:MOST_NAMED]],
-        "head_count": len(node.heads),
-        "forks": [_named(branch, outline) for branch in node.forks[:MOST_NAMED]],
-        "fork_count": len(node.forks),
+        "heads": [_named(branch, active) for branch in node.heads[:MOST_NAMED]],
+        "head_count": node.head_count,
+        "forks": [_named(branch, active) for branch in node.forks[:MOST_NAMED]],
+        "fork_count": node.fork_count,
         "summaries": len(node.marks_of(MarkKind.SUMMARY)),
         "branch_summaries": len(node.marks_of(MarkKind.BRANCH_SUMMARY)),
     }
 
 
-def _named(branch: OutlineBranch, outline: Outline) -> dict[str, Any]:
-    return {"id": branch.id, "label": branch.label, "is_active": branch.id == outline.active}
+def _named(branch: OutlineBranch, active: UUID | None) -> dict[str, Any]:
+    return {"id": branch.id, "label": branch.label, "is_active": branch.id == active}

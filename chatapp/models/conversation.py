@@ -127,7 +127,13 @@ class Branch(models.Model):
         db_index=False,
     )
     parent = models.ForeignKey(
-        "self", on_delete=models.CASCADE, null=True, blank=True, related_name="children"
+        "self",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="children",
+        # branch_of_parent begins with it.
+        db_index=False,
     )
     fork_position = models.BigIntegerField(null=True, blank=True)
     # Ancestors of the branch: how many there are, and one to skip to. Only speed depends on them.
@@ -163,6 +169,10 @@ class Branch(models.Model):
             models.Index(fields=["session", "created_at"], name="branch_of_session"),
             # The admin's lists of branches and of their states, newest first.
             models.Index(fields=["-created_at", "-id"], name="branch_newest"),
+            # GET sessions/{id}/tree/?branch=: where branches leave one, and the oldest at a place.
+            models.Index(
+                fields=["parent", "fork_position", "created_at", "id"], name="branch_of_parent"
+            ),
         ]
 
     def __str__(self) -> str:

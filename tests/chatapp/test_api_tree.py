@@ -251,6 +251,95 @@ def test_a_deep_tree_is_a_chain(tree, owner):
     assert [node["parent"] for node in nodes] == above
 
 
+# --- one branch of a tree -------------------------------------------------------------------------
+
+
+def test_a_branch_alone_has_its_nodes_as_the_whole_tree_has_them(session, rows, tree):
+    fork = branch_at(session, rows[3], *talk(2), label="The other plan")
+    branch_at(session, rows[3])
+    inner = branch_at(session, Message.objects.filter(branch=fork).order_by("position")[1])
+    summary(fork, through=rows[3].position + 2_000_000)
+    for branch in (session.branch, fork, inner):
+        whole = [node for node in tree(session) if node["branch"] == str(branch.pk)]
+        for size in (1, 2, 50):
+            assert tree(session, branch=str(branch.pk), page_size=size) == whole
+
+
+def test_pages_of_a_branch_lead_back(api, session, rows):
+    for row in rows:
+        branch_at(session, row, user("on"))
+    asked = {"branch": str(session.active_branch_id), "page_size": 3}
+    page = api.get(url(session, "tree/"), asked).json()
+    there = list(page["results"])
+    while page["next"]:
+        page = api.get(page["next"]).json()
+        there += page["results"]
+    back = list(page["results"])
+    while page["previous"]:
+        page = api.get(page["previous"]).json()
+        back = page["results"] + back
+    assert back == there
+    assert len(there) == len(rows)
+
+
+@pytest.mark.parametrize("branch", ["x", "", "00000000-0000-0000-0000-000000000000"])
+def test_a_branch_that_is_none_of_the_sessions_has_no_tree(api, session, branch):
+    other = SessionFactory(owner=session.owner, wires=talk(1))
+    assert api.get(url(session, "tree/"), {"branch": branch}).status_code in (400, 404)
+    problem(api.get(url(session, "tree/"), {"branch": str(other.active_branch_id)}), 404)
+
+
+def crowd(session, at: Message, count: int, *, ends: bool) -> None:
+    """Have many branches leave at a message, each with a message of its own or without one."""
+    forks = [
+        Branch(
+            session=session,
+            parent=session.branch,
+            fork_position=at.position,
+            head_position=at.position + (0 if ends else 1_000_000),
+            kind="fork",
+            depth=1,
+        )
+        for _ in range(count)
+    ]
+    Branch.objects.bulk_create(forks)
+    if not ends:
+        Message.objects.bulk_create(
+            Message(session=session, branch=fork, position=at.position + 1_000_000, role="user")
+            for fork in forks
+        )
+
+
+def test_a_crowded_place_names_some_and_counts_all(session, rows, tree):
+    crowd(session, rows[3], 150, ends=False)
+    crowd(session, rows[3], 120, ends=True)
+    (at,) = [one for one in tree(session, branch=str(session.active_branch_id)) if one["forks"]]
+    assert (at["fork_count"], at["head_count"]) == (270, 120)
+    assert (len(at["forks"]), len(at["heads"])) == (20, 20)
+
+
+def test_a_page_of_a_branch_reads_the_same_however_many_branches_there_are(api, session, rows):
+    def rows_read() -> tuple[int, int]:
+        """Return the statements of a page, and the rows that they read."""
+        read = []
+        with CaptureQueriesContext(connection) as found:
+            branch = str(session.active_branch_id)
+            answer = api.get(url(session, "tree/"), {"branch": branch, "page_size": 2})
+        assert answer.status_code == 200
+        for one in found.captured_queries:
+            with connection.cursor() as cursor:
+                cursor.execute(one["sql"])
+                read.append(len(cursor.fetchall()))
+        return len(read), sum(read)
+
+    for place in (1, 5, 7):
+        crowd(session, rows[place], 3, ends=False)
+    before = rows_read()
+    crowd(session, rows[5], 500, ends=False)
+    crowd(session, rows[7], 500, ends=True)
+    assert rows_read() == before
+
+
 # --- branches -------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from itertools import count
 from typing import Any
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from chatapp import transcript
 from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
-from chatapp.outline import Outline, facts_of, outline_of, with_ends
+from chatapp.outline import Outline, OutlineNode, facts_of, outline_of, with_ends
+from chatapp.outline_branch import branch_page
 from chatapp.transcript.writing import NewMessage, TranscriptError
 from tests.chatapp.test_lineage import naive_rows
 from tests.chatapp.test_transcript import check_all_sums
@@ -197,6 +199,38 @@ def test_the_outline_is_that_of_a_naive_walk(queued, seed, moves):
     for key, facts in facts_of(session, branches).items():
         last = paths[key][-1].pk if paths[key] else None
         assert (facts.last_message.pk if facts.last_message else None) == last
+
+
+@each_life
+@few
+def test_the_pages_of_a_branch_are_its_nodes_of_the_whole_outline(queued, seed, moves):
+    session = lived(seed, moves)
+    whole = outline_of(session)
+    for branch in whole.branches.values():
+        expected = [node for node in whole.nodes if node.branch_id == branch.id]
+        for size in (1, 2, 200):
+            pages, after, before = [], -1, []
+            while not pages or pages[-1].has_behind:
+                pages.append(branch_page(session, branch.id, size=size, after=after))
+                assert pages[-1].has_before == (after >= 0 and bool(pages[-1].nodes))
+                after = pages[-1].nodes[-1].position if pages[-1].nodes else after
+            found = [node for page in pages for node in page.nodes]
+            assert list(map(told, found)) == list(map(told, expected))
+            end = 2**62
+            while not before or before[0].has_before:
+                before.insert(0, branch_page(session, branch.id, size=size, before=end))
+                end = before[0].nodes[0].position if before[0].nodes else 0
+            backwards = [node for page in before for node in page.nodes]
+            assert list(map(told, backwards)) == list(map(told, expected))
+
+
+def told(node: OutlineNode) -> tuple[Any, ...]:
+    """Return what is compared of a node; what it stands below is told by its place."""
+    heads, forks = ([one.id for one in found] for found in (node.heads, node.forks))
+    marks = Counter(mark.pk for mark in node.marks if mark.branch_id == node.branch_id)
+    above = node.parent and node.parent.place
+    counts = (node.head_count, node.fork_count)
+    return (node.place, above, node.is_active, sorted(heads), sorted(forks), counts, marks)
 
 
 def check_nodes(outline: Outline, paths: dict[Any, list[Message]]) -> None:

@@ -13,6 +13,7 @@ from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
 from tests.factories import SessionFactory
+from tests.facts import code
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TEXT = "words that say a little more than nothing, as people do when they talk about things"
@@ -32,7 +33,7 @@ class Conversation:
     def add(self, text: str | None = None, role: str | None = None) -> CompactionRun | None:
         """Store one message and look for a trigger, as the API does; return the finished run."""
         role = role or ("user" if self.total % 2 == 0 else "assistant")
-        content = text or f"MK-{self.total:04d} {self.text}"
+        content = text or f"{code(self.total)} {self.text}"
         transcript.append(
             self.session.branch, [NewMessage(wire={"role": role, "content": content})]
         )

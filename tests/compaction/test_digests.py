@@ -15,12 +15,15 @@ from tests.compaction.support import say, sent, texts
 from tests.compaction.test_window import failing, window
 from tests.compaction.test_window_in_trouble import outage
 from tests.factories import store, user
+from tests.facts import CODE_PATTERN, code
+from tests.fakes.model_server import echo_and_answer
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def conversation(monkeypatch, model_server, owner, queued) -> Conversation:
+    model_server.script = echo_and_answer(CODE_PATTERN)
     window()
     return Conversation(monkeypatch, owner=owner)
 
@@ -41,8 +44,8 @@ def knows_the_facts(text: str) -> bool:
 def remembered(conversation, model_server) -> Conversation:
     """Twelve long messages, summarised as many facts, and forty short ones."""
     model_server.script = ANSWERS
-    store(conversation.session, [user(f"MK-{n:04d} " + "long words " * 200) for n in range(12)])
-    store(conversation.session, [user(f"MK-{n:04d} {WORDS}") for n in range(12, 52)])
+    store(conversation.session, [user(f"{code(n)} " + "long words " * 200) for n in range(12)])
+    store(conversation.session, [user(f"{code(n)} {WORDS}") for n in range(12, 52)])
     assert execute_run(check_branch(conversation.session).pk).status == "succeeded"
     tokens = snapshot_of(conversation.session).model.counter.count(FACTS)
     SessionSummary.objects.update(summary_text=FACTS, summary_tokens=tokens)
@@ -53,19 +56,19 @@ def test_an_outage_costs_no_memory(remembered, model_server):
     """Archives stand beside the summary, and each one holds what those before it did."""
     outage()
     for n in range(30):
-        say(remembered.session, f"MK-{n + 52:04d} a question {WORDS}")
+        say(remembered.session, f"{code(n + 52)} a question {WORDS}")
     uses_digest = SessionSummary.objects.filter(is_digest=True)
     assert uses_digest.count() > 3
     request = model_server.of("chat")[-1].text
     assert knows_the_facts(request)
-    assert [n for n in range(12, 82) if f"MK-{n:04d}" not in request] == []
+    assert [n for n in range(12, 82) if code(n) not in request] == []
     assert request.count("[Archive") == 1
 
 
 def test_after_an_outage_the_next_summary_takes_in_all_that_was_known(remembered, model_server):
     outage()
     for n in range(30):
-        say(remembered.session, f"MK-{n + 52:04d} a question {WORDS}")
+        say(remembered.session, f"{code(n + 52)} a question {WORDS}")
     covered = remembered.covered
     ModelBreaker.objects.all().delete()
     CompactionState.objects.update(backoff_until=None)
@@ -73,7 +76,7 @@ def test_after_an_outage_the_next_summary_takes_in_all_that_was_known(remembered
     assert run.status == "succeeded"
     asked = model_server.of("summary")[-1].text
     assert knows_the_facts(asked)
-    assert [n for n in range(12, covered) if f"MK-{n:04d}" not in asked] == []
+    assert [n for n in range(12, covered) if code(n) not in asked] == []
     summary = SessionSummary.objects.get(run=run)
     assert summary.previous.is_digest
     say(remembered.session, "and now?")
@@ -83,7 +86,7 @@ def test_after_an_outage_the_next_summary_takes_in_all_that_was_known(remembered
 def test_an_archive_that_makes_every_summariser_fail_is_sent_beside_the_summaries(
     conversation, model_server
 ):
-    poison = {"purpose": "summary", "contains": "MK-0003"}
+    poison = {"purpose": "summary", "contains": code(3)}
     model_server.script = [{"when": poison, "reply": {"text": ""}}, *model_server.script]
     conversation.go_on(52)
     for _ in range(60):
@@ -93,7 +96,7 @@ def test_an_archive_that_makes_every_summariser_fail_is_sent_beside_the_summarie
     assert len(written) >= 4
     assert conversation.covered >= 60
     request = "\n".join(texts(sent(conversation.session)))
-    assert "MK-0003" in request
+    assert code(3) in request
     assert request.count("[Archive") == 1
 
 
@@ -107,14 +110,14 @@ def test_an_archive_names_what_it_continues(conversation, model_server):
     (summary, digest) = conversation.summaries()
     assert digest.is_digest
     assert digest.previous == summary
-    assert "SUMMARY MK-0000" not in digest.summary_text
+    assert f"SUMMARY {code(0)}" not in digest.summary_text
 
 
 def archived_twice(remembered) -> list[SessionSummary]:
     outage()
     n = 52
     while SessionSummary.objects.filter(is_digest=True).count() < 2:
-        say(remembered.session, f"MK-{n:04d} a question {WORDS}")
+        say(remembered.session, f"{code(n)} a question {WORDS}")
         n += 1
     ModelBreaker.objects.all().delete()
     CompactionState.objects.update(backoff_until=None)

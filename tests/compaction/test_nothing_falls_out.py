@@ -16,6 +16,7 @@ from tests.compaction.support import say
 from tests.compaction.test_window import failing, window
 from tests.compaction.test_window_in_trouble import fill, unknown
 from tests.factories import SessionFactory, store, user
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -91,7 +92,7 @@ def test_pinned_messages_are_in_no_archives_way(session, model_server, pinned):
     for turn in range(6):
         say(session, f"turn {turn}")
         request = model_server.of("chat")[-1].text
-        assert [n for n in pinned if f"MK-{n:04d}" not in request] == []
+        assert [n for n in pinned if code(n) not in request] == []
     assert unknown(model_server, 80) == []
     assert SessionSummary.objects.filter(is_digest=True).exists()
 
@@ -102,7 +103,7 @@ def test_where_every_message_is_pinned_every_one_is_sent(session, model_server):
     Message.objects.update(pinned=True)
     say(session, "and now?")
     request = model_server.of("chat")[-1].text
-    assert [n for n in range(80) if f"MK-{n:04d}" not in request] == []
+    assert [n for n in range(80) if code(n) not in request] == []
 
 
 def test_batches_of_one_message_do_not_stop_archives(session, model_server):

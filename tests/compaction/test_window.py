@@ -21,6 +21,8 @@ from compaction.summaries.restore import restore_summary
 from tests.compaction.clock import START, Conversation
 from tests.compaction.support import say, sent, texts
 from tests.factories import call, result, store, user
+from tests.facts import CODE_PATTERN, code
+from tests.fakes.model_server import echo_and_answer
 
 pytestmark = pytest.mark.django_db
 
@@ -33,6 +35,7 @@ def window(**parameters):
 
 @pytest.fixture
 def conversation(monkeypatch, model_server, owner, queued) -> Conversation:
+    model_server.script = echo_and_answer(CODE_PATTERN)
     window()
     return Conversation(monkeypatch, owner=owner)
 
@@ -149,7 +152,7 @@ def test_a_branch_that_failed_is_tried_again_although_nobody_says_anything(
 
 
 def test_the_hard_limit_runs_before_the_request(conversation):
-    store(conversation.session, [user(f"MK-{n:04d} a message of some words") for n in range(69)])
+    store(conversation.session, [user(f"{code(n)} a message of some words") for n in range(69)])
     answer = say(conversation.session, "and now?")
     run = CompactionRun.objects.get(mode="inline")
     assert (run.reason, run.status) == ("hard_limit", "succeeded")
@@ -179,7 +182,7 @@ def test_the_hard_limit_does_not_wait_for_the_back_off(conversation):
 def test_the_request_holds_everything_behind_the_cursor(conversation):
     conversation.go_on(63)
     assert conversation.covered == 12
-    assert [text for text in texts(sent(conversation.session)) if "MK-0012" in text]
+    assert [text for text in texts(sent(conversation.session)) if code(12) in text]
     kept = [m for m in sent(conversation.session) if m["role"] != "system"]
     assert len(kept) == 51
 
@@ -190,7 +193,7 @@ def test_no_request_holds_more_than_the_context_size_and_none_hides_a_message(
     """What would fall out is stored as a digest when no summariser answers."""
     failing(model_server)
     for number in range(60):
-        say(conversation.session, f"MK-{number:04d} a question with some words in it")
+        say(conversation.session, f"{code(number)} a question with some words in it")
         request = model_server.of("chat")[-1].messages
         kept = [m for m in request if m["role"] != "system"]
         # The question of a turn that was stored as a digest in part comes on top.
@@ -198,7 +201,7 @@ def test_no_request_holds_more_than_the_context_size_and_none_hides_a_message(
         told = "\n".join(texts(kept))
         read = Message.objects.filter(summary_links__summary__status="active")
         known = told + "\n".join(read.values_list("content", flat=True))
-        assert [n for n in range(number + 1) if f"MK-{n:04d}" not in known] == []
+        assert [n for n in range(number + 1) if code(n) not in known] == []
     is_digest = SessionSummary.objects.filter(is_digest=True)
     assert is_digest.exists()
     assert not SessionSummary.objects.filter(is_digest=False).exists()
@@ -211,7 +214,7 @@ def test_a_turn_on_a_long_old_session_works_it_off_until_nothing_falls_out(
         {"when": {"purpose": "summary"}, "reply": {"text": "what was said"}},
         {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
     ]
-    store(conversation.session, [user(f"MK-{n:04d} old words") for n in range(400)])
+    store(conversation.session, [user(f"{code(n)} old words") for n in range(400)])
     say(conversation.session, "still there?")
     snapshot = snapshot_of(conversation.session)
     assert not snapshot.hides_messages
@@ -225,7 +228,7 @@ def test_a_turn_on_a_long_old_session_works_it_off_until_nothing_falls_out(
 
 def test_a_backlog_of_960_is_worked_off_in_chunks_the_oldest_first(conversation, model_server):
     model_server.script = [{"when": {"purpose": "summary"}, "reply": {"text": "what was said"}}]
-    store(conversation.session, [user(f"MK-{n:04d} old words") for n in range(1000)])
+    store(conversation.session, [user(f"{code(n)} old words") for n in range(1000)])
     conversation.look()
     assert [run.reason for _, run in conversation.runs] == ["hard_limit"] * 16
     read = [conversation.read_by(summary) for summary in conversation.summaries()]
@@ -236,7 +239,7 @@ def test_a_backlog_of_960_is_worked_off_in_chunks_the_oldest_first(conversation,
 
 
 def test_the_state_tells_how_far_a_backlog_is(conversation, api):
-    store(conversation.session, [user(f"MK-{n:04d} old words") for n in range(400)])
+    store(conversation.session, [user(f"{code(n)} old words") for n in range(400)])
     url = f"/api/v1/sessions/{conversation.session.pk}/compaction/"
     assert api.get(url).json()["waiting"] == 360
     execute_run(check_branch(conversation.session).pk)
@@ -244,7 +247,7 @@ def test_the_state_tells_how_far_a_backlog_is(conversation, api):
     assert body["waiting"] == 300
     last = body["last_consolidated"]
     assert (last["index"], last["sequence_id"]) == (60, "60.000000")
-    assert str(Message.objects.get(content="MK-0059 old words").pk) == last["message"]
+    assert str(Message.objects.get(content=f"{code(59)} old words").pk) == last["message"]
 
 
 def test_an_end_inside_a_group_goes_back_and_the_group_stays_whole(conversation):
@@ -276,14 +279,14 @@ def test_the_end_is_taken_before_the_model_is_called(conversation, model_server,
     real = ModelSummarizer.summarize
 
     def slow(self, request):
-        store(conversation.session, [user("MK-9999 while you were away")])
+        store(conversation.session, [user(f"{code(1001)} while you were away")])
         return real(self, request)
 
     monkeypatch.setattr(ModelSummarizer, "summarize", slow)
     conversation.go_on(52)
     (summary,) = conversation.summaries()
     assert conversation.read_by(summary) == list(range(12))
-    assert "MK-9999" in sent(conversation.session)[-1]["content"]
+    assert code(1001) in sent(conversation.session)[-1]["content"]
 
 
 def test_pending_is_cleared_and_the_rule_looked_at_again_not_blindly_run(conversation, monkeypatch):
@@ -330,7 +333,7 @@ def test_pending_leads_to_a_run_when_one_is_due(conversation, monkeypatch):
 def test_one_message_that_no_summariser_takes_does_not_hold_up_the_others(
     conversation, model_server
 ):
-    poison = {"purpose": "summary", "contains": "MK-0003"}
+    poison = {"purpose": "summary", "contains": code(3)}
     model_server.script = [
         {"when": poison, "reply": {"text": ""}},
         *model_server.script,
@@ -372,7 +375,7 @@ def test_an_archive_never_holds_a_megabyte(conversation, model_server):
     """3412."""
     failing(model_server)
     conversation.go_on(8)
-    store(conversation.session, [user(f"MK-{n:04d} " + "word " * 50_000) for n in range(4)])
+    store(conversation.session, [user(f"{code(n)} " + "word " * 50_000) for n in range(4)])
     conversation.total += 4
     conversation.go_on(40)
     for _ in range(8):
@@ -430,7 +433,7 @@ def test_a_cursor_outside_the_conversation_hides_nothing(conversation, cursor):
     conversation.go_on(60)
     CompactionState.objects.update(cursor=cursor, covered_messages=10_000)
     told = "\n".join(texts(sent(conversation.session)))
-    assert all(f"MK-{number:04d}" in told for number in range(60))
+    assert all(code(number) in told for number in range(60))
     conversation.go_on(4)
     assert conversation.fired[-1] == (64, "message_window")
     assert conversation.covered == 24
@@ -442,14 +445,14 @@ def test_a_message_put_before_the_cursor_shifts_no_arithmetic(conversation):
     late = transcript.insert_between(
         conversation.session.branch,
         after=3_000_000,
-        draft=transcript_draft("MK-9999 came in late"),
+        draft=transcript_draft(f"{code(1001)} came in late"),
     )
     assert late.position < conversation.state.cursor
     conversation.go_on(4)
     assert conversation.fired[-1] == (64, "message_window")
     second = conversation.summaries()[-1]
     assert len(conversation.read_by(second)) == 12
-    assert "MK-9999" in "\n".join(texts(sent(conversation.session)))
+    assert code(1001) in "\n".join(texts(sent(conversation.session)))
 
 
 def transcript_draft(text: str):
@@ -493,22 +496,22 @@ def test_a_second_compactor_finds_the_lease_whatever_session_object_it_holds(
 def test_a_conclusion_corrected_in_the_tail_is_sent_after_the_summary(conversation):
     """4326: the summary recorded a conclusion that the kept tail takes back."""
     conversation.go_on(44)
-    conversation.add("MK-4326 correction: it was not red at all")
+    conversation.add(f"{code(1002)} correction: it was not red at all")
     conversation.go_on(7)
     request = texts(sent(conversation.session))
     summary = next(i for i, text in enumerate(request) if "SUMMARY" in text)
-    correction = next(i for i, text in enumerate(request) if "MK-4326" in text)
+    correction = next(i for i, text in enumerate(request) if code(1002) in text)
     assert summary < correction
 
 
 def test_the_cursor_never_passes_what_the_summariser_did_not_read(conversation, model_server):
     """5377, 5379: the input was cut to a budget and the cursor moved past all of it."""
-    store(conversation.session, [user(f"MK-{n:04d} " + "word " * 400) for n in range(120)])
+    store(conversation.session, [user(f"{code(n)} " + "word " * 400) for n in range(120)])
     conversation.look()
     asked = "\n".join(one.text for one in model_server.of("summary"))
     for summary in conversation.summaries():
         for number in conversation.read_by(summary):
-            assert f"MK-{number:04d}" in asked
+            assert code(number) in asked
     assert conversation.covered == sum(
         len(conversation.read_by(summary)) for summary in conversation.summaries()
     )
@@ -517,12 +520,12 @@ def test_the_cursor_never_passes_what_the_summariser_did_not_read(conversation, 
 def test_a_short_reply_is_never_parted_from_its_options(conversation):
     """4627."""
     conversation.go_on(11)
-    conversation.add("MK-4627 Which one? 1. red 2. blue", role="assistant")
+    conversation.add(f"{code(1003)} Which one? 1. red 2. blue", role="assistant")
     conversation.add("2", role="user")
     for _ in range(39):
         conversation.add()
     told = [m["content"] for m in sent(conversation.session) if m["role"] != "system"]
-    assert "MK-4627" in told[1]
+    assert code(1003) in told[1]
     assert told[2] == "2"
 
 
@@ -558,10 +561,10 @@ def linked_ids(summary):
 
 def test_a_pinned_message_is_sent_although_its_batch_was_summarised(conversation):
     conversation.go_on(5)
-    set_pinned(Message.objects.get(content__startswith="MK-0004"), True)
+    set_pinned(Message.objects.get(content__startswith=code(4)), True)
     conversation.go_on(47)
     told = texts([m for m in sent(conversation.session) if m["role"] != "system"])
-    assert told[0].startswith("MK-0004")
+    assert told[0].startswith(code(4))
 
 
 def test_the_context_tells_the_rules_and_how_far_they_are(conversation):

@@ -28,6 +28,8 @@ from tests.compaction.clock import START, Conversation
 from tests.compaction.support import NEVER, compact, held_worker, say, sent
 from tests.compaction.test_window import failing, window
 from tests.factories import SessionFactory, profile, store, talk, user
+from tests.facts import CODE_PATTERN, code
+from tests.fakes.model_server import echo_and_answer
 
 pytestmark = pytest.mark.django_db
 WORDS = "words enough to be summarised by somebody"
@@ -39,6 +41,7 @@ SHORT = [
 
 @pytest.fixture
 def conversation(monkeypatch, model_server, owner, queued) -> Conversation:
+    model_server.script = echo_and_answer(CODE_PATTERN)
     window()
     return Conversation(monkeypatch, owner=owner)
 
@@ -51,7 +54,7 @@ def small(owner, model_server, use_models, queued):
 
 
 def fill(session, first: int, last: int) -> None:
-    store(session, [user(f"MK-{n:04d} {WORDS}") for n in range(first, last)])
+    store(session, [user(f"{code(n)} {WORDS}") for n in range(first, last)])
 
 
 def unknown(server, count: int) -> list[int]:
@@ -59,7 +62,7 @@ def unknown(server, count: int) -> list[int]:
     told = server.of("chat")[-1].text
     read = Message.objects.filter(summary_links__summary__status="active")
     known = told + "\n".join(read.values_list("content", flat=True))
-    return [n for n in range(count) if f"MK-{n:04d}" not in known]
+    return [n for n in range(count) if code(n) not in known]
 
 
 def outage() -> None:
@@ -388,12 +391,12 @@ def test_a_large_prompt_counts_ahead_of_need_and_the_api_says_the_same(small, ap
 
 def test_short_questions_stay_with_their_answers(conversation):
     for number in range(52):
-        question = f"MK-{number:04d} ?"
-        answer = f"MK-{number:04d} the long answer" + " with a lot of words in it" * 4
+        question = f"{code(number)} ?"
+        answer = f"{code(number)} the long answer" + " with a lot of words in it" * 4
         conversation.add(text=question if number % 2 == 0 else answer)
     assert conversation.fired == [(52, "message_window")]
     kept = [m for m in sent(conversation.session) if m["role"] != "system"]
-    assert (kept[0]["role"], kept[0]["content"]) == ("user", "MK-0012 ?")
+    assert (kept[0]["role"], kept[0]["content"]) == ("user", f"{code(12)} ?")
 
 
 def test_no_call_is_made_when_the_time_is_up(conversation, model_server):

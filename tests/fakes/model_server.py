@@ -38,16 +38,19 @@ from tests.fakes import chat_wire, responses_wire
 
 _WIRES = {"chat": chat_wire, "responses": responses_wire}
 CJK = re.compile(r"[\u3400-\u9fff]")
-ECHO_AND_ANSWER = [
-    {
-        "when": {"purpose": "summary"},
-        "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "},
-    },
-    {"when": {"purpose": "merge"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "MERGED "}},
-    {"when": {"purpose": "branch"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "BRANCH "}},
-    {"when": {"purpose": "prefix"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "TURN "}},
-    {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
-]
+
+
+def echo_and_answer(markers: str) -> list[dict[str, Any]]:
+    """Return the script of a server that summarises by naming what a pattern finds."""
+    prefixes = {"summary": "SUMMARY", "merge": "MERGED", "branch": "BRANCH", "prefix": "TURN"}
+    echoes = [
+        {"when": {"purpose": purpose}, "reply": {"echo_markers": markers, "prefix": f"{prefix} "}}
+        for purpose, prefix in prefixes.items()
+    ]
+    return [*echoes, {"when": {"purpose": "chat"}, "reply": {"text": "ok"}}]
+
+
+ECHO_AND_ANSWER = echo_and_answer("MK-[0-9]{4}")
 
 
 @dataclass
