@@ -90,14 +90,20 @@ def round_trips(work: Callable[[], object]) -> int:
 
 
 def rows_of(
-    name: str, n: int, work: Callable[[], object], *, commits: str = "", trips: str = ""
+    name: str,
+    n: int,
+    work: Callable[[], object],
+    *,
+    commits: str = "",
+    rows: str = "",
+    trips: str = "",
 ) -> Iterator[Row]:
-    """Yield the rows of one kind of work; `commits` and `trips` say what is aimed at."""
+    """Yield the rows of one kind of work; `commits`, `rows` and `trips` say what is aimed at."""
     asked = most_asked(work)
     for value, unit, aim in (
         (asked.statements, "statements", ""),
         (asked.transactions, "commits", commits),
-        (asked.rows, "rows read", "the same at any age"),
+        (asked.rows, "rows read", rows),
     ):
         # What only reads commits nothing.
         if value:
