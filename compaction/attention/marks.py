@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from chatapp.audit import record
 from chatapp.database import database_now
@@ -50,6 +51,12 @@ def floor_of(kind: LookKind) -> datetime | None:
     if kind.events is None:
         return None
     return _floors(kind).values_list("done_at", flat=True).first()
+
+
+def above_floor(kind: LookKind) -> Coalesce:
+    """Return what the moments of a kind's waiting things are later than, for its own statement."""
+    floor = _floors(kind).values("done_at")[:1]
+    return Coalesce(Subquery(floor), Value(database_now() - timedelta(days=LOOK_DAYS + 1)))
 
 
 def raise_floors(kinds: Iterable[LookKind] = KINDS) -> None:

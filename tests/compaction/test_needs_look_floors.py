@@ -147,7 +147,7 @@ def test_a_floor_is_no_mark_that_somebody_made(sessions, owner):
     assert [mark.branch for mark in set_aside()] == [sessions[0].branch]
 
 
-def test_the_list_takes_two_statements_a_kind_with_floors_or_without(sessions, owner):
+def test_the_list_takes_as_many_statements_with_floors_as_without(sessions, owner):
     overflow(sessions[0], at=ago(5))
     done(sessions[0], owner)
     with CaptureQueriesContext(connection) as without:
