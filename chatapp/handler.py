@@ -121,10 +121,11 @@ class ThreadPoolHandler(ASGIHandler):
 
     def resolve_request(self, request: Any) -> ResolverMatch:
         """Return the view for a request: the one whose pool was asked for, found only once."""
-        path, match = request.scope.get(MATCH, (None, None))
-        if match is None or path != request.path_info or hasattr(request, "urlconf"):
+        path, known = request.scope.get(MATCH, (None, None))
+        if known is None or path != request.path_info or hasattr(request, "urlconf"):
             found: ResolverMatch = super().resolve_request(request)
             return found
+        match: ResolverMatch = known
         request.resolver_match = match
         return match
 
