@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from django.db import DatabaseError, models
 from django.utils import timezone
 
 from chatapp.compiled import compiled_read
+from chatapp.ids import new_id
 
 logger = logging.getLogger(__name__)
 MARK = "pk_"
@@ -47,7 +47,7 @@ class ApiKey(models.Model):
         WRITE = "write", "Write: everything that changes something, turns too"
         ADMIN_READ = "admin-read", "Operators' figures: /metrics, for staff"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys"
     )

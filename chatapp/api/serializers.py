@@ -353,6 +353,15 @@ class AccountSerializer(serializers.Serializer[Any]):
     free = serializers.IntegerField()
 
 
+class NotShownSerializer(serializers.Serializer[Any]):
+    """Messages that the next request sends and that are not listed here."""
+
+    messages = serializers.IntegerField(min_value=1)
+    tokens = serializers.IntegerField(min_value=0)
+    first = serializers.CharField(help_text="Place of the first one, as in `sequence_id`.")
+    last = serializers.CharField(help_text="Place of the last one.")
+
+
 class ContextSerializer(serializers.Serializer[Any]):
     """Exactly what the next request would send, with the token account and the backend's news.
 
@@ -363,6 +372,10 @@ class ContextSerializer(serializers.Serializer[Any]):
     input = serializers.ListField(child=serializers.DictField(), required=False)
     account = AccountSerializer()
     facts = serializers.DictField()
+    not_shown = NotShownSerializer(
+        allow_null=True,
+        help_text="What stands before the messages that are listed; null where all are.",
+    )
 
 
 class StoredSerializer(serializers.Serializer[Any]):
@@ -371,16 +384,13 @@ class StoredSerializer(serializers.Serializer[Any]):
     messages = MessageSerializer(many=True)
 
 
-class LeftOutSerializer(serializers.Serializer[Any]):
+class LeftOutSerializer(NotShownSerializer):
     """Messages that an answer's request went without: neither they nor a summary of them."""
 
-    messages = serializers.IntegerField(min_value=1)
-    first = serializers.CharField(help_text="Place of the first one, as in `sequence_id`.")
-    last = serializers.CharField(help_text="Place of the last one.")
-    tokens = serializers.IntegerField(min_value=0)
     why = serializers.CharField(
         help_text="`halve_history`: the request was refused as too large, and nothing else helped; "
-        "`history_limit`: the profile sends no more messages than that."
+        "`history_limit`: the profile sends no more messages than that; `head_overflow`: the "
+        "profile had summarisers pass over them unread."
     )
 
 

@@ -23,11 +23,8 @@ from chatapp.api.json_bytes import as_bytes
 from chatapp.api.message_json import message_json, messages_json
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.problems import FAILED_TURN
-from chatapp.api.query import QueryParameter
-from chatapp.api.serializers import (
-    ContextSerializer,
-    TurnResultSerializer,
-)
+from chatapp.api.query import Kind, QueryParameter
+from chatapp.api.serializers import ContextSerializer, TurnResultSerializer
 from chatapp.api.stream_events import TurnEventSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
@@ -180,6 +177,12 @@ class ContextView(SessionView):
             choices=Session.Api.values,
             description="The wire format to show; without it, the session's own.",
         ),
+        QueryParameter(
+            name="whole",
+            kind=Kind.FLAG,
+            description="Show all messages of a request however many there are: that takes as "
+            "long as reading them. Without it, `not_shown` says what a long one leaves out here.",
+        ),
     )
     problems = {"GET": ("unknown_model",)}
 
@@ -189,9 +192,20 @@ class ContextView(SessionView):
         parameters=[IF_NONE_MATCH, ETAG],
     )
     def get(self, request: Request, session_id: str) -> Response:
-        """Return the messages, byte for byte, and where their tokens go. Nothing is changed."""
+        """Return the messages, byte for byte, and where their tokens go. Nothing is changed.
+
+        Of a long history that nobody summarised, the newest messages are shown: `not_shown` says
+        how many more are sent, from where to where, and their tokens, which the account counts.
+        """
         session = self.get_session()
-        context = context_backend.preview(session)
+        is_whole = self.asked.get("whole", False)
+        read = context_backend.preview if is_whole else context_backend.preview_part
+        context = read(session)
         sent = sent_whole(session, context, self.asked.get("wire", session.api))
-        told = sent | {"account": context.account.as_dict(), "facts": context.facts}
+        more = context.not_shown
+        told = sent | {
+            "account": context.account.as_dict(),
+            "facts": context.facts,
+            "not_shown": more.as_dict() if more else None,
+        }
         return tagged(request, as_bytes(told))

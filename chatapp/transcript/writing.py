@@ -11,7 +11,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, Min, OuterRef, QuerySet, Subquery
+from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
@@ -312,23 +312,25 @@ positions_changed = Signal()
 message_inserted = Signal()
 
 
-def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
+def insert_between(
+    branch: Branch, *, after: int, draft: NewMessage, through: PathSums | None = None
+) -> Message:
     """Store one message right behind position `after` of the branch's path and return it.
 
     It takes the middle position. When no integer is left there, the positions of the session are
     renumbered first, in the same transaction (`positions_changed` tells who keeps positions).
     A placeholder may stand anywhere on the path; a message only behind the fork, because what is
-    before it belongs to other branches too. Raises TranscriptError where `after` is no row's place.
+    before it belongs to other branches too. Raises TranscriptError where `after` is no row's place;
+    `through` are the sums there, where the caller has read them under the same locks.
     """
     row = row_of(branch, draft, counter_of(branch.session))
     with files_only_if_stored([row]), transaction.atomic():
         lock_branches(branch.session_id)
-        branch.refresh_from_db()
+        if through is None:
+            branch.refresh_from_db()
         if row.is_spoken and after < (branch.fork_position or 0):
-            raise TranscriptError(
-                "Other branches share this place: put the message into the branch it belongs to."
-            )
-        through = sums_at(branch, after)
+            raise TranscriptError("Other branches share this place; put it into its own branch.")
+        through = sums_at(branch, after) if through is None else through
         if through is None:
             raise TranscriptError(f"No message of the branch stands at position {after}.")
         before = _next_position(branch, after)
@@ -343,9 +345,9 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
         row.save(force_insert=True)
         store_originals([row])
         # append() goes on behind placeholders too, or two rows would meet.
-        Branch.objects.filter(pk=branch.pk, head_position__lt=row.position).update(
-            head_position=row.position
-        )
+        if branch.head_position < row.position:
+            Branch.objects.filter(pk=branch.pk).update(head_position=row.position)
+            branch.head_position = row.position
         if row.is_spoken:
             changed = add_behind(branch, row)
             Session.objects.filter(active_branch__in=changed).update(
@@ -358,13 +360,17 @@ def insert_between(branch: Branch, *, after: int, draft: NewMessage) -> Message:
 def _next_position(branch: Branch, after: int) -> int:
     """Return the next position that is occupied in any branch, or the next that append() takes.
 
-    Rows of a fork and of its parent share a path, so a middle must be free in all of them.
+    Rows of a fork and of its parent share a path, so a middle must be free in all of them. The
+    branch is told where it ends by now.
     """
     rows = Message.objects.filter(branch=OuterRef("pk"), position__gt=after).order_by("position")
     branches = Branch.objects.filter(session_id=branch.session_id).annotate(
         next_position=Subquery(rows.values("position")[:1])
     )
-    position: int | None = branches.aggregate(first=Min("next_position"))["first"]
+    head = Max("head_position", filter=Q(pk=branch.pk))
+    found = branches.aggregate(first=Min("next_position"), head=head)
+    branch.head_position = found["head"] or 0
+    position: int | None = found["first"]
     return position if position is not None else branch.head_position + POSITION_STEP
 
 

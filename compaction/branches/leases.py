@@ -151,8 +151,11 @@ class Lease:
 
         The run of a former owner can store nothing any more. `lease_stolen` tells of it in the same
         transaction, so that the dead run is marked and followed in one: half of it would be found
-        by nobody.
+        by nobody. A branch that nobody holds is taken by one UPDATE.
         """
+        free = CompactionState.objects.filter(pk=branch_id, lease_owner__isnull=True)
+        if free.update(lease_owner=owner, lease_expires_at=_expiry()):
+            return cls(branch_id=branch_id, owner=owner)
         with transaction.atomic():
             lease = cls._take(branch_id, owner)
             if lease.former is not None:
@@ -179,6 +182,14 @@ class Lease:
         )
         if not kept:
             raise LostRaceError("The lease ran out and another worker took the branch.")
+
+    def release_if(self, condition: Q, changes: dict[str, Any]) -> bool:
+        """Free the branch with some changes, if it is still ours and all is as the condition says.
+
+        Return whether that was done.
+        """
+        held = CompactionState.objects.filter(condition, pk=self.branch_id, lease_owner=self.owner)
+        return bool(held.update(**changes, lease_owner=None, lease_expires_at=None))
 
     def release(self) -> None:
         """Free the branch, if it is still ours."""

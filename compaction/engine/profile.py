@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import cache
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from compaction.engine.parameters import GROUPS, Profile
@@ -177,10 +179,12 @@ def parameter_groups() -> dict[str, tuple[str, ...]]:
     }
 
 
-def parameter_types() -> dict[str, Any]:
+@cache
+def parameter_types() -> Mapping[str, Any]:
     """Return every parameter's type."""
+    # Annotations are texts until this compiles them, which takes milliseconds.
     hints = get_type_hints(Profile)
-    return {item.name: hints[item.name] for item in fields(Profile)}
+    return MappingProxyType({item.name: hints[item.name] for item in fields(Profile)})
 
 
 def parameter_choices(name: str) -> tuple[str, ...]:

@@ -43,23 +43,35 @@ class Refusal:
     until: datetime
 
 
-def admit(model: str, worker: UUID) -> Refusal | None:
-    """Return None when the worker may call the model, else when to ask again.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Whether a model may be called, and whether its compactions are noted as failing."""
 
-    Closed costs one query. Of many workers that ask when an open breaker's time is over, one gets
-    None: its call is the probe. It gets None again until it has told how the call ended.
+    refusal: Refusal | None = None
+    is_failing: bool = False
+
+
+def admit(model: str, worker: UUID) -> Refusal | None:
+    """Return None when the worker may call the model, else when to ask again."""
+    return admission(model, worker).refusal
+
+
+def admission(model: str, worker: UUID) -> Admission:
+    """Return whether the worker may call the model, and what is noted of its compactions.
+
+    Closed costs one query. Of many workers that ask when an open breaker's time is over, one is
+    let in: its call is the probe. It is let in again until it has told how the call ended.
     """
     row = _row(model)
-    if row is None or _may_call(row, worker):
-        return None
-    if _claim_probe(row, worker):
-        event("breaker_probes", model=row.model, worker=worker)
-        return None
-    # Somebody was quicker: with the probe, or with its outcome.
-    row = _row(model)
-    if row is None or _may_call(row, worker):
-        return None
-    return _refusal(row)
+    if row is not None and not _may_call(row, worker):
+        if _claim_probe(row, worker):
+            event("breaker_probes", model=row.model, worker=worker)
+        else:
+            # Somebody was quicker: with the probe, or with its outcome.
+            row = _row(model)
+            if row is not None and not _may_call(row, worker):
+                return Admission(refusal=_refusal(row))
+    return Admission(is_failing=row is not None and row.failing_since is not None)
 
 
 def record_failure(model: str, worker: UUID, error_text: str) -> None:

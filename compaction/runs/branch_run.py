@@ -125,7 +125,6 @@ def _with_summary(switch: Switch, work: Work) -> SessionSummary:
         files=joined_files([*left.earlier_files, _files_of(outcome)]),
         end_run=partial(lifecycle.succeed, run),
     )
-    lifecycle.reload(run)
     send_after_commit(
         branch_summarised,
         sender=CompactionRun,

@@ -18,7 +18,7 @@ from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.holds import held_since, is_by_hand, until_words
-from compaction.branches.leases import lock_state
+from compaction.branches.leases import ensure_state, lock_state
 from compaction.branches.planning import PlanFailed, batch_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
@@ -69,11 +69,17 @@ _ALWAYS_DUE = frozenset({Reason.PRECHECK, Reason.REST})
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
-def do_work(work: Work) -> None:
-    """Do a claimed run's work; every failure that is not the worker's own end becomes its row."""
-    run = work.run
+def do_work(work: Work) -> BranchSnapshot | None:
+    """Do a claimed run's work; every failure that is not the worker's own end becomes its row.
+
+    Return the branch as it was read for it, if it was.
+    """
+    run, snapshot = work.run, None
     try:
-        snapshot = snapshot_of(run.session, run.branch, profile=run.profile)
+        state = ensure_state(run.branch)
+        # Known already: whoever asks the branch for its session need not read it.
+        state.branch.session = run.session
+        snapshot = snapshot_of(run.session, state=state, profile=run.profile)
         note_problems(snapshot)
         if run.trigger == Trigger.BRANCH:
             switch_with_summary(work, snapshot)
@@ -113,6 +119,7 @@ def do_work(work: Work) -> None:
             RunCode.INTERNAL_ERROR,
             f"An unexpected error ended the run ({type(error).__name__}: {error}).",
         )
+    return snapshot
 
 
 def fail(run: CompactionRun, code: str, sentence: str) -> None:
@@ -244,14 +251,16 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
         sizes=sizes if hooked is None else hooked.told(sizes),
         end_run=_ends_with(run, sizes),
     )
-    lifecycle.reload(run)
 
 
 def _carry(run: CompactionRun, carried: Carried) -> None:
     """Have a run follow instructions that its messages were summarised by before.
 
-    They are stored with its summary alone: the run's row says what somebody asked of it.
+    They are stored with its summary, and apart in the run's row, whose own instructions are what
+    somebody asked of it: a run that fails has no summary that would tell.
     """
+    if carried.text:
+        CompactionRun.objects.filter(pk=run.pk).update(carried_instructions=carried.text)
     run.instructions = carried.text
     run.carries_on, run.carries_from = True, carried.by
 
@@ -419,4 +428,3 @@ def _replace(work: Work, snapshot: BranchSnapshot, old: SessionSummary) -> None:
         old=old,
         previous=before[-1] if before else None,
     )
-    lifecycle.reload(work.run)

@@ -40,7 +40,8 @@ Status = CompactionRun.Status
 def note_models(run: CompactionRun, tried: ModelsTried) -> None:
     """Remember which models failed in a run that ended, and forget it of those that did well."""
     if run.status == Status.SUCCEEDED:
-        _forget(tried.answered - tried.failures.keys())
+        # What another run notes meanwhile stays noted until the next one succeeds.
+        _forget((tried.answered & tried.noted) - tried.failures.keys())
     failures = dict(tried.failures)
     if run.status == Status.FAILED and run.error_code in _OF_A_MODEL and not failures:
         failures = {tried.last or _first_model(run): run.error_code}

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 Status = CompactionRun.Status
 NO_ERROR = {"error_code": "", "error": ""}
 INSERT_ATTEMPTS = 3
+# What changes while a run is worked on: all but what it belongs to.
+_OWN_COLUMNS = [one.attname for one in CompactionRun._meta.concrete_fields if not one.is_relation]
 LONGEST_BACKOFF_SECONDS = 3600
 # The code of a run that found another one working on its branch.
 BUSY = RunCode.BUSY
@@ -77,18 +79,9 @@ def request_run(request: RunRequest) -> CompactionRun:
     """
     run = _insert_or_find(request)
     if run.is_new:
-        row = run.row
-        event(
-            "run_requested",
-            session=request.session,
-            branch=request.branch,
-            run=row,
-            reason=request.reason,
-            trigger=str(request.trigger),
-            mode=row.mode,
-        )
+        _tell_of_request(request, run.row)
         if request.background:
-            queue.enqueue_run(row.pk)
+            queue.enqueue_run(run.row.pk)
     return run.row
 
 
@@ -147,7 +140,26 @@ def _waiting_runs(*, branch: uuid.UUID) -> QuerySet[CompactionRun]:
     )
 
 
-def _insert(request: RunRequest) -> _Requested:
+def begin_run(request: RunRequest, worker: uuid.UUID) -> CompactionRun:
+    """Return a new run that this worker has at once: it is never queued, so nobody can claim it."""
+    row = _insert(request, status=Status.RUNNING, worker=worker, started_at=database_now()).row
+    _tell_of_request(request, row)
+    return row
+
+
+def _tell_of_request(request: RunRequest, row: CompactionRun) -> None:
+    event(
+        "run_requested",
+        session=request.session,
+        branch=request.branch,
+        run=row,
+        reason=request.reason,
+        trigger=str(request.trigger),
+        mode=row.mode,
+    )
+
+
+def _insert(request: RunRequest, **claimed: Any) -> _Requested:
     with transaction.atomic():
         row = CompactionRun.objects.create(
             session=request.session,
@@ -164,6 +176,7 @@ def _insert(request: RunRequest) -> _Requested:
             switch_to=request.switch_to,
             switch_label=request.switch_label,
             replaces_instructions=request.replaces_instructions,
+            **claimed,
         )
     return _Requested(row, is_new=True)
 
@@ -206,9 +219,12 @@ def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "
 
 
 def reload(run: CompactionRun) -> None:
-    """Read the run again; one that was deleted with its session counts as cancelled."""
+    """Read the run again; one that was deleted with its session counts as cancelled.
+
+    Session, branch and profile stay as the run's worker has read them.
+    """
     try:
-        run.refresh_from_db()
+        run.refresh_from_db(fields=_OWN_COLUMNS)
     except CompactionRun.DoesNotExist:
         run.status = Status.CANCELLED
         run.error_code, run.error = RunCode.DELETED, "The session was deleted while the run worked."
@@ -371,7 +387,7 @@ def succeed(
     )
     if not finished:
         raise LostRaceError("The run was cancelled or taken over; nothing was stored.")
-    run.refresh_from_db()
+    reload(run)
     ended(run, saved=saved)
 
 

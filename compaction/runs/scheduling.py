@@ -139,15 +139,30 @@ def schedule_next_check(snapshot: BranchSnapshot, *, waits: bool = False) -> Non
     With that, in one UPDATE, what the state says of the prompt cache. A clock that has fired is
     put away: it fires once, unless its run still `waits` for the queue or for a back-off's end.
     """
+    state, columns = snapshot.state, _next_columns(snapshot, waits=waits)
+    stored = {
+        "next_check_at": state.next_check_at,
+        "cache_expires_at": state.stored_cache_expires_at,
+    }
+    if columns != stored:
+        CompactionState.objects.filter(pk=state.pk).update(**columns)
+
+
+def columns_if_idle(snapshot: BranchSnapshot) -> dict[str, Any] | None:
+    """Return what the state of a branch where no rule is due says of its next check; else None."""
+    if not snapshot.backs_off and decision_of(snapshot, by_limits_alone=True) is not None:
+        return None
+    note_problems(snapshot)
+    return _next_columns(snapshot, waits=False)
+
+
+def _next_columns(snapshot: BranchSnapshot, *, waits: bool) -> dict[str, Any]:
     state, fires = snapshot.state, fires_at(snapshot.state, snapshot.profile)
     has_fired = fires is not None and fires <= database_now()
     if fires is None or (has_fired and not waits and not snapshot.backs_off):
         state.cache_expires_at = None
     when = _next_check(snapshot, None if has_fired else fires)
-    if (when, state.cache_expires_at) != (state.next_check_at, state.stored_cache_expires_at):
-        CompactionState.objects.filter(pk=state.pk).update(
-            next_check_at=when, cache_expires_at=state.cache_expires_at
-        )
+    return {"next_check_at": when, "cache_expires_at": state.cache_expires_at}
 
 
 def _next_check(snapshot: BranchSnapshot, fires: datetime | None) -> datetime | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,9 +63,13 @@ class InlineBound:
 
 @dataclass(slots=True, kw_only=True)
 class ModelsTried:
-    """The aliases of a run's models: which answered, the last of them, which could not and why."""
+    """The aliases of a run's models: which answered, the last of them, which could not and why.
+
+    `noted` are those whose compactions were noted as failing when they were asked.
+    """
 
     answered: set[str] = field(default_factory=set)
+    noted: set[str] = field(default_factory=set)
     last: str = ""
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -74,6 +78,7 @@ class ModelsTried:
         self.answered |= {choice.alias for choice in models.answered}
         self.last = models.answered[-1].alias if models.answered else self.last
         self.failures |= models.failures
+        self.noted |= models.noted_failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,12 +304,15 @@ class StepWriter:
         *,
         hides_secrets: bool = False,
         reads_beginnings: bool = False,
+        run_columns: Mapping[str, Any] | None = None,
     ) -> None:
         self._work = work
         self.hides_secrets = hides_secrets
         # Of tool results that are too long, their first characters and no end.
         self._reads_beginnings = reads_beginnings
         self._summarizer = summarizer
+        # What the run's row says of how its steps' inputs were made.
+        self._run_columns = run_columns or {}
         self._rows: dict[int, int] = {}
         self._written = 0
         # The last call, as long as the strategy has not reported it as a step.
@@ -345,6 +353,7 @@ class StepWriter:
                 spent_tokens=F("spent_tokens") + spent,
                 cached_tokens=F("cached_tokens") + cached,
                 uncached_tokens=F("uncached_tokens") + (step.input_tokens - cached if spent else 0),
+                **self._run_columns,
             )
             self._store(step)
 

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from chatapp.llm.registry import ModelConfig
 from chatapp.models import Message
-from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
+from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.planning import kept_after
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import with_thoughts
+from compaction.engine.extractive.material import read_of
 from compaction.engine.fidelity.measure import LostFact
 from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
 from compaction.engine.parameters import Profile
@@ -43,15 +45,14 @@ from compaction.engine.types import (
 from compaction.models import CompactionRun, SessionSummary
 from compaction.models.summaries import DROPPED_MESSAGES
 from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
-from compaction.selectors import running_row
 from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
-from compaction.summaries.fidelity import named_before, units_before
+from compaction.summaries.fidelity import kept_before
 from compaction.summaries.summarizer import (
     ModelSequence,
     admitted,
     storable,
-    summarising_model,
+    summarising_models,
     summarizer_for,
 )
 
@@ -77,23 +78,32 @@ def summarise(
     inner: Summarizer = NoSummarizer()
     limit = None
     if uses_summarizer:
+        models = summarising_models(snapshot.session, profile, known=snapshot.model)
         inner = summarizer_for(
             snapshot.session,
             profile,
+            models=models,
             deadline=work.deadline,
             cancelled=work.must_stop,
             conversation=_conversation(run, snapshot, items),
         )
-        limit = _result_chars(snapshot)
+        limit = _result_chars(snapshot, models[0])
     summarizer = admitted(run, inner)
-    if uses_summarizer:
-        running_row(run).update(result_chars=limit)
     drops = uses_summarizer and _is_of_history(run)
     read = items[count_dropped(items, profile) if drops else 0 :]
     job, changed = _job(
         snapshot, read, limit=limit, instructions=run.instructions, texts=continued, drops=drops
     )
-    writer = _step_writer(work, inner if uses_summarizer else None, profile)
+    # Held until the summary is measured: what is chosen, traced and measured is read once.
+    _held = read_of(job.items)
+    told = {"result_chars": limit} if uses_summarizer else {}
+    writer = StepWriter(
+        work,
+        inner if uses_summarizer else None,
+        hides_secrets=profile.redact_secrets,
+        reads_beginnings=profile.result_chars_in_summary > 0,
+        run_columns=told,
+    )
     try:
         asking = RunSummarizer(summarizer, work, writer)
         outcome = _run_strategy(strategy, own, job, profile, asking, writer)
@@ -119,15 +129,6 @@ def _as_stored(outcome: Outcome, read: Sequence[Item]) -> Outcome:
     stored = tuple(read[: len(outcome.items)])
     was_cut = any(one.chars < whole.chars for one, whole in zip(outcome.items, stored, strict=True))
     return replace(outcome, items=stored, truncated=outcome.truncated or was_cut)
-
-
-def _step_writer(work: Work, summarizer: Summarizer | None, profile: Profile) -> StepWriter:
-    return StepWriter(
-        work,
-        summarizer,
-        hides_secrets=profile.redact_secrets,
-        reads_beginnings=profile.result_chars_in_summary > 0,
-    )
 
 
 def _measured(
@@ -203,7 +204,8 @@ def _job(
     hidden: Mapping[Any, Redacted] = {}
     previous, digest = texts.previous, texts.digest
     before = texts.before
-    units = [unit for row in before for unit in units_before(row)]
+    known = kept_before(before)
+    units: Sequence[Unit] = known.units
     if profile.redact_secrets:
         # Before anything is cut: a key that lost its first line would not be known any more.
         named, hidden = redact_items(named)
@@ -223,7 +225,7 @@ def _job(
         instructions=instructions,
         sent_again=again,
         units=tuple(units),
-        named_before=named_before(before[-1] if before else None),
+        named_before=known.named_weight,
         kept=tuple(kept),
         files=joined_files(_files_before(snapshot, texts.before, items)),
         parts_turn=parts_turn(snapshot, items[-1].position),
@@ -358,9 +360,10 @@ def _checked(
 
 def _sent_again(snapshot: BranchSnapshot, items: Sequence[Item]) -> frozenset[int]:
     """Return the positions of pinned messages among the items: they are sent verbatim, too."""
-    pinned = pinned_messages(snapshot.branch, through=items[-1].position)
-    after = pinned.filter(position__gt=snapshot.state.cursor)
-    return frozenset(after.values_list("position", flat=True))
+    last = items[-1].position
+    if last <= snapshot.state.cursor:
+        return frozenset()
+    return frozenset(pin.position for pin in snapshot.pins_behind if pin.position <= last)
 
 
 def _files_before(
@@ -370,10 +373,12 @@ def _files_before(
 
     What a hook wrote ends the chain: nobody knows what its own details mean.
     """
-    notes = path_messages(
-        snapshot.branch, after=items[0].position - 1, through=items[-1].position
-    ).filter(kind=Message.Kind.NOTE)
-    named = {str(pk) for pk in notes.values_list("metadata__summary_id", flat=True)}
+    named: set[str] = set()
+    if any(item.is_note for item in items):
+        notes = path_messages(
+            snapshot.branch, after=items[0].position - 1, through=items[-1].position
+        ).filter(kind=Message.Kind.NOTE)
+        named = {str(pk) for pk in notes.values_list("metadata__summary_id", flat=True)}
     # Held against rows of the session: what an imported note says may be anything.
     known = SessionSummary.objects.filter(session=snapshot.session, kind=SessionSummary.Kind.BRANCH)
     found = known.only("from_hook", *FILE_COLUMNS).order_by("created_at") if named else ()
@@ -403,10 +408,9 @@ def parts_turn(snapshot: BranchSnapshot, position: int) -> bool:
     return role is not None and role != Message.Role.USER
 
 
-def _result_chars(snapshot: BranchSnapshot) -> int | None:
+def _result_chars(snapshot: BranchSnapshot, model: ModelConfig) -> int | None:
     """Return how many characters of a tool result the summariser reads; None for all."""
     profile = snapshot.profile
-    model = summarising_model(snapshot.session, profile)
     limits = [profile.result_chars_in_summary] if profile.result_chars_in_summary else []
     if profile.limit_tool_results and model.context_window > 0:
         limits.append(limits_of(profile).max_chars(model.context_window))

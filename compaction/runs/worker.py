@@ -11,33 +11,37 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import Error, IntegrityError
+from django.db.models import Exists, Q, QuerySet
 
 from chatapp.database import database_now
 from chatapp.models import Branch, Session
-from compaction.branches.leases import Lease, after_lease, ensure_state
-from compaction.branches.snapshot import snapshot_of
+from compaction.branches.leases import Lease, after_lease, ensure_state, state_of
+from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
 from compaction.memories.runs import request_extraction
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
-from compaction.profiles import parameters_of
+from compaction.profiles import parameters_of, profile_of
 from compaction.runs import lifecycle, queue
 from compaction.runs.execution import do_work, fail
 from compaction.runs.failing import note_models
-from compaction.runs.heartbeat import beating
-from compaction.runs.scheduling import check, check_branch
+from compaction.runs.heartbeat import working
+from compaction.runs.scheduling import check, check_branch, columns_if_idle
 from compaction.runs.steps import InlineBound, Work
 from compaction.selectors import ready_q
 from compaction.statistics.hindsight import note_hindsight
 
 __all__ = ["check_branch", "compact_branch", "execute_run"]
 logger = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
@@ -61,22 +65,26 @@ def compact_branch(
     the time it may take; without it, what a waiting user is asked to wait.
     """
     snapshot = snapshot_of(session, branch, profile=profile)
-    run = lifecycle.request_run(
-        lifecycle.RunRequest(
-            session=session,
-            branch=snapshot.branch,
-            trigger=trigger,
-            reason=reason,
-            profile=snapshot.profile_row,
-            background=False,
-            instructions=instructions,
-            replaces_instructions=replaces_instructions,
-            keep_last_n=keep_last_n,
-            replaces=replaces,
-            requested_by=requested_by,
-        )
+    request = lifecycle.RunRequest(
+        session=session,
+        branch=snapshot.branch,
+        trigger=trigger,
+        reason=reason,
+        profile=snapshot.profile_row,
+        background=False,
+        instructions=instructions,
+        replaces_instructions=replaces_instructions,
+        keep_last_n=keep_last_n,
+        replaces=replaces,
+        requested_by=requested_by,
     )
-    return execute_run(run.pk, seconds=seconds or compaction_settings.inline_seconds)
+    seconds = seconds or compaction_settings.inline_seconds
+    takes_over = trigger == Trigger.PROACTIVE and lifecycle.waiting_run(snapshot.branch)
+    if takes_over or replaces is not None:
+        # What waits already is done now; what is replaced is read again with the claim.
+        return execute_run(lifecycle.request_run(request).pk, seconds=seconds)
+    worker = uuid.uuid4()
+    return _work_on(lifecycle.begin_run(request, worker), worker, seconds=seconds)
 
 
 def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> CompactionRun:
@@ -90,28 +98,34 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     run = lifecycle.claim(run_id, worker)
     if run is None:
         return _as_it_is(run_id)
+    budget = compaction_settings.run_seconds if seconds is None else seconds
+    return _work_on(run, worker, seconds=budget)
+
+
+def _work_on(run: CompactionRun, worker: uuid.UUID, *, seconds: float) -> CompactionRun:
+    """Do the work of a run that this worker has, and return it finished."""
     try:
-        ensure_state(run.branch)
-        lease = Lease.acquire_or_steal(run.branch_id, worker)
+        lease = _lease_for(run, worker)
     except BranchBusyError as busy:
         _step_aside(run, busy)
         return run
     except (Branch.DoesNotExist, IntegrityError):
         # The session was deleted meanwhile; what is no such thing is raised.
-        if CompactionRun.objects.filter(pk=run_id).exists():
+        if CompactionRun.objects.filter(pk=run.pk).exists():
             raise
-        return _as_it_is(run_id)
+        return _as_it_is(run.pk)
     event("run_started", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
-    budget = compaction_settings.run_seconds if seconds is None else seconds
+    left: _Left | None = None
     try:
-        with beating(lease, run):
+        with working(lease, run):
             work = Work(
                 run=run,
                 lease=lease,
-                deadline=time.monotonic() + budget,
+                deadline=time.monotonic() + seconds,
                 bound=_bound_of(run),
             )
-            do_work(work)
+            snapshot = do_work(work)
+        left = _or_later(partial(_leave, work, snapshot))
     except BaseException:
         # Also a queue's time-out, which is no Exception: the row must not say "running" for ever.
         fail(
@@ -121,14 +135,24 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         )
         raise
     finally:
-        _or_later(lease.release)
+        if left is None:
+            _or_later(lease.release)
     if work.bound is not None and work.bound.was_reached:
         _or_later(partial(_finish_in_background, run, work.bound))
     _or_later(partial(note_models, run, work.tried))
     _or_later(partial(_look_back, run))
-    _or_later(partial(_check_again, run))
+    if left is None or not left.is_idle:
+        _or_later(partial(_check_again, run, left.found if left else None))
     _or_later(partial(request_extraction, run))
     return run
+
+
+def _lease_for(run: CompactionRun, worker: uuid.UUID) -> Lease:
+    """Return the lease of a run's branch, whose state may have to be stored first."""
+    with suppress(BranchBusyError):
+        return Lease.acquire_or_steal(run.branch_id, worker)
+    ensure_state(run.branch)
+    return Lease.acquire_or_steal(run.branch_id, worker)
 
 
 def _bound_of(run: CompactionRun) -> InlineBound | None:
@@ -156,15 +180,16 @@ def _finish_in_background(run: CompactionRun, bound: InlineBound) -> None:
     )
 
 
-def _or_later(tidy: Callable[[], object]) -> None:
+def _or_later(tidy: Callable[[], _Result]) -> _Result | None:
     """Tidy up after a run whose work is stored; nobody's turn fails because that does not work.
 
-    The lease expires, and the sweep looks for what is left.
+    Return what the tidying returns. The lease expires, and the sweep looks for what is left.
     """
     try:
-        tidy()
+        return tidy()
     except (Error, Branch.DoesNotExist):
         logger.exception("A run could not be tidied up; the sweep does it later.")
+        return None
 
 
 def _as_it_is(run_id: uuid.UUID) -> CompactionRun:
@@ -191,28 +216,84 @@ def _look_back(run: CompactionRun) -> None:
         note_hindsight(run.branch, turns=parameters_of(run.profile).hindsight_turns)
 
 
-def _check_again(run: CompactionRun) -> None:
-    """After a run, let the next one have the branch that stepped aside, or look for a trigger.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """A branch after its release: whether nothing is left to look at; as it was read for that."""
 
-    The rule is evaluated again and not blindly followed: what asked meanwhile may have been done
-    by this very run. A batch may have left others behind it.
+    is_idle: bool = False
+    found: BranchSnapshot | None = None
+
+
+def _leave(work: Work, before: BranchSnapshot | None) -> _Left:
+    """Release the branch of a run, and look whether a rule is due.
+
+    Where none is, one UPDATE releases it and says when to look again; it changes nothing where
+    somebody asked for a recheck, or a run waits for the branch.
     """
-    asked = CompactionState.objects.filter(pk=run.branch_id, recheck_requested=True).update(
-        recheck_requested=False
-    )
+    run, lease = work.run, work.lease
+    if before is None or not _is_looked_at(run):
+        lease.release()
+        return _Left()
+    found = _as_it_is_now(run, before, state_of(run.branch))
+    columns = columns_if_idle(found)
+    nobody_waits = Q(~Exists(_waiting_for(run)), recheck_requested=False)
+    if columns is not None and lease.release_if(nobody_waits, columns):
+        return _Left(is_idle=True)
+    if not lease.release_if(Q(recheck_requested=False), {}):
+        lease.release()
+        return _Left()
+    found.state.lease_owner = found.state.lease_expires_at = None
+    return _Left(found=found)
+
+
+def _waiting_for(run: CompactionRun) -> QuerySet[CompactionRun]:
+    """Return the runs that somebody asked for and that wait for the branch of this one."""
     waiting = CompactionRun.objects.filter(
         ready_q(database_now()),
         branch_id=run.branch_id,
         status=Status.QUEUED,
         mode="background",
-    ).exclude(trigger=Trigger.PROACTIVE)
-    following = waiting.order_by("created_at").values_list("pk", flat=True).first()
+    )
+    return waiting.exclude(trigger=Trigger.PROACTIVE)
+
+
+def _as_it_is_now(
+    run: CompactionRun, before: BranchSnapshot, state: CompactionState
+) -> BranchSnapshot:
+    """Return the branch after a run, by its own profile; what did not change is not read again."""
+    row = before.profile_row
+    is_own = run.trigger == Trigger.PROACTIVE and row.is_current
+    if not is_own or state.profile != before.state.profile:
+        profile = profile_of(state)
+        if row.pk != profile.pk:
+            return snapshot_of(run.session, state=state, profile=profile)
+    return refreshed(before, state)
+
+
+def _is_looked_at(run: CompactionRun) -> bool:
+    """Whether rules may be due after a run, whether or not somebody asked meanwhile."""
+    # Of a switch, another branch is looked at (compaction.runs.branch_run).
+    has_compacted = run.status == Status.SUCCEEDED and run.trigger != Trigger.BRANCH
+    return has_compacted or _was_automatic(run)
+
+
+def _check_again(run: CompactionRun, found: BranchSnapshot | None) -> None:
+    """After a run, let the next one have the branch that stepped aside, or look for a trigger.
+
+    The rule is evaluated again and not blindly followed: what asked meanwhile may have been done
+    by this very run. A batch may have left others behind it. `found` is the branch where nobody had
+    asked for a recheck when it was released.
+    """
+    asked = found is None and CompactionState.objects.filter(
+        pk=run.branch_id, recheck_requested=True
+    ).update(recheck_requested=False)
+    following = _waiting_for(run).order_by("created_at").values_list("pk", flat=True).first()
     if following is not None:
         # Delivered perhaps a second time, which is harmless.
         queue.enqueue_run(following)
-    # Of a switch, another branch is looked at (compaction.runs.branch_run).
-    has_compacted = run.status == Status.SUCCEEDED and run.trigger != Trigger.BRANCH
-    if asked or has_compacted or _was_automatic(run):
+    if found is not None:
+        check(found)
+    elif asked or _is_looked_at(run):
         state = CompactionState.objects.filter(pk=run.branch_id).select_related("branch").first()
         # A deleted session has no state any more, and nothing to look at.
         if state is not None:

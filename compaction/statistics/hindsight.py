@@ -11,7 +11,7 @@ from django.db.models.functions import Substr
 from django.utils import timezone
 
 from chatapp.models import Branch, Message
-from chatapp.selectors import path_messages, rows_from
+from chatapp.selectors import path_messages, rows_before, rows_from
 from compaction.engine.fidelity.entities import find_entities
 from compaction.models import CompactionState, SessionSummary, SummaryQuality
 from compaction.profiles import find_profile, parameters_of
@@ -76,12 +76,23 @@ def _waiting(branch: Branch) -> list[SessionSummary]:
 
 
 def _end_of_turns(branch: Branch, summary: SessionSummary, turns: int) -> int | None:
-    """Return the position of the last of so many user messages; None while there are fewer."""
-    asked = Message.objects.filter(
-        kind=Message.Kind.MESSAGE, role=Message.Role.USER, created_at__gt=summary.created_at
-    )
+    """Return the position of the last of so many user messages; None while there are fewer.
+
+    The newest of all are looked at first: a backlog that was there before the summary, and is
+    worked off in batches, is not gone through for each of them.
+    """
+    asked = Message.objects.filter(kind=Message.Kind.MESSAGE, role=Message.Role.USER)
     start = summary.covers_through + 1
-    found = rows_from(branch, asked.only("position"), start=start, most=turns)
+    newest = rows_before(branch, asked.only("position", "created_at"), most=turns, start=start)
+    if len(newest) < turns or newest[0].created_at <= summary.created_at:
+        return None
+    older = Message.objects.filter(
+        kind__in=Message.SPOKEN, created_at__lte=summary.created_at
+    ).only("position")
+    there = rows_before(branch, older, most=1, start=start)
+    later = asked.filter(created_at__gt=summary.created_at).only("position")
+    first = there[0].position + 1 if there else start
+    found = rows_from(branch, later, start=first, most=turns)
     return found[-1].position if len(found) == turns else None
 
 

@@ -8,7 +8,7 @@ of this one are told to be the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -63,13 +63,18 @@ def store_fidelity(summary: SessionSummary, outcome: Outcome) -> None:
 
 
 def _known_messages(summary: SessionSummary, outcome: Outcome) -> Mapping[Any, UUID]:
-    """Return the ids of the messages that are named, each by the form in which it was read."""
+    """Return the ids of the messages that are named, each by the form in which it was read.
+
+    Those that the summary was linked to just now are there; the others are looked up.
+    """
     sources = (source.message for line in outcome.lines for source in line.sources)
     named = {*sources, *(unit.message for unit in outcome.units)} - {None}
     ids = {read: _id(read) for read in named}
-    there = Message.objects.filter(pk__in=ids.values(), session=summary.session_id)
-    existing = set(there.values_list("pk", flat=True)) if ids else set()
-    return {read: pk for read, pk in ids.items() if pk in existing}
+    linked = {item.id for item in outcome.items}
+    older = {pk for read, pk in ids.items() if read not in linked}
+    there = Message.objects.filter(pk__in=older, session=summary.session_id)
+    gone = older - set(there.values_list("pk", flat=True)) if older else set()
+    return {read: pk for read, pk in ids.items() if pk not in gone}
 
 
 def _id(read: Any) -> UUID:
@@ -117,14 +122,15 @@ def _line_rows(
 
 
 def _quality_columns(quality: Quality) -> dict[str, Any]:
-    figures = asdict(quality)
+    # As they are: a deep copy of some hundred facts takes longer than the rest of the storing.
+    names = [one.name for one in fields(quality) if one.name not in _OWN_PLACE]
     return {
         "version": quality.version,
         "score": quality.score,
         "yardstick": quality.yardstick,
         "cumulative": quality.cumulative,
         "unsupported_count": len(quality.unsupported),
-        "figures": {name: value for name, value in figures.items() if name not in _OWN_PLACE},
+        "figures": {name: getattr(quality, name) for name in names},
         "lost": [_lost_row(fact) for fact in quality.lost],
         "facts": [list(fact) for fact in quality.facts],
     }
@@ -132,36 +138,48 @@ def _quality_columns(quality: Quality) -> dict[str, Any]:
 
 def _lost_row(fact: LostFact) -> dict[str, Any]:
     message = None if fact.message is None else str(_id(fact.message))
-    return asdict(fact) | {"message": message}
+    told = {one.name: getattr(fact, one.name) for one in fields(fact)}
+    return told | {"message": message}
 
 
 # --- reading for the next pass --------------------------------------------------------------------
 
 
-def units_before(summary: SessionSummary | None) -> tuple[Unit, ...]:
-    """Return the clauses that a summary keeps for the next pass; none for an old one, or for None.
-
-    They stand where their messages stand now: positions may have been renumbered since.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What summaries keep for the next pass: their clauses, and what all weighs that was named up
+    to the end of the last one; 0 where nobody counted it.
     """
-    rows = _units_row(summary, "units")
-    if not rows:
-        return ()
-    stored = [row for row in rows if len(row) == _COLUMNS]
-    ids = {row[_MESSAGE] for row in stored} - {None}
-    places = dict(Message.objects.filter(pk__in=ids).values_list("pk", "position"))
-    return tuple(_unit(row, places) for row in stored)
+
+    units: tuple[Unit, ...] = ()
+    named_weight: float = 0.0
+
+
+def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
+    """Return what summaries keep, in their order; nothing of old ones. Two queries, or none.
+
+    Clauses stand where their messages stand now: positions may have been renumbered since.
+    """
+    if not summaries:
+        return Kept()
+    found = SummaryUnits.objects.in_bulk([row.pk for row in summaries])
+    rows = [found[row.pk] for row in summaries if row.pk in found]
+    stored = [unit for row in rows for unit in row.units if len(unit) == _COLUMNS]
+    ids = {unit[_MESSAGE] for unit in stored} - {None}
+    places = dict(Message.objects.filter(pk__in=ids).values_list("pk", "position")) if ids else {}
+    last = found.get(summaries[-1].pk)
+    return Kept(
+        units=tuple(_unit(unit, places) for unit in stored),
+        named_weight=float(last.named_weight or 0.0) if last is not None else 0.0,
+    )
 
 
 def named_before(summary: SessionSummary | None) -> float:
     """Return what all weighs that was named up to a summary's end; 0 where nobody counted it."""
-    return float(_units_row(summary, "named_weight") or 0.0)
-
-
-def _units_row(summary: SessionSummary | None, column: str) -> Any:
     if summary is None:
-        return None
+        return 0.0
     rows = SummaryUnits.objects.filter(pk=summary.pk)
-    return rows.values_list(column, flat=True).first()
+    return float(rows.values_list("named_weight", flat=True).first() or 0.0)
 
 
 _COLUMNS, _MESSAGE = 10, 4

@@ -39,6 +39,7 @@ from compaction.engine.types import (
     SummaryRequest,
 )
 from compaction.summaries.conversation_input import ConversationInput
+from compaction.summaries.input_tokens import conversation_tokens, transcript_tokens
 
 WHOLE_ROOM = "room:whole"
 """What is remembered of a model whose thoughts take room that a text alone would not need."""
@@ -66,6 +67,7 @@ class PreparedCall:
     model: ModelConfig
     sent: ModelRequest
     has_whole_room: bool
+    input_tokens: int
 
 
 class BegunCall:
@@ -130,8 +132,11 @@ class ModelSummarizer:
         api: str = "chat",
         on_change: OnChange = ignore_change,
         conversation: ConversationInput | None = None,
+        counted_by: str = "",
     ) -> None:
         self._conversation = conversation
+        # The way in which the messages' stored tokens were counted; empty: nobody knows.
+        self._counted_by = counted_by
         self._model = model
         self._temperature = temperature
         self._deadline = deadline
@@ -189,7 +194,8 @@ class ModelSummarizer:
                 {"role": message["role"], "content": message["content"]}
                 for message in messages_for(request)
             ]
-        left = self._left_beside(messages, request)
+        tokens = self._tokens_of(messages, request)
+        left = self._left_beside(tokens, request)
         most = min(left, self._whole_room() or self._room_for(request))
         takes_most = request.whole_room or WHOLE_ROOM in self._model.adaptations
         room = most if takes_most else min(left, self._room_for(request))
@@ -207,7 +213,9 @@ class ModelSummarizer:
         if conversation is not None:
             sent = adapted(sent, self._model)
         has_most = room >= most and effort == self._model.reasoning_effort
-        return PreparedCall(model=self._model, sent=sent, has_whole_room=has_most)
+        return PreparedCall(
+            model=self._model, sent=sent, has_whole_room=has_most, input_tokens=tokens
+        )
 
     def _answer(self, reply: Reply, request: SummaryRequest, asked: PreparedCall) -> SummaryAnswer:
         usage = reply.usage or {}
@@ -228,8 +236,8 @@ class ModelSummarizer:
             has_thoughts=bool(reply.reasoning),
             had_whole_room=asked.has_whole_room,
             was_capped=said.was_capped,
-            input_tokens=usage.get("prompt_tokens")
-            or sum(count(str(message["content"])) for message in asked.sent.messages),
+            is_endless=said.is_endless,
+            input_tokens=usage.get("prompt_tokens") or asked.input_tokens,
             output_tokens=usage.get("completion_tokens") or count(text),
             model=storable(reply.model) or self._model.name,
             cost=self._model.cost(reply.usage),
@@ -286,8 +294,18 @@ class ModelSummarizer:
             return None
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
-    def _left_beside(self, messages: list[WireMessage], request: SummaryRequest) -> float:
-        """Return the tokens that the window leaves for the answer.
+    def _tokens_of(self, messages: list[WireMessage], request: SummaryRequest) -> int:
+        """Return the tokens of a call's messages, from stored ones where they are ours."""
+        conversation, model = self._conversation_for(request), self._model
+        if self._counted_by != model.counter.name:
+            return sum(count_message(message, model.counter) for message in messages)
+        if conversation is None:
+            return transcript_tokens(request, messages[0]["content"], model)
+        places = conversation.fields.get("places", ())
+        return conversation_tokens(messages, places, request.items, model)
+
+    def _left_beside(self, tokens: int, request: SummaryRequest) -> float:
+        """Return the tokens that the window leaves for the answer beside those of the messages.
 
         Raises SummarizerOverflow where not even half of the size asked for is left: a server would
         refuse the input, or cut the answer off.
@@ -295,7 +313,6 @@ class ModelSummarizer:
         window = self._model.context_window
         if window <= 0:
             return math.inf
-        tokens = sum(count_message(message, self._model.counter) for message in messages)
         if conversation := self._conversation_for(request):
             tokens += conversation.tokens_of_tools
         left = window - math.ceil(tokens * self._model.scale)

@@ -64,7 +64,10 @@ class ModelSequence:
         self._choices = list(choices)
         self._worker: UUID | None = None
         self._admitted: set[str] = set()
+        # Of those, the ones whose breakers have not heard how a call ended.
+        self._untold: set[str] = set()
         self.failures: dict[str, str] = {}
+        self.noted_failing: set[str] = set()
         self.answered: list[Choice] = []
         self._begun: Choice | None = None
 
@@ -109,6 +112,7 @@ class ModelSequence:
             self._pass_over(choice, RunCode.SUMMARISER_ERROR)
             raise
         if self._worker is not None:
+            self._untold.discard(choice.alias)
             circuit_breaker.record_success(choice.alias, self._worker)
         self.answered.append(choice)
         return answer
@@ -182,7 +186,7 @@ class ModelSequence:
     def leave(self) -> None:
         """Let other workers try open breakers that this one has not."""
         if self._worker is not None:
-            for alias in self._admitted:
+            for alias in self._untold:
                 circuit_breaker.give_back(alias, self._worker)
 
     def _choice(self, passed_over: int) -> Choice | None:
@@ -198,10 +202,13 @@ class ModelSequence:
         is_free = not isinstance(choice.summarizer, ModelSummarizer)
         if self._worker is None or is_free or choice.alias in self._admitted:
             return None
-        refusal = circuit_breaker.admit(choice.alias, self._worker)
-        if refusal is None:
+        found = circuit_breaker.admission(choice.alias, self._worker)
+        if found.refusal is None:
             self._admitted.add(choice.alias)
-        return refusal
+            self._untold.add(choice.alias)
+        if found.is_failing:
+            self.noted_failing.add(choice.alias)
+        return found.refusal
 
     def _pass_over(self, choice: Choice, code: str) -> None:
         self._choices.remove(choice)
@@ -212,6 +219,7 @@ class ModelSequence:
         """Tell the model's breaker of a call that brought no answer."""
         if self._worker is None:
             return
+        self._untold.discard(choice.alias)
         cause = error.__cause__
         if not isinstance(cause, ModelError):
             # Nothing was sent: the input was found too large here.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from django.db.models import Q
 
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import pinned_messages, rows_from
+from chatapp.selectors import rows_from
 from chatapp.transcript import set_request_tokens
 from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
 from compaction.branches.planning import least_tokens
@@ -36,15 +36,14 @@ _ENDS_A_TURN = Q(role=Message.Role.USER) | Q(role=Message.Role.ASSISTANT, tool_c
 
 def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     """Return the sizes of the next request without and with an outcome as its newest summary."""
-    branch, cursor = snapshot.branch, snapshot.state.cursor
     last = outcome.items[-1].position
     text = snapshot.model.counter.count(sent_text_of(outcome))
     before = request_before(snapshot)
     # Pinned messages are sent verbatim although they were summarised, too; rules were not read.
-    pinned = pinned_messages(branch, through=last).filter(position__gt=cursor)
-    again = sum(pinned.exclude(role=Message.Role.SYSTEM).values_list("tokens", flat=True))
+    pinned = (pin for pin in snapshot.pins_behind if pin.position <= last)
+    again = sum(pin.tokens for pin in pinned if pin.role != Message.Role.SYSTEM)
     # With the question of a turn that is summarised in part.
-    again += _question_tokens(branch, last)
+    again += _question_behind(snapshot, outcome.items[-1])
     staying = _staying(snapshot, outcome)
     new = SentSummary(text=outcome.text, abridged=outcome.abridged)
     forms = list(map(sent_form, staying))
@@ -67,7 +66,7 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
 
 def request_before(snapshot: BranchSnapshot) -> int:
     """Return the size of the next request as things stand."""
-    question = _question_tokens(snapshot.branch, snapshot.state.cursor)
+    question = _question_tokens(snapshot, snapshot.state.cursor)
     return snapshot.fixed_tokens + snapshot.facts.tokens + question
 
 
@@ -129,8 +128,8 @@ def must_shrink(
     spared = 0
     leads_out = outcome.is_digest or _is_made_small(snapshot)
     if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
-        last = outcome.items[-1].position
-        spared = frame_tokens(profile, snapshot.model) + _question_tokens(snapshot.branch, last)
+        spared = frame_tokens(profile, snapshot.model)
+        spared += _question_behind(snapshot, outcome.items[-1])
     if not is_longer and not (sizes.before and sizes.after - spared >= sizes.before):
         return
     sentence = no_gain_sentence(len(outcome.passed), sizes)
@@ -182,12 +181,26 @@ def _most_others(snapshot: BranchSnapshot, outcome: Outcome) -> int:
     return len(snapshot.summaries) if outcome.from_hook else 0
 
 
-def _question_tokens(branch: Branch, cursor: int) -> int:
+def _question_behind(snapshot: BranchSnapshot, last: Item) -> int:
+    """Return the same for the position of a message that is known: an answer ends its turn."""
+    is_over = last.role == Message.Role.ASSISTANT and not (last.tool_calls or last.is_note)
+    return 0 if is_over else _question_tokens(snapshot, last.position)
+
+
+def _question_tokens(snapshot: BranchSnapshot, cursor: int) -> int:
     """Return the tokens of the question that is sent although it stands before a cursor, or 0.
 
     That is the one of a turn that goes on behind the cursor, where no newer question stands
-    (context_builder.kept_of).
+    (context_builder.kept_of). Looked for once a snapshot.
     """
+    key = f"question:{cursor}"
+    found: int | None = snapshot.derived.get(key)
+    if found is None:
+        found = snapshot.derived[key] = _looked_for_question(snapshot.branch, cursor)
+    return found
+
+
+def _looked_for_question(branch: Branch, cursor: int) -> int:
     question = anchor_before(branch, cursor) if cursor else None
     if question is None or question.pinned:
         return 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from django.db import connection, transaction
-from django.db.models import F, QuerySet, UUIDField, Value
+from django.db.models import F, IntegerField, QuerySet, Subquery, UUIDField, Value
 from django.db.models.functions import Now
 
 from chatapp.database import database_now
@@ -85,10 +85,10 @@ def link_sources(
 ) -> None:
     """Link a summary to the messages of a query: exactly those that the summariser received.
 
-    One INSERT … SELECT, so that no row travels through Python. Then the links themselves are held
-    against `received`, the ids of what was read as the database gave them (convert.read_items): a
-    message that came in meanwhile, or that was pinned or unpinned into or out of the stretch, means
-    LostRaceError, and nothing is stored.
+    One INSERT … SELECT, so that no row travels through Python. It returns the links that it made,
+    and they are held against `received`, the ids of what was read as the database gave them
+    (convert.read_items): a message that came in meanwhile, or that was pinned or unpinned into or
+    out of the stretch, means LostRaceError, and nothing is stored.
     Call it in the transaction that holds the session's positions.
 
     In the order of the ids, the indexes of the links and the look-ups of the messages go from page
@@ -98,11 +98,9 @@ def link_sources(
     select, parameters = pairs.query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO session_summary_messages (summary_id, message_id) " + select, parameters
-        )
-        cursor.execute(
-            "SELECT message_id FROM session_summary_messages WHERE summary_id = %s",
-            [SessionSummary._meta.pk.get_db_prep_value(summary.pk, connection)],
+            f"INSERT INTO session_summary_messages (summary_id, message_id) {select}"
+            " RETURNING message_id",
+            parameters,
         )
         linked = {message_id for (message_id,) in cursor}
     if linked != set(received):
@@ -280,7 +278,8 @@ def write_summary(
     link_sources(summary, sources, received=(item.id for item in outcome.items))
     store_fidelity(summary, outcome)
     if not is_draft:
-        write_placeholder(snapshot.branch, summary)
+        is_at_last = summary.covers_through == ends.last.position
+        write_placeholder(snapshot.branch, summary, last=ends.last if is_at_last else None)
     return summary
 
 
@@ -336,10 +335,10 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
     They are added to what is counted by then: a message may have been put before the cursor while
     the summary was being written.
     """
-    rules = passed.filter(pinned=True, role=Message.Role.SYSTEM).count()
+    rules = passed.filter(pinned=True, role=Message.Role.SYSTEM).order_by().values("pk")
     return {
         "cursor": last.position,
-        "covered_messages": F("covered_messages") + messages + rules,
+        "covered_messages": F("covered_messages") + messages + _CountOf(rules),
         "covered_tokens": last.tokens_through,
         "covered_chars": last.chars_through,
         "last_consolidated_at": database_now(),
@@ -351,6 +350,13 @@ def moved_cursor(passed: QuerySet[Message], last: Message, *, messages: int) -> 
         # Should this worker die before it looks for what is left, the sweep does.
         "next_check_at": after_lease(),
     }
+
+
+class _CountOf(Subquery):
+    """How many rows a query finds, counted inside the statement that asks."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) counted)"
+    output_field = IntegerField()
 
 
 def previous_of(snapshot: BranchSnapshot, outcome: Outcome) -> SessionSummary | None:

@@ -6,7 +6,7 @@ A run may call a model as long as the hour's budget and the model's circuit brea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from chatapp.incidents import Kind, note
@@ -16,6 +16,7 @@ from chatapp.llm.errors import ModelError
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
 from chatapp.models import Session
+from chatapp.selectors import counter_of
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
@@ -41,16 +42,23 @@ def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
     return summarizer.instruction_for(request)
 
 
-def summarising_models(session: Session, profile: Profile) -> list[ModelConfig]:
+def summarising_models(
+    session: Session, profile: Profile, *, known: ModelConfig | None = None
+) -> list[ModelConfig]:
     """Return the models that write a profile's summaries, in order, with what servers taught.
 
-    A name that is gone is left out where others are there; UnknownModelError where none is.
+    `known` is one of which that was read just now. A name that is gone is left out where others are
+    there; UnknownModelError where none is.
     """
     found: dict[str, ModelConfig] = {}
     unknown: UnknownModelError | None = None
     for named in profile.summary_models:
         try:
-            model = with_learned_limits(get_model(named or session.model))
+            model = get_model(named or session.model)
+            if known is not None and known.alias == model.alias:
+                model = known
+            else:
+                model = with_learned_limits(model)
         except UnknownModelError as error:
             unknown = unknown or error
         else:
@@ -81,6 +89,7 @@ def summarizer_for(
     session: Session,
     profile: Profile,
     *,
+    models: Sequence[ModelConfig] = (),
     deadline: float | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     conversation: ConversationInput | None = None,
@@ -88,7 +97,8 @@ def summarizer_for(
 ) -> Summarizer:
     """Return the Summarizer a profile asks for; `on_change` hears what a server wants otherwise.
 
-    Without it, the session's page tells of it.
+    Without it, the session's page tells of it. `models` are the summarising models where the caller
+    has read them.
 
     With `conversation` the session's own model reads that instead of a transcript; another model
     has not cached it.
@@ -96,11 +106,12 @@ def summarizer_for(
     The embedded model cannot write: it chooses sentences, within its window, so that halving can be
     seen without a server.
     """
-    models = summarising_models(session, profile)
+    models = models or summarising_models(session, profile)
     if profile.summariser == "extractive":
         return ExtractiveSummarizer(counter=models[0].counter)
     if models[0].is_embedded:
         return _embedded(models[0])
+    counted_by = counter_of(session).name
     choices = [
         Choice(
             summarizer=_embedded(model)
@@ -114,6 +125,7 @@ def summarizer_for(
                 api=session.api if model.alias == session.model else Session.Api.CHAT,
                 on_change=on_change or partial(_note_change, session),
                 conversation=conversation if model.alias == session.model else None,
+                counted_by=counted_by,
             ),
             alias=model.alias,
             name=model.name,

@@ -23,7 +23,7 @@ from compaction.models import (
     SummaryUnits,
 )
 from compaction.statistics.hindsight import note_hindsight, note_waiting
-from compaction.summaries.fidelity import named_before, store_fidelity, units_before
+from compaction.summaries.fidelity import kept_before, named_before, store_fidelity
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, user
 
@@ -143,31 +143,32 @@ def measured(summary) -> SessionSummary:
 
 
 def test_units_come_back_as_they_were_kept(measured):
-    assert units_before(measured) == outcome_of(measured).units
+    assert kept_before([measured]).units == outcome_of(measured).units
 
 
 def test_a_unit_comes_back_with_the_id_that_reading_gives(measured):
-    assert units_before(measured)[0].message == items_of(measured)[0].id
+    assert kept_before([measured]).units[0].message == items_of(measured)[0].id
 
 
 def test_units_stand_where_their_messages_stand_now(session, measured):
     first = Message.objects.get(pk=items_of(measured)[0].id)
     Message.objects.filter(pk=first.pk).update(position=first.position + 5)
-    assert units_before(measured)[0].position == first.position + 5
+    assert kept_before([measured]).units[0].position == first.position + 5
 
 
 def test_a_unit_of_a_message_that_is_gone_keeps_its_text_and_place(measured):
     row = SummaryUnits.objects.get()
     row.units[0][4] = str(uuid4())
     row.save()
-    unit = units_before(measured)[0]
+    unit = kept_before([measured]).units[0]
     assert (unit.text, unit.message, unit.end) == ("The port is 8421", None, 0)
 
 
 @pytest.mark.parametrize("has_summary", [True, False])
 def test_what_was_made_before_keeps_nothing(summary, has_summary):
     row = summary if has_summary else None
-    assert (units_before(row), named_before(row)) == ((), 0.0)
+    kept = kept_before([row] if row else [])
+    assert (kept.units, kept.named_weight, named_before(row)) == ((), 0.0, 0.0)
 
 
 def test_what_was_named_is_counted_on(measured):
@@ -266,7 +267,7 @@ def test_a_replay_copies_lines_units_and_quality(replayed):
     old, new, *_ = replayed
     assert new.lines.count() == old.lines.count() == 2
     assert new.quality.score == old.quality.score
-    assert [unit.text for unit in units_before(new)] == ["main.py"]
+    assert [unit.text for unit in kept_before([new]).units] == ["main.py"]
 
 
 def test_lines_of_a_copy_lead_to_the_replayed_messages(replayed):

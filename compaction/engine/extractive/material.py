@@ -6,8 +6,9 @@ Read once, for whoever chooses from it or looks for where a line comes from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from weakref import WeakValueDictionary
 
 from compaction.engine.extractive.changes import with_changes
 from compaction.engine.extractive.composition import line_key
@@ -18,7 +19,7 @@ from compaction.engine.extractive.sentences import encodable, fold
 from compaction.engine.extractive.units import entities_of, people_of, speakers_of, units_of
 from compaction.engine.fidelity.entities import Entity, find_entities
 from compaction.engine.provenance import Unit, UnitKind
-from compaction.engine.types import SummaryRequest
+from compaction.engine.types import Item, SummaryRequest
 
 CARRIED_WORTH = 1.5
 """A line of an older summary was already chosen once out of many."""
@@ -26,21 +27,12 @@ OF_A_SUMMARY = "summary"
 """Who says a line of an older summary that is no clause of a message."""
 
 
-class Material:
-    """What a request offers. Each part is worked out when it is first asked for, and then kept."""
+@dataclass(kw_only=True)
+class _Gathered:
+    """All clauses of messages and of what was summarised before them: texts, and kept units."""
 
-    def __init__(self, request: SummaryRequest) -> None:
-        self.request = request
-
-    @cached_property
-    def entities(self) -> list[list[Entity]]:
-        """What each message names."""
-        return entities_of(self.request.items)
-
-    @cached_property
-    def units(self) -> list[Unit]:
-        """All clauses in time order, those left out that were taken back."""
-        return gather_units(self.request, self.entities)
+    before: tuple[str, tuple[str, ...], tuple[Unit, ...]]
+    units: list[Unit]
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -48,14 +40,76 @@ class Material:
         return weigh(self.units)
 
 
-def gather_units(
-    request: SummaryRequest, entities: Sequence[Sequence[Entity]] | None = None
-) -> list[Unit]:
+class ReadItems:
+    """Messages as they are read for summaries: what they name, and their clauses, read once."""
+
+    def __init__(self, items: tuple[Item, ...]) -> None:
+        self.items = items
+        self._gathered: list[_Gathered] = []
+
+    def gathered(self, request: SummaryRequest) -> _Gathered:
+        """Return what the messages offer together with what a request has from before."""
+        before = (request.previous, request.texts, request.units)
+        for one in self._gathered:
+            if one.before == before:
+                return one
+        found = _Gathered(before=before, units=gather_units(request, self.units))
+        self._gathered.append(found)
+        return found
+
+    @cached_property
+    def entities(self) -> list[list[Entity]]:
+        """What each message names."""
+        return entities_of(self.items)
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """The clauses of the messages in time order."""
+        return units_of(self.items, self.entities)
+
+
+# As long as somebody holds what was read of a tuple of messages, nobody reads it again: a summary,
+# its lines' sources and its quality are all made from it.
+_held: WeakValueDictionary[int, ReadItems] = WeakValueDictionary()
+
+
+def read_of(items: tuple[Item, ...]) -> ReadItems:
+    """Return what is read of messages: the same as before, as long as somebody holds that."""
+    found = _held.get(id(items))
+    if found is None or found.items is not items:
+        found = _held[id(items)] = ReadItems(items)
+    return found
+
+
+class Material:
+    """What a request offers. Each part is worked out when it is first asked for, and then kept."""
+
+    def __init__(self, request: SummaryRequest) -> None:
+        self.request = request
+        self._read = read_of(request.items)
+
+    @property
+    def entities(self) -> list[list[Entity]]:
+        """What each message names."""
+        return self._read.entities
+
+    @property
+    def units(self) -> list[Unit]:
+        """All clauses in time order, those left out that were taken back."""
+        return self._read.gathered(self.request).units
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The units with their terms."""
+        return self._read.gathered(self.request).candidates
+
+
+def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) -> list[Unit]:
     """Return everything that a request offers, in time order, what was taken back left out.
 
     These are the units kept by earlier passes, lines of earlier summaries that are none of them,
-    and the clauses of the messages. What is said twice stands where it was said last. `entities`
-    are those of each message, where somebody has found them already.
+    and the clauses of the messages. What is said twice stands where it was said last. `said` are
+    those clauses, where somebody has found them already.
     """
     kept = [_since_answered(unit) if request.items else unit for unit in request.units]
     known = {line_key(unit.text) for unit in kept}
@@ -74,7 +128,8 @@ def gather_units(
             is_known = line_key(unit.text) in known or (is_part and named >= set(unit.entities))
             if not is_known and any(map(str.isalnum, unit.text)):
                 carried.append(unit)
-    units = [*carried, *kept, *units_of(request.items, entities)]
+    said = units_of(request.items) if said is None else said
+    units = [*carried, *kept, *said]
     latest = {(unit.kind is unit.kind.ACTION, line_key(unit.text)): unit for unit in units}
     alone = [
         unit for unit in units if latest[unit.kind is unit.kind.ACTION, line_key(unit.text)] is unit
