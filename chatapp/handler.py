@@ -23,13 +23,13 @@ from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.db import close_old_connections, connections
 from django.http.response import FileResponse, HttpResponseBase
-from django.urls import set_script_prefix
+from django.urls import ResolverMatch, set_script_prefix
 
 from chatapp.api.exceptions import plain_problem
 from chatapp.concurrency import slow_starts
 from chatapp.conf import chatapp_settings
 from chatapp.health import ALIVE_PATHS, alive
-from chatapp.pools import CLIENT_LEFT, Pool, ThreadPools, pool_of
+from chatapp.pools import CLIENT_LEFT, Pool, ThreadPools, match_of, pool_of_match
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -39,6 +39,8 @@ Send = Callable[[Any], Awaitable[None]]
 BODY_SECONDS = 60
 """A body that takes longer to arrive is not waited for."""
 IMPORTS = "/sessions/import/"
+MATCH = "resolver_match"
+"""Key in the scope: the address and the view behind it."""
 
 
 class BodyRefused(Exception):  # noqa: N818
@@ -101,7 +103,8 @@ class ThreadPoolHandler(ASGIHandler):
         except BodyRefused as refusal:
             await self.send_response(refusal.response, send)
             return
-        pool = pool_of(path)
+        scope[MATCH] = path, match_of(path)
+        pool = pool_of_match(scope[MATCH][1])
         async with _watching(scope, self.listen_for_disconnect(receive), pool):
             if pool is Pool.SLOW:
                 response = await self._answered_slowly(scope, body)
@@ -115,6 +118,16 @@ class ThreadPoolHandler(ASGIHandler):
             await self._stream(response, receive, send)
         finally:
             await sync_to_async(_close_stream)(response)
+
+    def resolve_request(self, request: Any) -> ResolverMatch:
+        """Return the view for a request: the one whose pool was asked for, found only once."""
+        path, known = request.scope.get(MATCH, (None, None))
+        if known is None or path != request.path_info or hasattr(request, "urlconf"):
+            found: ResolverMatch = super().resolve_request(request)
+            return found
+        match: ResolverMatch = known
+        request.resolver_match = match
+        return match
 
     async def _bounded_body(self, scope: Scope, receive: Receive) -> IO[bytes]:
         """Return the body; raise BodyRefused before more than may be of it is kept anywhere.

@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from django.http import Http404
-from django.urls import resolve
+from django.urls import ResolverMatch, resolve
 
 from chatapp.conf import chatapp_settings
 
@@ -54,13 +54,24 @@ def answered_in(pool: Pool) -> Callable[[View], View]:
     return mark
 
 
+def match_of(path: str) -> ResolverMatch | None:
+    """Return the view behind an address with what the address says; None where there is none."""
+    try:
+        return resolve(path)
+    except (Http404, ValueError):
+        return None
+
+
 def pool_of(path: str) -> Pool:
     """Return the pool of the view behind an address; what has no view is answered quickly."""
-    try:
-        view = resolve(path).func
-    except (Http404, ValueError):
+    return pool_of_match(match_of(path))
+
+
+def pool_of_match(match: ResolverMatch | None) -> Pool:
+    """Return the pool of a view."""
+    if match is None:
         return Pool.QUICK
-    found: Pool = getattr(getattr(view, "view_class", view), _MARK, Pool.QUICK)
+    found: Pool = getattr(getattr(match.func, "view_class", match.func), _MARK, Pool.QUICK)
     return found
 
 

@@ -50,6 +50,14 @@ def owned_session(*, owner: int, session_id: UUID) -> QuerySet[Session]:
     return Session.objects.filter(owner=owner, pk=session_id).select_related("active_branch")
 
 
+def session_of(user: Any, session_id: UUID) -> Session:
+    """Return one of the user's own sessions with its active branch, or 404."""
+    session = owned_session.first(owner=user.pk, session_id=session_id)
+    if session is None:
+        raise Http404
+    return session
+
+
 class KnownFields(serializers.Serializer[Any]):
     """Refuses fields that it does not have, and values of another type than a field takes.
 
@@ -126,11 +134,7 @@ class SessionView(KnownQueryView):
 
     def get_session(self) -> Session:
         """Return the session of the address, or 404 where it is missing or somebody else's."""
-        owner, key = self.request.user.pk, self.kwargs["session_id"]
-        session = owned_session.first(owner=owner, session_id=key)
-        if session is None:
-            raise Http404
-        return session
+        return session_of(self.request.user, self.kwargs["session_id"])
 
 
 def message_of(user: Any, message_id: UUID) -> Message:
@@ -223,6 +227,8 @@ class BoundedPagination(NewestFirstPagination):
         if self.cursor is not None and self.cursor.reverse:
             sizes = sizes[::-1]  # it is read from its end
         most = chatapp_settings.max_page_bytes
+        if sum(sizes) <= most:
+            return len(sizes) or 1
         return sum(total <= most for total in itertools.accumulate(sizes)) or 1
 
     def _kept(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -139,6 +139,8 @@ def _ids(column: Column) -> Column:
 
 def _same_id(column: Column) -> Column:
     """Return the same for a column that has one value in most rows."""
+    if isinstance(column[0], UUID):
+        return column
     known = dict(zip(found := list(dict.fromkeys(column)), _ids(found), strict=True))
     return [known[one] for one in column]
 

@@ -10,7 +10,7 @@ from rest_framework import generics
 from rest_framework.serializers import BaseSerializer
 
 from chatapp import transcript
-from chatapp.api.base import BoundedPagination, KnownQueryView, sessions_of
+from chatapp.api.base import BoundedPagination, KnownQueryView, session_of, sessions_of
 from chatapp.api.query import QueryParameter
 from chatapp.api.serializers import SessionSerializer
 from chatapp.models import Session
@@ -73,6 +73,10 @@ class SessionDetail(OwnSessions, generics.RetrieveUpdateDestroyAPIView[Session])
     http_method_names = ["get", "patch", "delete", "head", "options"]
     lookup_url_kwarg = "session_id"
     problems = {"DELETE": ("conflict",)}
+
+    def get_object(self) -> Session:
+        """Return the session of the address, or 404 where it is missing or somebody else's."""
+        return session_of(self.request.user, self.kwargs["session_id"])
 
     def perform_destroy(self, instance: Session) -> None:
         """Delete the session whole, also while a turn or a compaction writes to it."""

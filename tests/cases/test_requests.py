@@ -373,8 +373,8 @@ def all_messages(api, session):
     while url:
         page = api.get(url)
         assert page.status_code == 200
-        rows += page.data["results"]
-        url = page.data["next"]
+        rows += page.json()["results"]
+        url = page.json()["next"]
     return rows
 
 

@@ -191,7 +191,7 @@ def test_b29_cached_tokens_are_a_part_of_the_prompt(cases, play, api, owner):
     facts = api.get(f"/api/v1/sessions/{other.pk}/context/").json()["facts"]
     assert facts["reported_tokens"] == 3100
     assert facts["compacts_first"] is None
-    shown = api.get(f"/api/v1/sessions/{other.pk}/messages/").data["results"][1]["usage"]
+    shown = api.get(f"/api/v1/sessions/{other.pk}/messages/").json()["results"][1]["usage"]
     assert shown == usage
 
 

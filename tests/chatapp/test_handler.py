@@ -10,7 +10,7 @@ from django.core.signals import request_finished, request_started
 from django.db import connection, connections
 from django.http import HttpResponse, StreamingHttpResponse
 from django.test import override_settings
-from django.urls import path
+from django.urls import get_resolver, path
 
 from chatapp.handler import ThreadPoolHandler
 from chatapp.pools import Pool
@@ -259,6 +259,22 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(handler, monkeypatch):
     status, body = asyncio.run(told(handler, arriving, length=50))
     assert status == 408
     assert b"0.05 seconds" in body
+
+
+@pytest.mark.parametrize("where", ["/answer/", "/nowhere/"])
+def test_the_view_of_an_address_is_looked_for_once(handler, where, monkeypatch):
+    resolver, found = get_resolver(), []
+    resolve = resolver.resolve
+
+    def count(path):
+        found.append(path)
+        return resolve(path)
+
+    monkeypatch.setattr(resolver, "resolve", count)
+    status, _ = asyncio.run(ask(handler, where))
+    assert status == (200 if where == "/answer/" else 404)
+    # What has no view is looked for again by the framework, which answers it.
+    assert len(found) == (1 if status == 200 else 2)
 
 
 # --- the process lives ----------------------------------------------------------------------------

@@ -408,7 +408,7 @@ def test_a_request_goes_out_as_the_hooks_make_it_and_nothing_stored_changes(
     assert [one["content"] for one in request[-3:]] == ["It is Friday.", "It rains.", "And now?"]
     assert faults(request) == []
     assert Message.objects.count() == rows + 2
-    shown = api.get(reverse("context", args=[session.pk])).data
+    shown = api.get(reverse("context", args=[session.pk])).json()
     assert "It rains." in [one["content"] for one in shown["messages"]]
     assert shown["facts"]["changed_by_hook"] == SECOND
 

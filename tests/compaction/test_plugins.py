@@ -262,7 +262,7 @@ def test_a_refused_request_is_recovered_with_it(toy, plug_in, model_server, stra
 
 
 def test_the_preview_says_what_would_be_done_and_what_is_sent(toy, api, made):
-    branch = api.get(reverse("context", args=[toy.pk])).data["facts"]["branch"]
+    branch = api.get(reverse("context", args=[toy.pk])).json()["facts"]["branch"]
     # Four messages are not enough for the toy's trigger.
     assert [rule["reason"] for rule in branch["triggers"]] == []
     assert texts(sent(toy))[0] == f"For your information:\nMINUTES {MARKERS[: -len(' MK-0009')]}"
