@@ -78,16 +78,7 @@ def summarise(
     inner: Summarizer = NoSummarizer()
     limit = None
     if uses_summarizer:
-        models = summarising_models(snapshot.session, profile, known=snapshot.model)
-        inner = summarizer_for(
-            snapshot.session,
-            profile,
-            models=models,
-            deadline=work.deadline,
-            cancelled=work.must_stop,
-            conversation=_conversation(run, snapshot, items),
-        )
-        limit = _result_chars(snapshot, models[0])
+        inner, limit = _asked(work, snapshot, items)
     summarizer = admitted(run, inner)
     drops = uses_summarizer and _is_of_history(run)
     read = items[count_dropped(items, profile) if drops else 0 :]
@@ -119,6 +110,23 @@ def summarise(
     job = replace(job, items=job.items[: len(checked.items)])
     found = _measured(checked, job, changed, profile)
     return with_dropped(_as_stored(found, read), items[: -len(read)]) if drops else found
+
+
+def _asked(
+    work: Work, snapshot: BranchSnapshot, items: Sequence[Item]
+) -> tuple[Summarizer, int | None]:
+    """Return who is asked, and how many characters of a tool result they read; None for all."""
+    profile = snapshot.summary_profile
+    models = summarising_models(snapshot.session, profile, known=snapshot.model)
+    summarizer = summarizer_for(
+        snapshot.session,
+        profile,
+        models=models,
+        deadline=work.deadline,
+        cancelled=work.must_stop,
+        conversation=_conversation(work.run, snapshot, items),
+    )
+    return summarizer, _result_chars(snapshot, models[0])
 
 
 def _as_stored(outcome: Outcome, read: Sequence[Item]) -> Outcome:
