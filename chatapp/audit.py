@@ -6,12 +6,13 @@ quotes a conversation: ids and numbers alone. What is done by itself has rows of
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
+
+from chatapp.ids import new_id, short_id
 
 # A program may pin and unpin without end: of one session so many of the newest entries stay.
 MOST_ENTRIES = 1000
@@ -26,9 +27,13 @@ class AuditEntry(models.Model):
     actor who is erased leaves entries of others' sessions without a name.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # An index begins with it: it needs none of its own.
     session = models.ForeignKey(
-        "chatapp.Session", on_delete=models.CASCADE, related_name="audit_entries"
+        "chatapp.Session",
+        on_delete=models.CASCADE,
+        db_index=False,
+        related_name="audit_entries",
     )
     branch = models.ForeignKey(
         "chatapp.Branch", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
@@ -56,7 +61,7 @@ class AuditEntry(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.title} ({str(self.id)[:8]})"
+        return f"{self.title} ({short_id(self.id)})"
 
     @property
     def title(self) -> str:

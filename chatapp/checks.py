@@ -18,8 +18,6 @@ from chatapp.conf import (
     backend_path,
     chatapp_settings,
 )
-from chatapp.context.backend import context_backend
-from chatapp.formats.registry import broken_formats
 from chatapp.health import counting_parts, readiness_checks, unknown_part
 from chatapp.llm.registry import ModelConfig, all_models
 from chatapp.llm.tokens import describe_counter
@@ -213,6 +211,8 @@ def check_wordings(**kwargs: Any) -> list[CheckMessage]:
 @register(SETTINGS_TAG, Tags.compatibility)
 def check_formats(**kwargs: Any) -> list[CheckMessage]:
     """FORMATS must name formats that can be loaded."""
+    from chatapp.formats.registry import broken_formats
+
     return [
         Error(
             sentence,
@@ -265,6 +265,8 @@ def check_turn_rate(**kwargs: Any) -> list[CheckMessage]:
 @register(SETTINGS_TAG, Tags.compatibility)
 def check_context(**kwargs: Any) -> list[CheckMessage]:
     """The context backend must be importable; it adds its own checks."""
+    from chatapp.context.backend import context_backend
+
     try:
         found: list[CheckMessage] = context_backend.check()
     except (ImportError, KeyError, TypeError, ImproperlyConfigured) as error:

@@ -13,8 +13,8 @@ nothing else: everywhere else the queryset is clearer, and fast enough.
     rows = newest(branch=branch.pk, after=cursor, most=64)
 
 Arguments are keys, whole numbers, texts and times, which are bound; true, false and None stand for
-another shape of the query, and each shape is compiled by itself. tests/compaction/test_compiled_queries.py
-compares every one of them with its queryset.
+another shape of the query, and each shape is compiled by itself. A test compares every one of them
+with its queryset (tests/compaction/test_compiled_queries.py).
 """
 
 from __future__ import annotations

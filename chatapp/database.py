@@ -5,20 +5,32 @@ Why: docs/architecture.md#a-model-call-holds-nothing.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections
+from django.db import (
+    DatabaseError,
+    Error,
+    InterfaceError,
+    OperationalError,
+    connection,
+    connections,
+)
 from django.db.models import F, IntegerField, JSONField, Model, TextField, Value
 from django.db.models.expressions import Combinable, Func
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from chatapp.concurrency import slow_starts
+
+logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 CLOCK_SECONDS = 300
 POOL_WAIT_SECONDS = 10
@@ -48,6 +60,7 @@ def release_connection() -> None:
     SQLite keeps it: there is no server whose connections could run out, and opening one costs as
     much as ten reads. Inside a transaction (tests, callers with their own) it stays open, too.
     """
+    slow_starts.give_back()
     if connection.vendor != "sqlite":
         close_connection()
 
@@ -71,6 +84,40 @@ def again_if_cut(work: Callable[[], Result]) -> Result:
             raise
         connection.close()
         return work()
+
+
+@contextmanager
+def beating(sign: Callable[[], bool], *, seconds: float, who: str) -> Iterator[None]:
+    """Give a sign of life each so many seconds, in a thread, until the block ends.
+
+    `sign` writes it (a lease that is renewed, usually) and returns whether there is more to give:
+    what was lost is not taken again, the worker's own next look finds it gone. A sign that the
+    database refuses is logged with `who`. Inside a transaction (tests, callers with their own)
+    nothing beats: nobody else sees its rows.
+    """
+    if connection.in_atomic_block:
+        yield
+        return
+    done = threading.Event()
+
+    def keep_beating() -> None:
+        while not done.wait(seconds):
+            try:
+                if not sign():
+                    return
+            except Error:
+                # It may be back for the next beat; if not, the lease runs out, as it should.
+                logger.warning("%s could not give a sign of life.", who, exc_info=True)
+            finally:
+                close_connection()
+
+    thread = threading.Thread(target=keep_beating, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def database_now() -> datetime:

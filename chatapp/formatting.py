@@ -11,6 +11,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.formats import date_format, localize
 
+from chatapp.ids import short_id as short_id
 from chatapp.models import POSITION_STEP
 
 # What is shorter than this is told in milliseconds.
@@ -23,11 +24,6 @@ def shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def short_id(pk: Any) -> str:
-    """Return the beginning of an id, enough to search for it."""
-    return str(pk)[:8]
-
-
 def number(value: float | None) -> str:
     """Return a number with thousands separated; a dash for none."""
     return "—" if value is None else f"{value:,}"
@@ -36,6 +32,13 @@ def number(value: float | None) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: 1 rung, 2 rungs."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def unit_of(amount: Any, unit: str) -> str:
+    """Return a unit as it stands behind an amount, a number or its text: 2 messages, 1 message."""
+    if str(amount).strip() != "1":
+        return unit
+    return f"{unit.removesuffix('ies')}y" if unit.endswith("ies") else unit.removesuffix("s")
 
 
 def place(position: int | None) -> str:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mutab
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import IO, Any
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 from django.core import signals
@@ -25,7 +26,9 @@ from django.http.response import FileResponse, HttpResponseBase
 from django.urls import set_script_prefix
 
 from chatapp.api.exceptions import plain_problem
+from chatapp.concurrency import slow_starts
 from chatapp.conf import chatapp_settings
+from chatapp.health import ALIVE_PATHS, alive
 from chatapp.pools import CLIENT_LEFT, Pool, ThreadPools, pool_of
 
 Scope = MutableMapping[str, Any]
@@ -72,6 +75,11 @@ class ThreadPoolHandler(ASGIHandler):
     """Answers each request in one thread of its pool, and streams from the event loop."""
 
     @cached_property
+    def _beginning(self) -> MutableMapping[asyncio.AbstractEventLoop, asyncio.Lock]:
+        """Held while a slow request begins; for each event loop."""
+        return WeakKeyDictionary()
+
+    @cached_property
     def pools(self) -> ThreadPools:
         """The threads of this process."""
         return ThreadPools()
@@ -82,6 +90,10 @@ class ThreadPoolHandler(ASGIHandler):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, have a thread answer, send the answer."""
+        path = _path_info(scope)
+        if path in ALIVE_PATHS and scope["method"] in ("GET", "HEAD"):
+            await self.send_response(alive(), send)
+            return
         try:
             body = await self._bounded_body(scope, receive)
         except RequestAborted:
@@ -89,11 +101,13 @@ class ThreadPoolHandler(ASGIHandler):
         except BodyRefused as refusal:
             await self.send_response(refusal.response, send)
             return
-        pool = pool_of(_path_info(scope))
+        pool = pool_of(path)
         async with _watching(scope, self.listen_for_disconnect(receive), pool):
-            loop = asyncio.get_running_loop()
-            threads = self.pools.of(pool)
-            response = await loop.run_in_executor(threads, self._answer, scope, body)
+            if pool is Pool.SLOW:
+                response = await self._answered_slowly(scope, body)
+            else:
+                loop, threads = asyncio.get_running_loop(), self.pools.of(pool)
+                response = await loop.run_in_executor(threads, self._answer, scope, body)
         if not response.streaming:
             await self.send_response(response, send)
             return
@@ -127,6 +141,25 @@ class ThreadPoolHandler(ASGIHandler):
             raise BodyRefused(
                 408, f"The body did not arrive within {BODY_SECONDS} seconds. Send it again."
             ) from error
+
+    async def _answered_slowly(self, scope: Scope, body: IO[bytes]) -> Any:
+        """Have a thread answer a slow request.
+
+        Where a pool has no thread left it starts one, and waits until it has run behind every
+        thread that computes. For seventy turns at one moment the event loop did nothing else for
+        seconds, so another thread waits for it; one after the other, for they share a lock.
+        """
+        loop, threads = asyncio.get_running_loop(), self.pools.of(Pool.SLOW)
+        async with self._beginning.setdefault(loop, asyncio.Lock()):
+            answer = await loop.run_in_executor(
+                self.pools.starter, threads.submit, self._answer_slowly, scope, body
+            )
+        return await asyncio.wrap_future(answer)
+
+    def _answer_slowly(self, scope: Scope, body: IO[bytes]) -> Any:
+        """Return the response once few enough others compute (chatapp/concurrency.py)."""
+        with slow_starts.computing():
+            return self._answer(scope, body)
 
     def _answer(self, scope: Scope, body: IO[bytes]) -> Any:
         """Return the response; one that is whole has been closed, as nothing is left to read."""

@@ -18,13 +18,23 @@ from chatapp.pools import Pool, answered_in
 
 logger = logging.getLogger(__name__)
 NOT_STORED = {"Cache-Control": "no-store"}
+PLAIN = {"X-Content-Type-Options": "nosniff", "Content-Length": "3"}
+
+
+ALIVE_PATHS = ("/healthz", "/health/")
+"""Where `alive` is answered; the second is the older name. The ASGI handler does it by itself."""
+
+
+def alive() -> HttpResponse:
+    """Return that this process lives. Nothing else is asked, so a slow database restarts nobody."""
+    return HttpResponse("ok\n", content_type="text/plain", headers=NOT_STORED | PLAIN)
 
 
 @answered_in(Pool.HEALTH)
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer that this process lives. Nothing else is asked, so a slow database restarts nobody."""
-    return HttpResponse("ok\n", content_type="text/plain", headers=NOT_STORED)
+    """Answer the same under servers that have no handler of ours, and other methods with 405."""
+    return alive()
 
 
 @answered_in(Pool.HEALTH)

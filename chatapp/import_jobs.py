@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
+from django.dispatch import Signal
 from django.utils import timezone
+
+from chatapp.ids import new_id, short_id
+
+import_waiting = Signal()
+"""Sent with `job`, an ImportJob, in the transaction that has it wait for a worker."""
 
 # Of a file that waits, in one row: what a database writes and reads in one go.
 PIECE_BYTES = 1_000_000
@@ -36,7 +41,7 @@ class ImportJob(models.Model):
 
     UNDER_WAY = (Status.QUEUED, Status.WORKING)
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="imports"
     )
@@ -85,7 +90,7 @@ class ImportJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name or f"Import {str(self.id)[:8]}"
+        return self.name or f"Import {short_id(self.id)}"
 
     @property
     def is_under_way(self) -> bool:

@@ -6,22 +6,20 @@ was cancelled, or another process has it now and goes on behind what is noted.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from django.db import Error, connection, transaction
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
-from chatapp.database import close_connection, database_now
+from chatapp.database import beating, database_now
 from chatapp.formats import FileLimits, ParsedFile, ProblemList, TooMuchInFileError, parse
 from chatapp.formats.records import Conversation, Problem, UnknownFormatError
 from chatapp.formatting import plural
@@ -35,8 +33,6 @@ LEASE_SECONDS = 60
 BEAT_SECONDS = 15
 # Brackets and colons of a file: its values take up to 400 MB of memory then.
 MOST_MARKS = 4_000_000
-
-logger = logging.getLogger(__name__)
 
 
 class ImportEndedError(Exception):
@@ -235,32 +231,10 @@ class ImportWork:
             raise ImportEndedError
 
 
-@contextmanager
-def beating(job: ImportJob) -> Iterator[None]:
-    """Renew the job's lease until the block ends: reading a large file takes longer than it lasts.
-
-    Inside a transaction (tests, callers with their own) nothing beats: nobody else sees the row.
-    """
-    if connection.in_atomic_block:
-        yield
-        return
-    done = threading.Event()
-    thread = threading.Thread(target=_keep_beating, args=(job, done), name="import", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _keep_beating(job: ImportJob, done: threading.Event) -> None:
-    while not done.wait(BEAT_SECONDS):
-        try:
-            if not held_by(job).update(lease_expires_at=lease_end()):
-                return
-        except Error:
-            # The database may be back for the next beat; if not, the lease runs out, as it should.
-            logger.warning("Import %s could not give a sign of life.", job.pk, exc_info=True)
-        finally:
-            close_connection()
+def keeping_lease(job: ImportJob) -> AbstractContextManager[None]:
+    """Renew the job's lease until the block ends: reading a large file outlasts it."""
+    return beating(
+        lambda: bool(held_by(job).update(lease_expires_at=lease_end())),
+        seconds=BEAT_SECONDS,
+        who=f"Import {job.pk}",
+    )

@@ -19,7 +19,6 @@ from uuid import UUID
 from django.db import Error, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Now
-from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.conf import chatapp_settings
@@ -27,11 +26,13 @@ from chatapp.database import database_now
 from chatapp.extensions import registered
 from chatapp.formats import ProblemList, TooMuchInFileError, UnknownFormatError
 from chatapp.formats.first_sight import is_large, refuse_at_sight
+from chatapp.formatting import plural
 from chatapp.import_jobs import (
     MAX_NAME_CHARS,
     ImportJob,
     ImportPiece,
     content_of,
+    import_waiting,
     keep_content,
     lost_jobs,
 )
@@ -39,8 +40,8 @@ from chatapp.import_work import (
     ImportEndedError,
     ImportFailedError,
     ImportWork,
-    beating,
     how_far,
+    keeping_lease,
     lease_end,
     limits_of_files,
 )
@@ -59,9 +60,6 @@ SWEEP_BATCH = 100
 MOST_PIECES_AT_ONCE = 100_000
 
 logger = logging.getLogger(__name__)
-
-import_waiting = Signal()
-"""Sent with `job`, an ImportJob, in the transaction that has it wait for a worker."""
 
 
 class TooManyImportsError(Exception):
@@ -110,7 +108,7 @@ def accept_file(
     )
     waits = has_workers and (in_background or _is_much(content))
     try:
-        with beating(job):
+        with keeping_lease(job):
             is_done = not waits and work.go_on(content)
             if not is_done and not has_workers:
                 work.fail(_too_slow(job, chatapp_settings.import_seconds))
@@ -166,7 +164,7 @@ def _leave_to_worker(work: ImportWork, job: ImportJob, content: bytes) -> None:
 
 def _too_slow(job: ImportJob, seconds: int) -> ImportFailedError:
     return ImportFailedError(
-        f"The import took longer than the {seconds:,} seconds that are allowed. {how_far(job)} "
+        f"The import took longer than the {plural(seconds, 'second')} that it may. {how_far(job)} "
         "Send the file again: what is missing is added.",
         code="import_too_slow",
     )
@@ -192,7 +190,7 @@ def continue_import(job_id: UUID, *, is_stopping: Callable[[], bool] = lambda: F
     work = ImportWork(job, seconds=min(SLICE_SECONDS, left), is_stopping=is_stopping)
     with suppress(ImportFailedError, TooMuchInFileError, UnknownFormatError):  # the row says it
         try:
-            with beating(job):
+            with keeping_lease(job):
                 _take_a_turn(work, job, is_last=left <= SLICE_SECONDS, is_stopping=is_stopping)
         except ImportEndedError:
             return "gone"

@@ -117,6 +117,7 @@ LEFT_OUT_WHY: Mapping[str, str] = {
     "halve_history": "the request was refused as too large, and nothing else made it small enough.",
     "history_limit": "the profile sends no more messages than that, and what stood before them was "
     "not summarised yet.",
+    "head_overflow": "the profile had its summariser pass over them unread.",
 }
 TONES: Mapping[str, str] = {Kind.RETRY: "busy", Kind.CHANGE: "busy", Kind.WARNING: "busy"}
 # Details that are told as numbers, in this order; the others stand on the incident's own page.

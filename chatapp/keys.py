@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +17,9 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, models
 from django.utils import timezone
+
+from chatapp.compiled import compiled_read
+from chatapp.ids import new_id
 
 logger = logging.getLogger(__name__)
 MARK = "pk_"
@@ -45,7 +47,7 @@ class ApiKey(models.Model):
         WRITE = "write", "Write: everything that changes something, turns too"
         ADMIN_READ = "admin-read", "Operators' figures: /metrics, for staff"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys"
     )
@@ -150,7 +152,13 @@ def digest_of(secret: bytes) -> str:
 
 def find_key(secret: bytes) -> ApiKey | None:
     """Return the key of a secret with its owner, whatever its state; None for no key of ours."""
-    return ApiKey.objects.select_related("owner").filter(digest=digest_of(secret)).first()
+    return _of_digest.first(digest=digest_of(secret))
+
+
+@compiled_read
+def _of_digest(*, digest: str) -> models.QuerySet[ApiKey]:
+    """The key with this digest, and its owner: asked for with every request."""
+    return ApiKey.objects.select_related("owner").filter(digest=digest)
 
 
 def bearer_of(authorization: str) -> bytes:

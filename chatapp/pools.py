@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from django.http import Http404
@@ -70,6 +70,11 @@ class ThreadPools:
     def __init__(self) -> None:
         self.of = cache(self._make)
 
+    @cached_property
+    def starter(self) -> ThreadPoolExecutor:
+        """One thread that gives work to other pools where the event loop must not wait for it."""
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
+
     def _make(self, pool: Pool) -> ThreadPoolExecutor:
         threads = {
             Pool.QUICK: chatapp_settings.request_threads,
@@ -80,6 +85,7 @@ class ThreadPools:
 
     def shutdown(self) -> None:
         """End the threads, when they have done what they do."""
+        self.starter.shutdown()
         for pool in Pool:
             self.of(pool).shutdown()
 

@@ -6,7 +6,6 @@ sessions reads no message. A session without a title gets the first words of its
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -15,6 +14,8 @@ from django.db import models
 from django.db.models import Case, F, Value, When
 from django.db.models.functions import Greatest
 from django.utils import timezone
+
+from chatapp.ids import new_id
 
 MAX_TITLE_CHARS = 200
 OPENING_CHARS = 80
@@ -30,7 +31,7 @@ class ListedSession(models.Model):
     request really had, so that no error stays.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     title = models.CharField(max_length=MAX_TITLE_CHARS, blank=True)
     request_tokens = models.BigIntegerField(default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

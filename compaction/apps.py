@@ -1,7 +1,21 @@
 """The Django app that keeps conversations inside the window."""
 
+from typing import Any
+from uuid import UUID
+
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
+from django.utils.functional import SimpleLazyObject
+from django.utils.module_loading import import_string
+
+
+def _part(name: str) -> Any:
+    """Return what exports and imports of sessions hold of this app, made at its first use."""
+    return SimpleLazyObject(lambda: import_string(f"compaction.summaries.transfer.{name}")())
+
+
+def _switch_of(session_id: UUID) -> Any:
+    return import_string("compaction.runs.switching.switch_of")(session_id)
 
 
 class CompactionConfig(AppConfig):
@@ -12,14 +26,15 @@ class CompactionConfig(AppConfig):
     verbose_name = "Compaction"
 
     def ready(self) -> None:
-        """Join chatapp; register checks and listeners; install what is missing after migrating."""
+        """Join chatapp; register checks and listeners; install what is missing after migrating.
+
+        What makes and stores summaries is imported by who first needs it: most commands do not.
+        """
         from chatapp.extensions import Extension, register
         from compaction import checks, conf, listeners  # noqa: F401
         from compaction.monitoring import health
-        from compaction.runs import queue, takeover  # noqa: F401
-        from compaction.runs.switching import switch_of
+        from compaction.runs import queue
         from compaction.selectors import tree_marks
-        from compaction.summaries.transfer import ProfilePart, SummariesPart
 
         # Reads the settings: a variable that cannot be used stops the start, not the first run.
         conf.use_plugins()
@@ -31,9 +46,9 @@ class CompactionConfig(AppConfig):
                 stream_events="compaction.api.stream_events.STREAM_EVENTS",
                 readiness={"broker": health.broker, "queue": health.queue},
                 admin="compaction.admin.ADMIN",
-                parts={"profile": ProfilePart(), "summaries": SummariesPart()},
+                parts={"profile": _part("ProfilePart"), "summaries": _part("SummariesPart")},
                 tree_marks=tree_marks,
-                switch_under_way=switch_of,
+                switch_under_way=_switch_of,
             )
         )
         queue.watch_workers()

@@ -22,6 +22,7 @@ from chatapp.context.backend import (
     notify,
     silent,
 )
+from chatapp.context.preview import PREVIEW_MESSAGES
 from chatapp.incidents import Kind, note
 from chatapp.llm.errors import ModelError
 from chatapp.messages.inline_files import without_inline_files
@@ -34,6 +35,7 @@ from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.pins import warning_of
 from compaction.branches.request_hooks import before_hooks, with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
+from compaction.branches.tail import show_part
 from compaction.conf import compaction_settings
 from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
@@ -72,11 +74,15 @@ class CompactionBackend(BaseContextBackend):
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send now; `facts` says whether it would compact first."""
+        return _previewed(session, snapshot_of(session))
+
+    def preview_part(
+        self, session: Session, *, most: int = PREVIEW_MESSAGES, oldest: int = 0
+    ) -> Context:
+        """Return the same of a long history without its older messages; stored sums count them."""
         snapshot = snapshot_of(session)
-        facts = context_facts(snapshot)
-        if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
-            facts["compacts_first"] = decision.reason
-        return with_hooks(session, replace(sendable(snapshot), facts=facts))
+        show_part(snapshot, most=most, oldest=oldest)
+        return _previewed(session, snapshot)
 
     def recover(
         self,
@@ -184,6 +190,14 @@ class CompactionBackend(BaseContextBackend):
     def check(self) -> list[CheckMessage]:
         """Return nothing: the backend takes no options; profiles have checks of their own."""
         return []
+
+
+def _previewed(session: Session, snapshot: BranchSnapshot) -> Context:
+    """Return what a request would send of a branch as it was read."""
+    facts = context_facts(snapshot)
+    if facts["compacts_first"] is None and (decision := foreseen(snapshot)):
+        facts["compacts_first"] = decision.reason
+    return with_hooks(session, replace(sendable(snapshot), facts=facts, origin=snapshot))
 
 
 def _asked_label(session: Session, branch: Branch, label: str | None) -> str | None:

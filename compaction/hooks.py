@@ -23,6 +23,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from chatapp.database import release_connection
+from chatapp.formatting import plural
 from compaction.conf import compaction_settings
 
 logger = logging.getLogger(__name__)
@@ -291,7 +292,7 @@ def _in_time(hook: Callable[..., Any], *given: Any) -> Any:
         raise raised[0]
     if thread.is_alive() or not answers:
         raise TimeoutError(
-            f"it took longer than {compaction_settings.hook_seconds} seconds "
+            f"it took longer than {plural(compaction_settings.hook_seconds, 'second')} "
             "(COMPACTION_HOOK_SECONDS)"
         )
     return answers[0]

@@ -1,4 +1,7 @@
-"""What this app does when something happens in the transcript, and after every migrate."""
+"""What this app does when something happens in the transcript, and after every migrate.
+
+Every process imports this module at its start, so what does the work is imported by who needs it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from django.db.models import F, Q
 from django.dispatch import receiver
 
 from chatapp.erasure import user_erased
-from chatapp.imports import import_waiting
+from chatapp.import_jobs import import_waiting
 from chatapp.models import Branch, ImportJob, Message, Session
 from chatapp.transcript import (
     Replay,
@@ -19,7 +22,7 @@ from chatapp.transcript import (
     positions_changed,
     set_pinned,
 )
-from compaction.memories.runs import memory_run_waiting
+from compaction.branches.leases import Lease, lease_stolen
 from compaction.models import (
     BulkItem,
     BulkJob,
@@ -31,8 +34,7 @@ from compaction.models import (
 )
 from compaction.profiles import install_presets
 from compaction.runs import queue
-from compaction.summaries.instructions import forget_instructions_of
-from compaction.summaries.replays import follow_replay
+from compaction.signals import memory_run_waiting
 
 
 def install(*, plan: Sequence[tuple[Any, bool]] = (), **kwargs: Any) -> None:
@@ -102,7 +104,17 @@ def keep_inserted(*, message: Message, branches: list[Branch], **kwargs: Any) ->
 @receiver(branch_replayed, dispatch_uid="compaction.listeners")
 def on_branch_replayed(*, replay: Replay, **kwargs: Any) -> None:
     """Let the state and the summaries follow a branch that was replayed."""
+    from compaction.summaries.replays import follow_replay
+
     follow_replay(replay)
+
+
+@receiver(lease_stolen, dispatch_uid="compaction.runs.takeover")
+def on_lease_stolen(*, lease: Lease, **kwargs: Any) -> None:
+    """Go on with the work of a worker that died."""
+    from compaction.runs.takeover import follow_stolen
+
+    follow_stolen(lease)
 
 
 @receiver(import_waiting, dispatch_uid="compaction.listeners")
@@ -125,13 +137,21 @@ def forget_words_of(*, user: Any, **kwargs: Any) -> None:
     may quote what it was sent: a breaker and a paused bulk job keep the last one. The filter of a
     bulk job may be what was searched for: a name, or words of a title.
     """
+    from compaction.summaries.instructions import forget_instructions_of
+
     SummaryQuality.objects.filter(verdict_by=user).update(verdict_note="")
     asked = CompactionRun.objects.filter(requested_by=user).exclude(instructions="")
     theirs = Q(run__in=asked) | Q(author=user)
+    # Runs that failed carried the words on as well; of those sessions nothing carried is kept.
+    told = SessionSummary.objects.filter(theirs | Q(instructions_by=user)).values("session")
+    carried = Q(session__in=asked.values("session")) | Q(session__in=told)
+    CompactionRun.objects.filter(carried).exclude(carried_instructions="").update(
+        carried_instructions=""
+    )
     SessionSummary.objects.filter(theirs).update(instructions="")
     asked.update(instructions="")
     forget_instructions_of(user)
     # Nobody can tell whose call it was; the next failed one says what is wrong again.
     ModelBreaker.objects.exclude(last_error="").update(last_error="")
-    told = BulkItem.objects.filter(session__owner=user).values("job")
-    BulkJob.objects.filter(Q(requested_by=user) | Q(pk__in=told)).update(chosen_by="", note="")
+    held = BulkItem.objects.filter(session__owner=user).values("job")
+    BulkJob.objects.filter(Q(requested_by=user) | Q(pk__in=held)).update(chosen_by="", note="")

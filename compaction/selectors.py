@@ -65,6 +65,7 @@ SENT_COLUMNS = (
     "covers_through",
     "created_at",
     "is_digest",
+    "truncated",
     "format_version",
     "files_read",
     "files_modified",

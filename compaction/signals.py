@@ -28,6 +28,8 @@ compacted = Signal()
 compaction_failed = Signal()
 branch_summarised = Signal()
 branch_switched = Signal()
+# For this app alone: a memory run waits for a worker (`run_id`).
+memory_run_waiting = Signal()
 
 
 def send_after_commit(signal: Signal, *, sender: type, **facts: Any) -> None:

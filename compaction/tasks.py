@@ -7,6 +7,7 @@ from uuid import UUID
 from chatapp.imports import continue_import
 from chatapp.transcript import part_files
 from compaction.attention.alerts import send_alerts
+from compaction.attention.marks import raise_floors
 from compaction.comparison import jobs
 from compaction.errors import RunGoneError
 from compaction.memories.execution import execute_memory_run
@@ -94,7 +95,9 @@ def delete_orphans() -> int:
 def roll_up() -> int:
     """Bring the figures of the front page up to date; return how many days were worked out.
 
-    Summaries whose turns have come get their hindsight, too.
+    Summaries whose turns have come get their hindsight, too, and lists of what needs a look their
+    floors.
     """
     note_waiting()
+    raise_floors()
     return len(refresh_figures().days)

@@ -13,9 +13,8 @@ from django.utils import timezone
 
 from chatapp.formatting import clock, duration
 from chatapp.incidents import ERROR_WORDS
-from compaction.engine.policy.reasons import RunCode, reason_label
+from compaction.engine.policy.reasons import NO_MODEL, RunCode, reason_label
 from compaction.engine.provenance import Origin
-from compaction.memories.runs import NO_MODEL
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 
 Status = CompactionRun.Status

@@ -49,8 +49,18 @@ def pytest_report_header() -> str:
     return f"{facts.SEED_VARIABLE}={facts.seed()}"
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over the modules and the tests: they live as long as we do.
+
+    Each of its full rounds would look at all of them, which takes most of a second.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run where a process of the tests has grown: something keeps what tests made."""
+    gc.unfreeze()
     gc.collect()
     with contextlib.suppress(AttributeError, OSError):
         # What is free, but not given back to the system, is kept by nobody.

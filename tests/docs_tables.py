@@ -77,11 +77,13 @@ def settings_table() -> str:
 
 
 def default_of(declared: Any) -> str:
+    from chatapp.formatting import unit_of
+
     if declared.shown is not None:
         return declared.shown
     if declared.default == ():
         return ""
-    return f"{code(declared.default)} {declared.unit}".strip()
+    return f"{code(declared.default)} {unit_of(declared.default, declared.unit)}".strip()
 
 
 def parameters_table() -> str:

@@ -9,11 +9,12 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import column, table_of
-from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, hex_range
+from chatapp.admin.toolkit.lists import CREATED_SINCE, Day
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section, Table
 from chatapp.admin.toolkit.permissions import holds, link_for
 from chatapp.formatting import duration, number, plural, when
+from chatapp.ids import id_q
 from chatapp.imports import why_it_waits
 from chatapp.models import ImportedSession, ImportJob
 
@@ -79,7 +80,7 @@ class ImportJobAdmin(WideList):
     list_select_related = ("owner",)
     list_filter = (CREATED_SINCE, Day, "status")
     list_only = ("status", "owner__username", "conversations_total", "conversations_done")
-    search_help_text = "The beginning of an id, or the owner."
+    search_help_text = "The beginning or end of an id, or the owner."
     sections = (_NUMBERS, _TIMES, _TEXTS)
 
     status_shown = column(
@@ -99,10 +100,8 @@ class ImportJobAdmin(WideList):
     problem_texts = column("By line", _problem_lines, is_text=True)
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
-        """Search the owner's name, and ids by their beginning."""
-        found = Q(owner__username__icontains=wanted)
-        ids = hex_range(wanted)
-        return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
+        """Search the owner's name, and ids by beginning and end."""
+        return Q(owner__username__icontains=wanted) | id_q(ImportJob, wanted, "id")
 
     def live_words(self, request: HttpRequest, obj: ImportJob) -> str:
         """Say how far an import is that has not ended."""

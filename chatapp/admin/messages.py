@@ -106,7 +106,7 @@ class MessageAdmin(AnswerPage, WideList):
     )
     sortable_by = ("created_at", "position_shown")
     search_help_text = (
-        "The beginning of an id, a session's title or its owner. "
+        "The beginning or end of an id, a session's title or its owner. "
         "“text: …” searches the stored text, which is slow on large tables."
     )
     list_only = ("role", "kind", "pinned")

@@ -35,7 +35,7 @@ class MessageOriginalAdmin(WideList):
     session_path = "message__session"
     text_paths = ("content",)
     search_help_text = (
-        "The beginning of a message's or a session's id, a session's title or its owner. "
+        "The beginning or end of a message's or a session's id, a session's title or its owner. "
         "“text: …” searches the texts, which is slow on large tables."
     )
     sections = (

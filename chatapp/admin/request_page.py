@@ -88,9 +88,11 @@ class RequestPage(ReadOnlyAdmin):
             raise Http404
         shown: dict[str, Any] = {}
         try:
-            context: Context = context_backend.preview(session)
             if request.GET.get("download"):
-                return _download(session, context)
+                return _download(session, context_backend.preview(session))
+            context = context_backend.preview_part(
+                session, most=MOST_SHOWN - FIRST_SHOWN, oldest=FIRST_SHOWN
+            )
             shown = self._shown(session, as_sent(session, context))
         except refusals() as refusal:
             shown["refusal"] = str(refusal)
@@ -111,7 +113,7 @@ class RequestPage(ReadOnlyAdmin):
     def _shown(self, session: Session, context: Context) -> dict[str, Any]:
         model = get_model(session.model)
         head, tail = shown_ends(context.messages)
-        total = len(context.messages)
+        found, rest = len(context.messages), context.not_shown.messages if context.not_shown else 0
         origins = origins_of(session, context)
         view = MessagesDrawn(
             session=session,
@@ -125,10 +127,11 @@ class RequestPage(ReadOnlyAdmin):
             "notes": [note for part in session_parts() for note in part.notes(context)],
             "account": account_rows(context.account),
             "counted": f"{context.account.used:,} of {context.account.window:,} tokens",
-            "total": total,
+            "total": found + rest,
             "head": [view.message(index) for index in range(head)],
-            "tail": [view.message(index) for index in range(tail, total)],
-            "left_out": tail - head,
+            "tail": [view.message(index, behind=rest) for index in range(tail, found)],
+            "left_out": tail - head + rest,
+            "not_shown": context.not_shown,
             "tools": html.stored_json(session.tools) if session.tools else "",
         }
 
@@ -198,12 +201,12 @@ class MessagesDrawn:
     # Which call each result answers, by their indexes (chatapp/messages/pairing.py).
     answered: Mapping[int, tuple[int, int]]
 
-    def message(self, index: int) -> ShownMessage:
-        """Return one message, its whole text included."""
+    def message(self, index: int, *, behind: int = 0) -> ShownMessage:
+        """Return one message, its whole text included; so many before it were not read."""
         message: Mapping[str, Any] = self.context.messages[index]
         content = message.get("content")
         more = [
-            (label, self._calls(index) if key == "tool_calls" else message[key])
+            (label, self._calls(index, behind) if key == "tool_calls" else message[key])
             for key, label in _MORE
             if message.get(key)
         ]
@@ -212,7 +215,7 @@ class MessagesDrawn:
             content = None
         text = content if isinstance(content, str) else ""
         return ShownMessage(
-            number=index + 1,
+            number=index + 1 + behind,
             role=message["role"] if message["role"] in ROLES else "other",
             origin=self._origin(index),
             tokens=formatting.number(count_message(message, self.counter)),
@@ -223,12 +226,12 @@ class MessagesDrawn:
             is_open=len(text) <= OPEN_CHARS,
         )
 
-    def _calls(self, index: int) -> SafeString | str:
+    def _calls(self, index: int, behind: int) -> SafeString | str:
         """Return the calls of a message, each with the way to the message that answers it."""
         results = {
-            number: (html.link(f"message {answer + 1}", f"#m{answer + 1}"), "")
+            number: (html.link(f"message {at}", f"#m{at}"), "")
             for answer, (asker, number) in self.answered.items()
-            if asker == index
+            if asker == index and (at := answer + 1 + behind)
         }
         return calls_shown(self.context.messages[index]["tool_calls"], results)
 

@@ -35,6 +35,7 @@ from chatapp.admin.toolkit.lists import (
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link
 from chatapp.admin.toolkit.permissions import nameless
+from chatapp.ids import short_id
 from chatapp.llm.learned_limits import all_with_learned_limits
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
@@ -112,7 +113,7 @@ class ByOwner(OneRow):
         wanted = request.GET.get(self.parameter_name, "")
         if len(known) <= USERS_LOOKED_AT and len(found) <= OWNERS_OFFERED:
             return found
-        return [(wanted, f"Owner {wanted[:8]}")] if wanted else []
+        return [(wanted, f"Owner {short_id(wanted)}")] if wanted else []
 
 
 def larger_than(share: float) -> Q:

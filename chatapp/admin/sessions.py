@@ -23,7 +23,7 @@ from chatapp.admin.timeline import timeline_url
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, Cells, column, table_of
 from chatapp.admin.toolkit.extension import MessageView, session_parts
-from chatapp.admin.toolkit.lists import CREATED_SINCE, hex_range, one_row
+from chatapp.admin.toolkit.lists import CREATED_SINCE, one_row
 from chatapp.admin.toolkit.model_admin import WideList, named_q
 from chatapp.admin.toolkit.page_forms import PageForm
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
@@ -35,6 +35,7 @@ from chatapp.admin.toolkit.permissions import (
     nameless_link,
 )
 from chatapp.admin.tree_page import TreeOfSession, tree_url
+from chatapp.ids import id_q
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
 from chatapp.models import Branch, Message, Session
@@ -85,9 +86,7 @@ class SessionAdmin(SessionListPage, OwnerPages, TreeOfSession):
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the session itself."""
-        found = named_q(request, wanted)
-        ids = hex_range(wanted)
-        return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
+        return named_q(request, wanted) | id_q(Session, wanted, "id")
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Name the sessions and count what goes with them: listing 400 000 rows helps nobody."""

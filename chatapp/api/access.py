@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from csp.constants import HEADER
+from csp.middleware import CSPMiddleware
+from csp.utils import build_policy
+from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_cache_control
@@ -84,3 +89,25 @@ class NoStoreMiddleware(MiddlewareMixin):
         if request.path_info.startswith(API):
             patch_cache_control(response, no_store=True)
         return response
+
+
+class PolicyMiddleware(CSPMiddleware):
+    """The header Content-Security-Policy; answers that ask for nothing else share one text."""
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        """Add the policy: the API's answers have no nonce, and few pages a policy of their own."""
+        is_shared = request.path_info.startswith(API) and not self._is_changed(response)
+        if not is_shared or settings.DEBUG:
+            return super().process_response(request, response)
+        response.headers.setdefault(HEADER, self._shared)
+        return response
+
+    @cached_property
+    def _shared(self) -> str:
+        return build_policy()
+
+    @staticmethod
+    def _is_changed(response: HttpResponseBase) -> bool:
+        return any(name.startswith("_csp") for name in vars(response))

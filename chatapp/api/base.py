@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -21,8 +22,10 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from chatapp.api.json_bytes import FORMAT
 from chatapp.api.json_types import unknown_names, wrong_types
 from chatapp.api.query import Kind, QueryParameter, read_query
+from chatapp.compiled import compiled_read
 from chatapp.conf import chatapp_settings
 from chatapp.database import long_columns, stored_bytes
 from chatapp.models import Branch, Message, Session
@@ -41,6 +44,12 @@ def sessions_of(user: Any) -> QuerySet[Session]:
     return Session.objects.filter(owner=user).select_related("active_branch")
 
 
+@compiled_read
+def owned_session(*, owner: int, session_id: UUID) -> QuerySet[Session]:
+    """The session of this owner with its active branch: asked for with nearly every request."""
+    return Session.objects.filter(owner=owner, pk=session_id).select_related("active_branch")
+
+
 class KnownFields(serializers.Serializer[Any]):
     """Refuses fields that it does not have, and values of another type than a field takes.
 
@@ -52,6 +61,16 @@ class KnownFields(serializers.Serializer[Any]):
     rules: Mapping[str, Any] = MappingProxyType({})
     """What the fields do not say by themselves, in words of JSON Schema."""
 
+    @classmethod
+    def read(cls, data: Any) -> dict[str, Any]:
+        """Return the validated fields of a body; raise ValidationError.
+
+        One form is kept for all requests, for making one takes longer than reading a message. It is
+        for those that know of nothing but the body: no instance, no request.
+        """
+        fields: dict[str, Any] = _form_of(cls).run_validation(data)
+        return fields
+
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated fields; raise ValidationError with a sentence for each wrong one."""
         if isinstance(data, Mapping):
@@ -61,6 +80,11 @@ class KnownFields(serializers.Serializer[Any]):
             if wrong:
                 raise InvalidRequest(wrong)
         return super().to_internal_value(data)
+
+
+@cache
+def _form_of(form: type[KnownFields]) -> KnownFields:
+    return form()
 
 
 class NoFields(KnownFields):
@@ -85,7 +109,7 @@ class KnownQueryView(APIView):
         if request.method not in self.allowed_methods:
             return  # 405, whatever it asks
         pages = getattr(self, "pagination_class", None)
-        others = {*_FORMAT, *(one for one in self.query if isinstance(one, str))}
+        others = {FORMAT, *(one for one in self.query if isinstance(one, str))}
         if pages is not None and request.method in SAFE_METHODS:
             others.add(pages.cursor_query_param)
         self.asked = read_query(request, self.parameters(), others)
@@ -97,19 +121,16 @@ class KnownQueryView(APIView):
         return [*own, PAGE_SIZE] if getattr(cls, "pagination_class", None) is not None else own
 
 
-# What REST framework itself reads of any address.
-_FORMAT = ("format",)
-
-
 class SessionView(KnownQueryView):
     """A view below sessions/{id}/."""
 
     def get_session(self) -> Session:
         """Return the session of the address, or 404 where it is missing or somebody else's."""
-        try:
-            return sessions_of(self.request.user).get(pk=self.kwargs["session_id"])
-        except Session.DoesNotExist as error:
-            raise Http404 from error
+        owner, key = self.request.user.pk, self.kwargs["session_id"]
+        session = owned_session.first(owner=owner, session_id=key)
+        if session is None:
+            raise Http404
+        return session
 
 
 def message_of(user: Any, message_id: UUID) -> Message:
@@ -193,13 +214,16 @@ class BoundedPagination(NewestFirstPagination):
             alone = queryset if chosen else queryset.select_related(None)
             sized = alone.values(*places).annotate(page_bytes=size)
             rows = super().paginate_queryset(sized, request, view) or ()
-            sizes = [row["page_bytes"] for row in rows]
-            if self.cursor is not None and self.cursor.reverse:
-                sizes.reverse()  # it is read from its end
-            sums = itertools.accumulate(sizes)
-            self._most_rows = sum(total <= chatapp_settings.max_page_bytes for total in sums) or 1
+            self._most_rows = self.room_for([row["page_bytes"] for row in rows])
             queryset = self.page_of(queryset, self._kept(rows))
         return super().paginate_queryset(queryset, request, view)
+
+    def room_for(self, sizes: Sequence[int]) -> int:
+        """Return of how many rows the page has room, one at least; these are their bytes."""
+        if self.cursor is not None and self.cursor.reverse:
+            sizes = sizes[::-1]  # it is read from its end
+        most = chatapp_settings.max_page_bytes
+        return sum(total <= most for total in itertools.accumulate(sizes)) or 1
 
     def _kept(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Return those of the rows that the page has room for, which are read from their end."""

@@ -104,7 +104,7 @@ class AppendSerializer(KnownFields):
         limit = chatapp_settings.max_messages_per_request
         if len(value) > limit:
             raise serializers.ValidationError(
-                f"{len(value)} messages in one request; {limit} are allowed. Send them in parts."
+                f"{len(value)} messages in one request; at most {limit}. Send them in parts."
             )
         return value
 

@@ -2,27 +2,49 @@
 
 The serializers describe the fields for the schema. Pages of messages are written from here: making
 a Python value of each column, and a text of each value again through a serializer's field, took
-longer than everything else together.
+longer than everything else together. JSON columns are never read, only passed on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
-from django.db.models.query import BaseIterable
-
+from chatapp.api.json_bytes import as_stored, encoded
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.models import POSITION_STEP, Message
 
+MESSAGE_FIELDS = [
+    "id",
+    "branch",
+    "sequence_id",
+    "role",
+    "kind",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "tool_name",
+    "reasoning",
+    "summary",
+    "metadata",
+    "vendor",
+    "tokens",
+    "usage",
+    "end",
+    "finish_reason",
+    "response_id",
+    "pinned",
+    "created_at",
+]
+"""All fields of a message, in the order in which they are shown."""
 Writer = Callable[[Message], Any]
-# A row as the database gives it: {column: value}.
-Stored = dict[str, Any]
+Column = Sequence[Any]
+# Rows as the database gives them: {column: its value in each row}.
+Stored = dict[str, Column]
 
 
 def _sequence_id(position: int) -> str:
@@ -35,29 +57,6 @@ def _time(value: datetime) -> str:
     """Return the time in UTC, whatever TIME_ZONE says; databases without zones store UTC."""
     known = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
     return f"{known.isoformat()}Z"
-
-
-def _uuid(value: UUID | str) -> str:
-    """Return a UUID's text; databases without the type store its digits."""
-    if isinstance(value, UUID):
-        return str(value)
-    return f"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"
-
-
-def _json(text: str | None) -> Any:
-    """Return what is stored in a JSON column; most hold nothing."""
-    if text is None:
-        return None
-    return json.loads(text) if text != "{}" else {}
-
-
-def _content(row: Stored) -> Any:
-    """Return the content as the client sent it; few messages have parts."""
-    if row["parts"] is None:
-        return row["content"]
-    message = Message(content=row["content"], parts=_json(row["parts"]))
-    message.session_id = UUID(str(row["session_id"]))
-    return message.content_with_files()
 
 
 def _end(role: str, finish_reason: str, calls: Any) -> str | None:
@@ -85,19 +84,6 @@ _MADE_OF = {
     "content": ("content", "parts", "session_id"),
     "end": ("role", "finish_reason", "tool_calls"),
 }
-# The same for rows as the database gives them.
-_WRITTEN_STORED: dict[str, Callable[[Stored], Any]] = {
-    "id": lambda row: _uuid(row["id"]),
-    "branch": lambda row: _uuid(row["branch_id"]),
-    "sequence_id": lambda row: _sequence_id(row["position"]),
-    "content": _content,
-    "tool_calls": lambda row: _json(row["tool_calls"]),
-    "metadata": lambda row: _json(row["metadata"]),
-    "usage": lambda row: _json(row["usage"]),
-    "vendor": lambda row: _json(row["vendor"]),
-    "end": lambda row: _end(row["role"], row["finish_reason"], _json(row["tool_calls"])),
-    "created_at": lambda row: _time(row["created_at"]),
-}
 
 
 def writers_of(fields: Sequence[str]) -> list[tuple[str, Writer]]:
@@ -105,26 +91,100 @@ def writers_of(fields: Sequence[str]) -> list[tuple[str, Writer]]:
     return [(name, _WRITTEN.get(name) or attrgetter(name)) for name in fields]
 
 
-def stored_rows(messages: QuerySet[Message], fields: Sequence[str]) -> QuerySet[Message, Stored]:
-    """Return the rows with the columns that the fields are made of, as the database gives them."""
+def messages_json(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return messages with all fields, as JSON types."""
+    return [{name: write(one) for name, write in _ALL} for one in messages]
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """Return a message with all fields, as JSON types."""
+    return messages_json([message])[0]
+
+
+_ALL = writers_of(MESSAGE_FIELDS)
+
+
+# --- rows as the database gives them --------------------------------------------------------------
+
+
+def columns_of(fields: Sequence[str]) -> list[str]:
+    """Return the columns that the fields are made of."""
     columns = (column for name in fields for column in _MADE_OF.get(name, (name,)))
-    rows: QuerySet[Message, Stored] = messages.values(*dict.fromkeys(columns))
-    rows._iterable_class = _StoredRows
-    return rows
+    return list(dict.fromkeys(columns))
 
 
-class _StoredRows(BaseIterable):  # type: ignore[type-arg]  # generic in the stubs only
-    """The rows of `values()` without a Python value made of each column."""
+def written(
+    rows: Sequence[Sequence[Any]], columns: Sequence[str], fields: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return stored rows as the API shows messages, ready for `chatapp.api.json_bytes`.
 
-    def __iter__(self) -> Iterator[Stored]:
-        compiler = self.queryset.query.get_compiler(self.queryset.db)
-        columns = self.queryset.query.values_select
-        for chunk in compiler.execute_sql(chunked_fetch=self.chunked_fetch):
-            for row in chunk:
-                yield dict(zip(columns, row, strict=True))
+    It goes column by column: most columns are shown as they are stored.
+    """
+    stored: Stored = dict(zip(columns, zip(*rows, strict=True), strict=False))
+    if not stored:
+        return []
+    shown = [
+        _WRITTEN_STORED[name](stored) if name in _WRITTEN_STORED else stored[name]
+        for name in fields
+    ]
+    return [dict(zip(fields, values, strict=True)) for values in zip(*shown, strict=True)]
 
 
-def written(rows: Sequence[Stored], fields: Sequence[str]) -> list[dict[str, Any]]:
-    """Return stored rows as the API shows messages."""
-    writers = [(name, _WRITTEN_STORED.get(name) or itemgetter(name)) for name in fields]
-    return [{name: write(row) for name, write in writers} for row in rows]
+def _ids(column: Column) -> Column:
+    """Return UUIDs as texts where the database has no type for them and stores their digits."""
+    if isinstance(column[0], UUID):
+        return column
+    return [f"{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}" for one in column]
+
+
+def _same_id(column: Column) -> Column:
+    """Return the same for a column that has one value in most rows."""
+    known = dict(zip(found := list(dict.fromkeys(column)), _ids(found), strict=True))
+    return [known[one] for one in column]
+
+
+def _times(column: Column) -> Column:
+    """Return times in UTC; those without a zone are."""
+    return [one.astimezone(UTC) if one.tzinfo else one for one in column]
+
+
+def _json(column: Column) -> Column:
+    return [as_stored(text) for text in column] if any(column) else column
+
+
+def _contents(stored: Stored) -> Column:
+    """Return contents as clients sent them; few messages have parts."""
+    contents, parts = stored["content"], stored["parts"]
+    if not any(parts):
+        return contents
+    return [
+        content if part is None else _with_parts(content, part, session_id)
+        for content, part, session_id in zip(contents, parts, stored["session_id"], strict=True)
+    ]
+
+
+def _with_parts(content: str | None, parts: str, session_id: Any) -> Any:
+    message = Message(content=content, parts=json.loads(parts))
+    message.session_id = UUID(str(session_id))
+    return encoded(message.content_with_files())
+
+
+def _ends(stored: Stored) -> Column:
+    rows = zip(stored["role"], stored["finish_reason"], stored["tool_calls"], strict=True)
+    return [_end(role, reason, calls not in _NO_CALLS) for role, reason, calls in rows]
+
+
+_NO_CALLS = (None, "[]", "null")
+# How fields are written that are not shown as their column has them.
+_WRITTEN_STORED: dict[str, Callable[[Stored], Column]] = {
+    "id": lambda stored: _ids(stored["id"]),
+    "branch": lambda stored: _same_id(stored["branch_id"]),
+    "sequence_id": lambda stored: [_sequence_id(one) for one in stored["position"]],
+    "content": _contents,
+    "tool_calls": lambda stored: _json(stored["tool_calls"]),
+    "metadata": lambda stored: _json(stored["metadata"]),
+    "usage": lambda stored: _json(stored["usage"]),
+    "vendor": lambda stored: _json(stored["vendor"]),
+    "end": _ends,
+    "created_at": lambda stored: _times(stored["created_at"]),
+}

@@ -21,24 +21,24 @@ from chatapp.api.base import (
     message_of,
 )
 from chatapp.api.brief import VERBOSITY, BriefPagination
+from chatapp.api.etags import ETAG, IF_NONE_MATCH, NOT_MODIFIED, tagged
 from chatapp.api.incoming import AppendSerializer
-from chatapp.api.message_json import stored_rows, written
+from chatapp.api.json_bytes import as_bytes
+from chatapp.api.message_json import message_json, messages_json
+from chatapp.api.message_pages import FIELDS, StoredPagination
 from chatapp.api.query import Kind, QueryParameter
 from chatapp.api.serializers import (
     AnyMessageSerializer,
-    LightMessageSerializer,
     MessageSerializer,
-    MessageSizeSerializer,
     PinnedMessageSerializer,
     PinSerializer,
     StoredSerializer,
 )
 from chatapp.context.backend import context_backend, notify, warning_of_pins
 from chatapp.messages.verbosity import Verbosity
-from chatapp.models import Branch, Message, Session
+from chatapp.models import Branch, Session
 from chatapp.selectors import active_branch, whole_content
 
-_FIELDS = {"light": LightMessageSerializer, "sizes": MessageSizeSerializer}
 _ORDERS = {"oldest": ("position", "id"), "newest": ("-position", "-id")}
 # What can stand in a header without a question of its encoding.
 _KEY = re.compile("[ -~]*")
@@ -78,7 +78,7 @@ class MessageList(SessionView):
         VERBOSITY,
         QueryParameter(
             name="fields",
-            choices=list(_FIELDS),
+            choices=[name for name in FIELDS if name],
             description="`light`: who said what; `sizes`: ids, places and sizes, no text.",
         ),
         QueryParameter(
@@ -87,7 +87,11 @@ class MessageList(SessionView):
     )
     problems = {"POST": ("conflict", "key_reused")}
 
-    @extend_schema(summary="List a branch's messages", responses=AnyMessageSerializer(many=True))
+    @extend_schema(
+        summary="List a branch's messages",
+        responses={200: AnyMessageSerializer(many=True), 304: NOT_MODIFIED},
+        parameters=[IF_NONE_MATCH, ETAG],
+    )
     def get(self, request: Request, session_id: str) -> Response:
         """Return a page of messages, placeholders included: they mark where summaries stand."""
         session = self.get_session()
@@ -99,14 +103,11 @@ class MessageList(SessionView):
                 raise ValidationError({"fields": ["Leave it out, or `verbosity`: each shortens."]})
             brief = BriefPagination()
             brief.ordering, brief.verbosity = order, verbosity
-            return brief.get_paginated_response(brief.told_page(branch, request, self))
-        form = _FIELDS.get(self.asked.get("fields", ""), MessageSerializer)
-        fields = form.Meta.fields
-        pages = self.pagination_class()
+            told = brief.told_page(branch, request, self)
+            return tagged(request, as_bytes(brief.get_paginated_response(told).data))
+        pages = StoredPagination()
         pages.ordering = order
-        found = Message.objects.filter(pages.path_q(branch, request, Message.objects.all()))
-        page = pages.paginate_queryset(stored_rows(found, fields), request, view=self) or []
-        return pages.get_paginated_response(written(page, fields))
+        return pages.answer(branch, request, self, self.asked.get("fields", ""))
 
     @extend_schema(
         summary="Append messages",
@@ -117,16 +118,12 @@ class MessageList(SessionView):
     def post(self, request: Request, session_id: str) -> Response:
         """Append messages to the active branch; all or none."""
         session = self.get_session()
-        serializer = AppendSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
+        drafts = AppendSerializer.read(request.data)["messages"]
         rows = transcript.append(
-            active_branch(session),
-            serializer.validated_data["messages"],
-            client_key=idempotency_key(request),
+            active_branch(session), drafts, client_key=idempotency_key(request)
         )
         notify(context_backend.message_stored, session, rows[-1])
-        body = StoredSerializer({"messages": rows}).data
-        return Response(body, status=status.HTTP_201_CREATED)
+        return Response({"messages": messages_json(rows)}, status=status.HTTP_201_CREATED)
 
     def _branch(self, session: Session, branch_id: UUID | None) -> Branch:
         if branch_id is None:
@@ -151,7 +148,7 @@ class MessageDetail(KnownQueryView):
     def get(self, request: Request, message_id: UUID) -> Response:
         """Return the message; with `whole=true` a cut tool result has its whole content."""
         message = message_of(request.user, message_id)
-        body = dict(MessageSerializer(message).data)
+        body = message_json(message)
         if self.asked.get("whole"):
             body["content"] = whole_content(message)
         return Response(body)
@@ -165,9 +162,8 @@ class MessageDetail(KnownQueryView):
         What is pinned is sent always. `warning` says where all pins take more than their share.
         """
         message = message_of(request.user, message_id)
-        serializer = PinSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        transcript.set_pinned(message, serializer.validated_data["pinned"], by=request.user)
+        pinned = PinSerializer.read(request.data)["pinned"]
+        transcript.set_pinned(message, pinned, by=request.user)
         message.refresh_from_db()
         warning = warning_of_pins(message.session)
-        return Response({**MessageSerializer(message).data, "warning": warning or None})
+        return Response({**message_json(message), "warning": warning or None})

@@ -13,7 +13,7 @@ from rest_framework.exceptions import NotFound
 
 from chatapp.api.base import KnownFields
 from chatapp.api.json_types import MOST_NAMES
-from chatapp.api.message_json import writers_of
+from chatapp.api.message_json import MESSAGE_FIELDS, writers_of
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd
 from chatapp.llm.learned_limits import still_known
@@ -199,28 +199,7 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
 
     class Meta:
         model = Message
-        fields = [
-            "id",
-            "branch",
-            "sequence_id",
-            "role",
-            "kind",
-            "content",
-            "tool_calls",
-            "tool_call_id",
-            "tool_name",
-            "reasoning",
-            "summary",
-            "metadata",
-            "vendor",
-            "tokens",
-            "usage",
-            "end",
-            "finish_reason",
-            "response_id",
-            "pinned",
-            "created_at",
-        ]
+        fields = MESSAGE_FIELDS
         read_only_fields = fields
 
     def to_representation(self, instance: Message) -> dict[str, Any]:
@@ -374,6 +353,15 @@ class AccountSerializer(serializers.Serializer[Any]):
     free = serializers.IntegerField()
 
 
+class NotShownSerializer(serializers.Serializer[Any]):
+    """Messages that the next request sends and that are not listed here."""
+
+    messages = serializers.IntegerField(min_value=1)
+    tokens = serializers.IntegerField(min_value=0)
+    first = serializers.CharField(help_text="Place of the first one, as in `sequence_id`.")
+    last = serializers.CharField(help_text="Place of the last one.")
+
+
 class ContextSerializer(serializers.Serializer[Any]):
     """Exactly what the next request would send, with the token account and the backend's news.
 
@@ -384,6 +372,10 @@ class ContextSerializer(serializers.Serializer[Any]):
     input = serializers.ListField(child=serializers.DictField(), required=False)
     account = AccountSerializer()
     facts = serializers.DictField()
+    not_shown = NotShownSerializer(
+        allow_null=True,
+        help_text="What stands before the messages that are listed; null where all are.",
+    )
 
 
 class StoredSerializer(serializers.Serializer[Any]):
@@ -392,16 +384,13 @@ class StoredSerializer(serializers.Serializer[Any]):
     messages = MessageSerializer(many=True)
 
 
-class LeftOutSerializer(serializers.Serializer[Any]):
+class LeftOutSerializer(NotShownSerializer):
     """Messages that an answer's request went without: neither they nor a summary of them."""
 
-    messages = serializers.IntegerField(min_value=1)
-    first = serializers.CharField(help_text="Place of the first one, as in `sequence_id`.")
-    last = serializers.CharField(help_text="Place of the last one.")
-    tokens = serializers.IntegerField(min_value=0)
     why = serializers.CharField(
         help_text="`halve_history`: the request was refused as too large, and nothing else helped; "
-        "`history_limit`: the profile sends no more messages than that."
+        "`history_limit`: the profile sends no more messages than that; `head_overflow`: the "
+        "profile had summarisers pass over them unread."
     )
 
 

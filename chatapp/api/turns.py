@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -16,14 +15,16 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
-from rest_framework.utils.encoders import JSONEncoder
 
 from chatapp.api.base import AnyAccept, SessionView, message_of
+from chatapp.api.etags import ETAG, IF_NONE_MATCH, NOT_MODIFIED, tagged
 from chatapp.api.incoming import CONTINUE, EDITS, EMPTY_TURN, TurnSerializer
+from chatapp.api.json_bytes import as_bytes
+from chatapp.api.message_json import message_json, messages_json
 from chatapp.api.messages import IDEMPOTENCY, idempotency_key
 from chatapp.api.problems import FAILED_TURN
-from chatapp.api.query import QueryParameter
-from chatapp.api.serializers import ContextSerializer, MessageSerializer, TurnResultSerializer
+from chatapp.api.query import Kind, QueryParameter
+from chatapp.api.serializers import ContextSerializer, TurnResultSerializer
 from chatapp.api.stream_events import TurnEventSerializer
 from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, silent
@@ -55,8 +56,7 @@ async def _events(queue: EventQueue) -> AsyncIterator[bytes]:
 
 
 def _encode(event: Event) -> bytes:
-    body = json.dumps(as_json(event.payload), cls=JSONEncoder, ensure_ascii=False)
-    return f"event: {event.name}\ndata: {body}\n\n".encode("utf-8", "replace")
+    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), as_bytes(as_json(event.payload)))
 
 
 def as_json(payload: dict[str, Any]) -> dict[str, Any]:
@@ -64,15 +64,15 @@ def as_json(payload: dict[str, Any]) -> dict[str, Any]:
     if isinstance(payload.get("result"), TurnResult):
         return turn_json(payload["result"])
     if isinstance(payload.get("message"), Message):
-        return dict(MessageSerializer(payload["message"]).data)
+        return message_json(payload["message"])
     return payload
 
 
 def turn_json(result: TurnResult) -> dict[str, Any]:
     """Return a finished turn as the API answers it."""
     return {
-        "messages": MessageSerializer(result.stored, many=True).data,
-        "answer": MessageSerializer(result.answer).data,
+        "messages": messages_json(result.stored),
+        "answer": message_json(result.answer),
         "context": result.context.account.as_dict(),
         "run": result.context.run_id,
         "left_out": result.answer.metadata.get(LEFT_OUT),
@@ -120,11 +120,8 @@ class TurnView(SessionView):
         goes on there; nothing is lost of the other branch.
         """
         session = self.get_session()
-        serializer = TurnSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        wants_stream = serializer.validated_data["stream"]
-        goes_on = serializer.validated_data[CONTINUE]
-        drafts = serializer.validated_data["messages"]
+        asked = TurnSerializer.read(request.data)
+        wants_stream, goes_on, drafts = asked["stream"], asked[CONTINUE], asked["messages"]
         if not drafts and not goes_on and not _follows_results(session):
             raise ValidationError({"content": [EMPTY_TURN]})
         queue = EventQueue()
@@ -138,7 +135,7 @@ class TurnView(SessionView):
                 session=session,
                 drafts=drafts,
                 goes_on=goes_on,
-                edits=_edited(request, session, serializer.validated_data[EDITS]),
+                edits=_edited(request, session, asked[EDITS]),
                 client_key=idempotency_key(request),
                 stream=wants_stream,
                 emit=emit if wants_stream else silent,
@@ -180,13 +177,35 @@ class ContextView(SessionView):
             choices=Session.Api.values,
             description="The wire format to show; without it, the session's own.",
         ),
+        QueryParameter(
+            name="whole",
+            kind=Kind.FLAG,
+            description="Show all messages of a request however many there are: that takes as "
+            "long as reading them. Without it, `not_shown` says what a long one leaves out here.",
+        ),
     )
     problems = {"GET": ("unknown_model",)}
 
-    @extend_schema(summary="Show what the next request sends", responses=ContextSerializer)
+    @extend_schema(
+        summary="Show what the next request sends",
+        responses={200: ContextSerializer, 304: NOT_MODIFIED},
+        parameters=[IF_NONE_MATCH, ETAG],
+    )
     def get(self, request: Request, session_id: str) -> Response:
-        """Return the messages, byte for byte, and where their tokens go. Nothing is changed."""
+        """Return the messages, byte for byte, and where their tokens go. Nothing is changed.
+
+        Of a long history that nobody summarised, the newest messages are shown: `not_shown` says
+        how many more are sent, from where to where, and their tokens, which the account counts.
+        """
         session = self.get_session()
-        context = context_backend.preview(session)
+        is_whole = self.asked.get("whole", False)
+        read = context_backend.preview if is_whole else context_backend.preview_part
+        context = read(session)
         sent = sent_whole(session, context, self.asked.get("wire", session.api))
-        return Response(sent | {"account": context.account.as_dict(), "facts": context.facts})
+        more = context.not_shown
+        told = sent | {
+            "account": context.account.as_dict(),
+            "facts": context.facts,
+            "not_shown": more.as_dict() if more else None,
+        }
+        return tagged(request, as_bytes(told))

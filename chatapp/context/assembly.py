@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
 
+from chatapp.context.preview import NotShown
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.tokens import ModelTokenCounter
@@ -22,6 +23,9 @@ from chatapp.models import Message, Session
 COUNT_MARGIN_SHARE, COUNT_MARGIN_TOKENS = 0.06, 16
 # After a refusal of what fits by our count.
 LARGE_MARGIN_SHARE = 0.12
+# An answer is asked to have at least a sixteenth of the window, or so much: rather than to ask for
+# one of a few words, a request is refused as too large, which makes room.
+LEAST_ANSWER_SHARE, LEAST_ANSWER_TOKENS = 16, 1024
 MESSAGE_FRAME_TOKENS = 4
 """What servers count for a message besides its words: its role and the marks around it."""
 
@@ -79,6 +83,11 @@ class Account:
         return without_margin(self.room, counted, share=share, messages=messages)
 
     @property
+    def least_answer(self) -> int:
+        """Tokens below which an answer's room is not worth asking for."""
+        return min(self.window // LEAST_ANSWER_SHARE, LEAST_ANSWER_TOKENS)
+
+    @property
     def free(self) -> int:
         """Tokens that are left in the window besides the reserve; never below 0."""
         return max(0, self.room - self.reserve)
@@ -102,7 +111,8 @@ class Context:
     stored, by their places; `made_of` are the backend's words for what it chose (`profile`,
     `summaries`, `first`, `pins`, `cut`, `steps`: short texts, places as
     chatapp.answer_requests.write_parts writes them). `left_out` is told to everybody: {messages,
-    first, last, tokens, why} of what the request goes without, or None.
+    first, last, tokens, why} of what the request goes without, or None. `not_shown` is what a
+    preview of a long request leaves out although it is sent; the account counts it as kept.
     """
 
     messages: tuple[WireMessage, ...]
@@ -116,6 +126,7 @@ class Context:
     stored: Mapping[str, WireMessage] = field(default_factory=dict, compare=False, repr=False)
     made_of: Mapping[str, str] = field(default_factory=dict, compare=False)
     left_out: Mapping[str, Any] | None = field(default=None, compare=False)
+    not_shown: NotShown | None = field(default=None, compare=False)
 
     @property
     def asks_something(self) -> bool:
@@ -205,6 +216,14 @@ def assemble(
             tokens_per_count=model.tokens_per_count,
         ),
     )
+
+
+def showing_part(context: Context, not_shown: NotShown | None) -> Context:
+    """Return a context of the newest messages with what it leaves out counted as kept."""
+    if not_shown is None:
+        return context
+    account = replace(context.account, kept=context.account.kept + not_shown.tokens)
+    return replace(context, account=account, not_shown=not_shown)
 
 
 def _reserve_of(model: ModelConfig) -> int:

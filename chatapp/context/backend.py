@@ -17,7 +17,8 @@ from django.utils.functional import LazyObject, empty
 from django.utils.module_loading import import_string
 
 from chatapp.conf import backend_path, chatapp_settings
-from chatapp.context.assembly import Context, HistoryPart, assemble
+from chatapp.context.assembly import Context, HistoryPart, assemble, showing_part
+from chatapp.context.preview import PREVIEW_MESSAGES, shown_part
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
 from chatapp.messages.wire import WireMessage, texts_of, with_texts
@@ -93,14 +94,20 @@ class BaseContextBackend:
 
     def preview(self, session: Session) -> Context:
         """Return what a request would send as things stand; changes nothing."""
-        rows = list(path_messages(session.branch))
-        return assemble(
-            session,
-            HistoryPart(
-                system=[row for row in rows if row.is_pinned_system],
-                kept=[row for row in rows if not row.is_pinned_system],
-            ),
-        )
+        return _whole(session, list(path_messages(session.branch)))
+
+    def preview_part(
+        self, session: Session, *, most: int = PREVIEW_MESSAGES, oldest: int = 0
+    ) -> Context:
+        """Return the same for a page: of a long request the newest messages, and how much more.
+
+        At most `most` messages of the history are in it, besides the `oldest` ones; `not_shown`
+        tells of the others, which the account counts.
+        """
+        part = shown_part(session.branch, most=most, oldest=oldest)
+        if part is None:
+            return self.preview(session)
+        return showing_part(_whole(session, part.rows), part.not_shown)
 
     def recover(
         self,
@@ -183,6 +190,17 @@ class BaseContextBackend:
     def check(self) -> list[CheckMessage]:
         """Return what is wrong with the backend's options."""
         return []
+
+
+def _whole(session: Session, rows: Sequence[Message]) -> Context:
+    """Return the request that sends all these messages."""
+    return assemble(
+        session,
+        HistoryPart(
+            system=[row for row in rows if row.is_pinned_system],
+            kept=[row for row in rows if not row.is_pinned_system],
+        ),
+    )
 
 
 class FullHistoryBackend(BaseContextBackend):

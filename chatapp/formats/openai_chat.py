@@ -35,7 +35,7 @@ from chatapp.formats.records import (
     ProblemList,
 )
 from chatapp.formats.registry import Export, Format
-from chatapp.messages.wire import text_of
+from chatapp.messages.wire import LEFT_OUT, text_of
 
 MESSAGE_LISTS = ("messages", "traj")
 TIMES = ("created_at", "timestamp", "created")
@@ -139,14 +139,16 @@ def _chained(messages: Sequence[ImportedMessage], own: OwnParts) -> tuple[Import
             created_at=message.created_at,
             pinned=number - 1 in own.pinned,
             kind="note" if number - 1 in own.notes else "message",
-            metadata=_type_of(own.notes.get(number - 1)),
+            metadata=_told_of(own, number - 1),
         )
         for number, message in enumerate(messages, start=1)
     )
 
 
-def _type_of(note: str | None) -> dict[str, Any]:
-    return {"type": note} if note else {}
+def _told_of(own: OwnParts, index: int) -> dict[str, Any]:
+    note, left_out = own.notes.get(index), own.left_out.get(index)
+    told = {"type": note} if note else {}
+    return told | ({LEFT_OUT: dict(left_out)} if left_out else {})
 
 
 def _system_prompt(messages: Sequence[ImportedMessage], *, stated: Any) -> str:

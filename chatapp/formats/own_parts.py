@@ -4,9 +4,8 @@
 
 All but `version` may be missing. `pinned` are the messages that are always sent, `notes` those
 that ask nothing, with their type. `left_out` says of answers what of the conversation they were
-given without, for whoever reads the file; it is not read back. Every other part is an app's own
-(chatapp.extensions.ExportPart). Indexes of messages count from 0 and leave out the system prompt,
-which is no message of the session.
+given without. Every other part is an app's own (chatapp.extensions.ExportPart). Indexes of messages
+count from 0 and leave out the system prompt, which is no message of the session.
 """
 
 from __future__ import annotations
@@ -24,14 +23,18 @@ OWN_KEY = "palimpsest"
 VERSION = 1
 _VERSION, _PINNED, _NOTES, _LEFT_OUT = "version", "pinned", "notes", LEFT_OUT
 MOST_TYPE_CHARS = 40
+_NUMBERS, _WORDS = ("messages", "tokens"), ("first", "last", "why")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnParts:
-    """What was read: the indexes of pinned messages and of notes, apps' parts, what was wrong."""
+    """What was read: the indexes of pinned messages and of notes, what answers were given without,
+    apps' parts, what was wrong.
+    """
 
     pinned: frozenset[int] = frozenset()
     notes: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     parts: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
 
@@ -102,10 +105,15 @@ def read_parts(
     if notes is None:
         what = "they are no user's messages of the file with their types"
         problems.append(f"The marks of notes were left out: {what}.")
+    left_out = _left_out(own.get(_LEFT_OUT, {}), messages)
+    if left_out is None:
+        what = "it says nothing of this kind of answers of the file"
+        problems.append(f"What answers were given without was left out: {what}.")
     return OwnParts(
         parts=parts,
         pinned=_with_groups(pinned, messages),
         notes=notes or {},
+        left_out=left_out or {},
         problems=problems,
     )
 
@@ -120,6 +128,31 @@ def _notes(value: Any, messages: Sequence[ImportedMessage]) -> dict[int, str] | 
         for key, kind in value.items()
     )
     return {users[key]: kind for key, kind in value.items()} if are_sound else None
+
+
+def _left_out(
+    value: Any, messages: Sequence[ImportedMessage]
+) -> dict[int, Mapping[str, Any]] | None:
+    """Return what answers were given without, by their index; None where the file's is no such."""
+    if not isinstance(value, dict):
+        return None
+    replies = {
+        str(i): i for i, message in enumerate(messages) if message.wire["role"] == "assistant"
+    }
+    if not all(key in replies and _is_told(told) for key, told in value.items()):
+        return None
+    return {replies[key]: told for key, told in value.items()}
+
+
+def _is_told(told: Any) -> bool:
+    """Whether it is {messages, first, last, tokens, why} as an answer's metadata has it."""
+    if not isinstance(told, dict) or told.keys() != {*_NUMBERS, *_WORDS}:
+        return False
+    numbers = [told[name] for name in _NUMBERS]
+    are_numbers = all(type(one) is int and 0 <= one < 1 << 31 for one in numbers)
+    words = [told[name] for name in _WORDS]
+    are_words = all(isinstance(one, str) and len(one) <= MOST_TYPE_CHARS for one in words)
+    return are_numbers and are_words and told["messages"] > 0
 
 
 def _refused(why: str) -> OwnParts:

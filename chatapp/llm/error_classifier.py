@@ -10,13 +10,14 @@ from chatapp.conf import chatapp_settings
 from chatapp.llm.error_forms import form_of
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.error_parsing import Said, rate_numbers
+from chatapp.messages.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from chatapp.llm.errors import ModelError
 
 
 def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives))
+    return lazy_pattern("|".join(alternatives))
 
 
 _EXCESS = (
@@ -70,8 +71,8 @@ OVERFLOW_WORDS = _any(
     r"超.{0,10}上下文",
     r"压缩上下文",
 )
-NO_BODY = re.compile(r"(?:400|413) ?(?:status code)? ?\(no body\)")
-OVERFLOW_ARGUMENT = re.compile(r"maximum number of (?:input )?tokens")
+NO_BODY = lazy_pattern(r"(?:400|413) ?(?:status code)? ?\(no body\)")
+OVERFLOW_ARGUMENT = lazy_pattern(r"maximum number of (?:input )?tokens")
 
 # --- what only looks like an overflow ----------------------------------------------------------
 
@@ -140,8 +141,8 @@ STATE_WORDS = _any(
     r"provided without its required",
     r"encrypted content.{0,100}(?:could not|cannot|can't|failed|invalid)",
 )
-PREVIOUS_ID = re.compile(r"previous_response_id")
-NOT_FOUND = re.compile(r"not[ _]found")
+PREVIOUS_ID = lazy_pattern(r"previous_response_id")
+NOT_FOUND = lazy_pattern(r"not[ _]found")
 UNSUPPORTED = _any(
     r"unsupported", r"not supported", r"unknown", r"unrecognized", r"unexpected", r"invalid",
     r"not permitted", r"unavailable", r"does not support",
@@ -183,13 +184,13 @@ OUTPUT_LIMIT_WORDS = _any(
 ABOUT_THE_WINDOW = _any(
     r"\bcontext\b", r"\binputs? tokens \+", r"max_tokens must be at least 1, got (?:-\d|0\b)"
 )
-MESSAGE_COUNT_NAMES = re.compile(r"array_above_max_length|too_many_messages")
+MESSAGE_COUNT_NAMES = lazy_pattern(r"array_above_max_length|too_many_messages")
 MESSAGE_COUNT_WORDS = _any(r"\btoo many messages\b", r"\barray too long\b")
-STRING_NAMES = re.compile(r"string_above_max_length")
-STRING_WORDS = re.compile(r"\bstring too long\b")
-CONVERSATION = re.compile(r"(?:messages|input)'?")
+STRING_NAMES = lazy_pattern(r"string_above_max_length")
+STRING_WORDS = lazy_pattern(r"\bstring too long\b")
+CONVERSATION = lazy_pattern(r"(?:messages|input)'?")
 # Places whose text is a message's own; a name or an id that is too long is no such place.
-MESSAGE_TEXT = re.compile(
+MESSAGE_TEXT = lazy_pattern(
     r"\b(?:messages|input)(?:\[|\.)\d+\]?(?:$|\W*$|['\"]|\.(?:content|output|text|arguments)\b"
     r"|\.tool_calls.{0,8}\.function\.arguments)"
 )
@@ -204,7 +205,7 @@ BODY_WORDS = _any(
     r"\bimage\b.{0,40}exceed.{0,40}(?:\bmb\b|bytes|size|pixels)",
 )
 
-UNAVAILABLE_START = re.compile(r"service unavailable\b")
+UNAVAILABLE_START = lazy_pattern(r"service unavailable\b")
 UNAVAILABLE_NAMES = _any(
     r"overloaded", r"unavailable", r"server_?error", r"internal_?error", r"api_error"
 )

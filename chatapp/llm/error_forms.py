@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.error_parsing import Said
+from chatapp.messages.patterns import lazy_pattern
 
 
 def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives))
+    return lazy_pattern("|".join(alternatives))
 
 
 _STATUSES = (None, 200, 400, 404, 405, 409, 415, 422, 500, 501)
@@ -69,7 +70,7 @@ IDS = _any(
     r"\bid\b.{0,30}\b(?:must|should) be a-z",
     r"invalid.{0,20}\bcall_id\b",
 )
-ID_PLACE = re.compile(
+ID_PLACE = lazy_pattern(
     r"(?:tool_calls?.{0,6}|\b(?:messages|input)\W?\d+\W{0,2})\.?(?:call_|tool_call_)?id\b"
 )
 TOOLS = _any(
@@ -103,7 +104,7 @@ PARTS = _any(
     r"multi-?modal|audio|video|files?|image_url)\b",
     r"\bat most 0 (?:image|audio|video)",
 )
-PART_PLACE = re.compile(r"\bcontent\W{1,2}\d+\W{0,2}\.?type\b")
+PART_PLACE = lazy_pattern(r"\bcontent\W{1,2}\d+\W{0,2}\.?type\b")
 WRONG_WIRE = _any(
     r"\b(?:only|not) (?:supported|available|offered|"
     r"accessible).{0,30}\bv1/(?:responses|chat/completions)",
@@ -119,7 +120,7 @@ _PARAMETERS = (
     r"(?:temperature|top_p|max_tokens|max_completion_tokens|max_output_tokens|stream_options|"
     r"parallel_tool_calls|tool_choice|reasoning_effort|include_usage|include)"
 )
-PARAMETER_NAME = re.compile(rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])")
+PARAMETER_NAME = lazy_pattern(rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])")
 _NAMED = rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])"
 PARAMETER_WORDS = _any(
     rf"{_NAMED}.{{0,80}}(?:\bnot|n't) (?:support|permitted|allowed|accept|available)",

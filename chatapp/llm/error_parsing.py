@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chatapp.llm.error_kinds import ErrorKind
+from chatapp.messages.patterns import lazy_pattern
 
 # Enough for every error of the specification; the rest of a long page says nothing new.
 MAX_CHARS = 20_000
@@ -21,13 +22,13 @@ _TEXT_KEYS = ("message", "Message", "msg", "detail", "error_description", "raw")
 _NESTED_KEYS = ("error", "errors", "innererror", "inner_error", "metadata", "details")
 _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
 
-_TAG = re.compile(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
-_LEADING_STATUS = re.compile(r"(?:error code:? ?|http(?:/\S+)? ?)?([45]\d\d)\b", re.IGNORECASE)
+_TAG = lazy_pattern(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_LEADING_STATUS = lazy_pattern(r"(?:error code:? ?|http(?:/\S+)? ?)?([45]\d\d)\b", re.IGNORECASE)
 # Pydantic's way of quoting the request, as a text and in a dump that is cut off.
-_QUOTED_INPUT = re.compile(
+_QUOTED_INPUT = lazy_pattern(
     r"\binput_value=.*?(?=, input_type=|$)|['\"](?:input|ctx|body)['\"]\s*:.*", re.DOTALL
 )
-_DURATION = re.compile(
+_DURATION = lazy_pattern(
     r"\b(?:try again|retry|wait)(?:ing)?(?: in| after| for)? "
     r"(?:(\d+) ?m(?!s)(?:in(?:ute)?s?)? ?)?(?:(\d+(?:\.\d+)?) ?(ms|s))?",
     re.IGNORECASE,
@@ -177,7 +178,7 @@ _SCALE = {"k": 1_000, "m": 1_000_000}
 
 
 def _compiled(*templates: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(template.replace("#", _NUMBER)) for template in templates)
+    return tuple(lazy_pattern(template.replace("#", _NUMBER)) for template in templates)
 
 
 _OF = r"(?: is| of|:)?(?: only)? \(?"
@@ -238,8 +239,8 @@ _BYTES = r" ?(?:bytes|(mb|mib|kb|kib))"
 _ALLOWED_BYTES = _compiled(rf"> #{_BYTES}", rf"(?:limit|maximum|max)\D{{0,30}}#{_BYTES}")
 _OBSERVED_BYTES = _compiled(rf"#{_BYTES} >", rf"(?:got|received) #{_BYTES}")
 _BYTE_SCALE = {None: 1, "kb": 1_000, "kib": 1_024, "mb": 1_000_000, "mib": 1_048_576}
-_BELOW_MINIMUM = re.compile(r"below minimum|at least|>= ?\d")
-_MESSAGE = re.compile(r"\b(?:messages|input)(?:\[|\.)(\d+)")
+_BELOW_MINIMUM = lazy_pattern(r"below minimum|at least|>= ?\d")
+_MESSAGE = lazy_pattern(r"\b(?:messages|input)(?:\[|\.)(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

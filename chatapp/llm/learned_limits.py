@@ -1,7 +1,8 @@
 """What model servers teach: their real window, their longest answer, their way of counting.
 
 What a refusal teaches is remembered per model and used by everything that asks how much fits
-(`with_learned_limits`).
+(`with_learned_limits`). All workers share a model's row, so that it is written only where what is
+decided by it changes: of many that learn the same at once, one writes.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ def learn_adaptations(model: ModelConfig, codes: Iterable[str]) -> None:
     limits = _rows(model).first()
     entry = _entry_of(model)
     known = limits.adaptations if limits and limits.configured_entry == entry else {}
+    if now.keys() <= still_known(known):
+        return
     _write(model, {"adaptations": {**known, **now}, "configured_entry": entry})
 
 
@@ -149,7 +152,19 @@ def learn_from_error(model: ModelConfig, error: ModelError, counted: int) -> Non
         ratio = _ratio_of_refusal(model, error.observed, counted, window)
         if ratio is not None and ratio > model.tokens_per_count * (1 + NEWS):
             payload["tokens_per_count"] = ratio
-    _write(model, payload)
+    if payload and (news := _news(_rows(model).first(), payload)):
+        _write(model, news)
+
+
+def _news(limits: LearnedLimits | None, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a refusal's lesson the row does not say: another worker may have learnt it."""
+    if limits is None:
+        return dict(payload)
+    news = {key: value for key, value in payload.items() if getattr(limits, key) != value}
+    known, ratio = limits.tokens_per_count, news.get("tokens_per_count")
+    if ratio is not None and known is not None and ratio <= known * (1 + NEWS):
+        del news["tokens_per_count"]
+    return news
 
 
 def _ratio_of_refusal(
@@ -178,15 +193,24 @@ def learn_from_usage(model: ModelConfig, reported: int | None, counted: int) -> 
     ratio = reported / counted
     if not SMALLEST_RATIO <= ratio <= LARGEST_RATIO:
         return
-    known = model.tokens_per_count
-    if abs(ratio / known - 1) > NEWS:
-        _write(model, {"tokens_per_count": known + (ratio - known) * _weight(ratio, known)})
+    if abs(ratio / model.tokens_per_count - 1) <= NEWS:
+        return
+    limits = _rows(model).first()
+    stored = limits.tokens_per_count if limits else None
+    known = stored or 1.0
+    if abs(ratio / known - 1) <= NEWS:
+        return  # learnt by another since this one's request was put together
+    learnt = known + (ratio - known) * _weight(ratio, known)
+    # Below one it makes no room, whatever it is (ModelConfig.scale).
+    if stored is None or max(1.0, learnt) != max(1.0, stored):
+        _write(model, {"tokens_per_count": learnt})
 
 
 def forget_window(model: ModelConfig, reported: int) -> None:
     """Forget a window that was learnt, once the server has answered a larger request."""
     if reported > model.context_window:
-        _rows(model).update(context_window=None, updated_at=timezone.now())
+        learnt = _rows(model).filter(context_window__lt=reported)
+        learnt.update(context_window=None, updated_at=timezone.now())
 
 
 def _weight(ratio: float, known: float) -> float:
@@ -195,9 +219,7 @@ def _weight(ratio: float, known: float) -> float:
 
 
 def _write(model: ModelConfig, payload: Mapping[str, Any]) -> None:
-    if payload:
-        LearnedLimits.objects.update_or_create(
-            server=model.base_url[:300],
-            name=model.name[:200],
-            defaults={**payload, "updated_at": timezone.now()},
-        )
+    server, name = _key_of(model)
+    LearnedLimits.objects.update_or_create(
+        server=server, name=name, defaults={**payload, "updated_at": timezone.now()}
+    )

@@ -169,7 +169,8 @@ def load_ahead() -> threading.Thread:
     For the process of a server alone: it takes a second, which the first turn would wait for.
     Nothing is imported where every model does without.
     """
-    loading = threading.Thread(target=_load, name="load-openai", daemon=True)
+    # No daemon: a process that ended while such a thread imports compiled code would be aborted.
+    loading = threading.Thread(target=_load, name="load-openai")
     loading.start()
     return loading
 

@@ -9,7 +9,6 @@ import contextlib
 import io
 import logging
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -20,12 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, TextIO, TypeVar, cast
-from uuid import UUID
 
 import click
 import wcwidth
 from django.core.management.base import CommandError, OutputWrapper
 from django.db.models import Model, QuerySet
+
+from chatapp.ids import LEAST_DIGITS, digits_of, id_q
 
 DEFAULT_COLUMNS = 80
 LARGEST_COLUMNS = 100
@@ -231,7 +231,7 @@ class ProgressBar:
             empty_char="░",
             bar_template="%(bar)s %(info)s",
             width=24,
-            show_eta=False,
+            show_eta=True,
             show_percent=False,
             item_show_func=self._count,
             hidden=not total or not stream.isatty(),
@@ -302,35 +302,34 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 # --- ids ------------------------------------------------------------------------------------------
 
-LEAST_DIGITS = 4
 MOST_NAMED = 5
-_DIGITS = 32
 _Row = TypeVar("_Row", bound=Model)
 
 
 def find_by_id(rows: QuerySet[_Row], text: str, *, noun: str) -> _Row:
-    """Return the only row whose id starts with `text`, hyphens or not.
+    """Return the only row whose id begins or ends with `text`, hyphens or not.
 
-    Raises CommandError with a sentence when it is no id, too short, unknown or not unique. Asked as
-    a range, so that the index of the primary key answers it on every database.
+    Raises CommandError with a sentence when it is no id, too short, unknown or not unique.
     """
-    digits = text.strip().lower().replace("-", "")
-    if not re.fullmatch(f"[0-9a-f]{{1,{_DIGITS}}}", digits):
+    digits = digits_of(text)
+    if not digits:
         raise CommandError(
             f"“{text}” is no {noun} id. Ids look like 0f8b…-…; the API and the admin show them."
         )
     if len(digits) < LEAST_DIGITS:
         raise CommandError(
-            f"“{text}” is too short: write at least the first {LEAST_DIGITS} digits of the id."
+            f"“{text}” is too short: write at least {LEAST_DIGITS} digits, of the id's beginning "
+            "or its end."
         )
-    first, last = UUID(digits.ljust(_DIGITS, "0")), UUID(digits.ljust(_DIGITS, "f"))
-    found = list(rows.filter(pk__gte=first, pk__lte=last).order_by("pk")[: MOST_NAMED + 1])
+    named = id_q(rows.model, digits, rows.model._meta.pk.name, least_end=LEAST_DIGITS)
+    found = list(rows.filter(named).order_by("pk")[: MOST_NAMED + 1])
     if not found:
-        raise CommandError(f"There is no {noun} whose id is or starts with “{text}”.")
+        raise CommandError(f"There is no {noun} whose id is or starts or ends with “{text}”.")
     if len(found) > 1:
         names = ", ".join(str(row.pk) for row in found[:MOST_NAMED])
         more = ", …" if len(found) > MOST_NAMED else ""
         raise CommandError(
-            f"More than one {noun} id starts with “{text}”: {names}{more}. Write more of it."
+            f"More than one {noun} id starts or ends with “{text}”: {names}{more}. "
+            "Write more of it."
         )
     return found[0]

@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from chatapp.messages.parts import size_words
+from chatapp.messages.patterns import lazy_pattern
 
 SHORTEST_FILE_CHARS = 256
 """Shorter base64 stays: an icon in a style sheet may be what somebody works on."""
@@ -23,16 +24,16 @@ SHORTEST_FILE_CHARS = 256
 _BASE64_MARK = "base64,"
 _LONGEST_URL_HEAD = 300
 # `data:image/jpeg;name=a.jpg;base64,`; JSON may be inside JSON, its slashes escaped at any depth.
-_URL_HEAD = re.compile(
+_URL_HEAD = lazy_pattern(
     r"data:(?:(?P<type>[\w.+-]{1,60})\\{0,8}/(?P<subtype>[\w.+-]{1,80}))?"
     r"(?:;[\w.+-]{1,40}=[^;,\s\"'\\]{0,80}){0,4};base64,"
 )
 _ESCAPED = r"\\{1,8}+(?:/|u002[bBfF])|%2[bBfF]"
-_LINE = re.compile(rf"(?:[A-Za-z0-9+/_-]++|{_ESCAPED})++")
-_ESCAPED_CHARACTER = re.compile(_ESCAPED)
-_PADDING = re.compile(r"(?:=|%3[dD]|\\{1,8}+u003[dD]){1,2}")
+_LINE = lazy_pattern(rf"(?:[A-Za-z0-9+/_-]++|{_ESCAPED})++")
+_ESCAPED_CHARACTER = lazy_pattern(_ESCAPED)
+_PADDING = lazy_pattern(r"(?:=|%3[dD]|\\{1,8}+u003[dD]){1,2}")
 # Long base64 is often broken into lines of one width, in JSON by an escaped line feed.
-_BREAK = re.compile(r"\r?\n[ \t]{0,40}|(?:\\{1,8}+r)?\\{1,8}+n")
+_BREAK = lazy_pattern(r"\r?\n[ \t]{0,40}|(?:\\{1,8}+r)?\\{1,8}+n")
 _LEAST_WIDTH, _MOST_WIDTH, _SHORTEST_LAST_LINE = 40, 1_000, 16
 
 _HEAD_CHARS = 64

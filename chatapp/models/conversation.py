@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from decimal import Decimal
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.ids import new_id, short_id
 from chatapp.lineage import lineage_below
 from chatapp.messages.wire import WireMessage, content_of, to_wire
 from chatapp.part_store import PartReader
@@ -87,7 +87,7 @@ class Session(ListedSession):
         ]
 
     def __str__(self) -> str:
-        return self.title or f"Session {str(self.id)[:8]}"
+        return self.title or f"Session {short_id(self.id)}"
 
     @property
     def branch(self) -> Branch:
@@ -118,7 +118,7 @@ class Branch(models.Model):
         FORK = "fork", "Fork"
         REPLAY = "replay", "Replay"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.ForeignKey(
         "chatapp.Session",
         on_delete=models.CASCADE,
@@ -166,7 +166,7 @@ class Branch(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.label or f"{self.get_kind_display()} {str(self.id)[:8]}"
+        return self.label or f"{self.get_kind_display()} {short_id(self.id)}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Store the branch; a new one gets its lineage from its parent's."""
@@ -205,7 +205,7 @@ class Message(models.Model):
         NOTE = "note", "Note"
         PLACEHOLDER = "placeholder", "Placeholder"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.ForeignKey(
         "chatapp.Session", on_delete=models.CASCADE, related_name="messages"
     )
@@ -365,4 +365,4 @@ class MessageOriginal(models.Model):
         db_table = "message_originals"
 
     def __str__(self) -> str:
-        return f"Whole text of message {str(self.message_id)[:8]}"
+        return f"Whole text of message {short_id(self.message_id)}"

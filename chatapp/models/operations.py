@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
-
 from django.db import models
 from django.utils import timezone
+
+from chatapp.ids import new_id
 
 
 class Incident(models.Model):
@@ -23,7 +23,7 @@ class Incident(models.Model):
         WARNING = "warning", "Warning"
         ERROR = "error", "Error"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.ForeignKey(
         "chatapp.Session",
         on_delete=models.CASCADE,

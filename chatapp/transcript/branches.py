@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from django.utils import timezone
 from chatapp.audit import record
 from chatapp.context.backend import Switched, context_backend
 from chatapp.formatting import short_id
+from chatapp.ids import new_id
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
@@ -266,7 +266,7 @@ def _copies(
 ) -> Iterator[Message]:
     for row in rows:
         old_id = row.pk
-        row.pk = ids[old_id] = uuid.uuid4()
+        row.pk = ids[old_id] = new_id()
         row._state.adding = True
         row.branch = new
         # A key names what a client sent, which is the old row.

@@ -125,6 +125,17 @@ def files_named(session_id: UUID) -> list[tuple[UUID, PartFile]]:
     return [(pk, file) for pk, parts in found for file in files_of(parts)]
 
 
+def sessions_naming_files(session_ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of the sessions whose rows may name files, by two statements."""
+    ids = list(session_ids)
+    rows = Message.objects.filter(session__in=ids, parts_bytes__gt=0)
+    whole = MessageOriginal.objects.filter(message__session__in=ids, parts__isnull=False)
+    return {
+        *rows.values_list("session", flat=True).distinct(),
+        *whole.values_list("message__session", flat=True).distinct(),
+    }
+
+
 def _delete_unnamed(
     session_id: UUID, digests: Collection[str] | None = None, *, before: datetime | None = None
 ) -> int:

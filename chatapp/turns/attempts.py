@@ -213,7 +213,8 @@ class TurnAttempts:
     def _shorter_answer(self, error: ModelError, request: ModelRequest) -> Change | None:
         """Return a shorter answer where a refused request fits the window by our count.
 
-        Its server counts a little more than we do: there may be nothing to compact.
+        Its server counts a little more than we do: there may be nothing to compact. An answer that
+        loses more than half of its room is no way out before a compaction was tried.
         """
         account, now = self.context.account, request.max_output or 0
         is_smaller = 0 < (error.allowed or 0) < account.window
@@ -221,7 +222,8 @@ class TurnAttempts:
             return None
         count = len(self.context.messages)
         lower = account.answer_room(share=LARGE_MARGIN_SHARE, messages=count)
-        if not SMALLEST_OUTPUT_TOKENS <= lower < now or self.done.count >= LARGEST:
+        least = max(SMALLEST_OUTPUT_TOKENS, account.least_answer, now // 2)
+        if not least <= lower < now or self.done.count >= LARGEST:
             return None
         return Change(
             code="output_lowered",

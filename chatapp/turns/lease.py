@@ -25,6 +25,7 @@ from django.db.models.lookups import LessThan
 from chatapp.compiled import compiled_read, compiled_update
 from chatapp.conf import chatapp_settings
 from chatapp.database import again_if_cut, close_connection
+from chatapp.formatting import plural
 from chatapp.models import Session
 from chatapp.titles import told_columns
 from chatapp.transcript.writing import SessionMark
@@ -114,8 +115,8 @@ class TurnLease:
             )
         limit = chatapp_settings.turns_per_owner
         return TooManyTurnsError(
-            f"{limit} turns of yours are under way, which is as many as may be at once. Wait for "
-            "one of their answers, then send this again."
+            f"{plural(limit, 'turn')} of yours {'is' if limit == 1 else 'are'} under way, which is "
+            "as many as may be at once. Wait for an answer, then send this again."
         )
 
     def renew(self) -> None:

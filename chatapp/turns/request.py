@@ -48,13 +48,17 @@ def request_of(
 
     `details` are fields of ModelRequest.
     """
-    room = context.account.answer_room(messages=len(context.messages))
+    account = context.account
+    room = account.answer_room(messages=len(context.messages))
     request = ModelRequest(
         messages=PartReader(session.pk).messages(context.messages),
         places=context.places,
         tools=session.tools,
-        # More room than the window has left would be refused although the request fits.
-        max_output=min(model.max_output, room) if room > 0 else model.max_output,
+        # More room than the window has left would be refused although the request fits; so little
+        # that no answer fits may be refused.
+        max_output=min(model.max_output, max(room, account.least_answer))
+        if room > 0
+        else model.max_output,
         api=session.api,
         plain_text=session.plain_text,
         adaptations=still_known(session.adaptations),

@@ -19,6 +19,7 @@ from typing import Any
 
 from django.db import connections
 
+from chatapp.concurrency import slow_starts
 from chatapp.conf import chatapp_settings
 from chatapp.transcript.writing import TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
@@ -110,7 +111,8 @@ def start_turn(started: StartedTurn, queue: EventQueue) -> None:
 
 def _run(started: StartedTurn, queue: EventQueue) -> None:
     try:
-        queue.put(_end(started))
+        with slow_starts.computing():
+            queue.put(_end(started))
     finally:
         connections.close_all()
 

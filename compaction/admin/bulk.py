@@ -10,7 +10,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -20,11 +20,12 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, table_of, text_cell
-from chatapp.admin.toolkit.lists import hex_range, one_row
+from chatapp.admin.toolkit.lists import one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, link_for, may_run, may_see_texts
 from chatapp.formatting import when
+from chatapp.ids import id_q
 from chatapp.models import Session
 from compaction.admin.actions import for_each
 from compaction.errors import CompactionError
@@ -150,7 +151,7 @@ class BulkJobAdmin(WideList):
     list_only = ("status", "requested_by__username", "profile__name", "profile__version")
     id_paths = ("id",)
     session_path = "items__session"
-    search_help_text = "The beginning of an id."
+    search_help_text = "The beginning or end of an id."
     actions = ("start", "pause", "cancel", "roll_back")
     sections = (
         Section(
@@ -185,9 +186,8 @@ class BulkJobAdmin(WideList):
         return html.link("the list of sessions with this filter", f"{url}?{job.chosen_by}")
 
     def search_q(self, request: HttpRequest, wanted: str) -> Any:
-        """Search ids by their beginning."""
-        ids = hex_range(wanted)
-        return Q(id__gte=ids[0], id__lte=ids[1]) if ids else Q(pk__in=[])
+        """Search ids by beginning and end."""
+        return id_q(BulkJob, wanted, "id")
 
     # --- actions ----------------------------------------------------------------------------------
 

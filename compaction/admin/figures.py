@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -22,6 +22,7 @@ from chatapp.formatting import when
 from chatapp.models import Session
 from compaction.engine.policy.reasons import reason_label
 from compaction.models import CompactionRun, DailyFigures, RecoveryStep, RunTotals
+from compaction.statistics.totals import summed_rows
 
 _TONES = {
     RecoveryStep.Outcome.SMALLER: "good",
@@ -53,7 +54,7 @@ class RunTotalsAdmin(CountedRows):
 
     list_display = ("status", "reason_shown", "mode", "runs_shown", "seconds_shown", "saved_shown")
     list_filter = ("status", "mode")
-    ordering = ("-runs", "pk")
+    ordering = ()
     list_only = ("status", "mode")
     sections = (
         Section(title=None, fields=("status", "reason_shown", "mode")),
@@ -61,9 +62,13 @@ class RunTotalsAdmin(CountedRows):
     )
 
     reason_shown = column("Reason", "reason", reason_label)
-    runs_shown = column("Runs", "runs", formatting.number)
-    seconds_shown = column("Seconds", "seconds", formatting.duration)
-    saved_shown = column("Tokens saved", "tokens_saved", formatting.number)
+    runs_shown = column("Runs", "all_runs", formatting.number, reads=())
+    seconds_shown = column("Seconds", "all_seconds", formatting.duration, reads=())
+    saved_shown = column("Tokens saved", "all_tokens_saved", formatting.number, reads=())
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RunTotals]:
+        """Return one row of each kind with the sums of all that share its counts, largest first."""
+        return summed_rows(super().get_queryset(request)).order_by(F("all_runs").desc(), "pk")
 
     def links_for(self, request: HttpRequest, obj: RunTotals) -> list[Link]:
         """Return the way to the runs that were counted."""

@@ -141,12 +141,13 @@ def taken_back(restored: Restored) -> SafeString:
     others = f" and {more} newer {'summary' if more == 1 else 'summaries'}" if more else ""
     count = sum(summary.message_count for summary in restored.summaries)
     return format_html(
-        "{}{} no longer cover{} {} {} messages: they are sent verbatim again{}.",
+        "{}{} no longer cover{} {} {}: {} sent verbatim again{}.",
         html.row_link(first),
         others,
         "" if more else "s",
         "their" if more else "its",
-        formatting.number(count),
+        formatting.plural(count, "message"),
+        "it is" if count == 1 else "they are",
         f", held {until_words(restored.state)}" if restored.state.is_held else "",
     )
 

@@ -221,6 +221,12 @@ def token_change(row: CompactionRun | SessionSummary) -> str:
     return formatting.before_after(row.tokens_before, row.tokens_after)
 
 
+def from_cache(cached: int, prompt: int) -> str:
+    """Return how much of a prompt of so many tokens its server had in a cache."""
+    share = formatting.percent(cached / prompt if prompt else None)
+    return f"{cached:,} of {prompt:,} prompt tokens ({share})"
+
+
 def run_table(title: str, runs: Iterable[CompactionRun], *, more: Link | None = None) -> Table:
     """Return a table of runs."""
     return table_of(title, runs, RUN_CELLS, more=more)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.contrib.auth import get_user_model
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -21,7 +21,6 @@ from chatapp.admin.toolkit.lists import (
     Day,
     by_condition,
     by_value,
-    hex_range,
     one_row,
 )
 from chatapp.admin.toolkit.model_admin import WideList
@@ -29,8 +28,10 @@ from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.page_parts import Link, Section
 from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts, nameless_link
 from chatapp.formatting import when
+from chatapp.ids import id_q
 from compaction.admin.actions import REFUSALS, for_each
-from compaction.engine.memories import MAX_BOT_CHARS, MAX_LINE_CHARS
+from compaction.engine.memories import MAX_LINE_CHARS
+from compaction.engine.types import MAX_BOT_CHARS
 from compaction.errors import CompactionError
 from compaction.memories.lines import accept_memory, change_memory, delete_memory
 from compaction.memories.runs import request_compression
@@ -51,11 +52,10 @@ BY_ORIGIN = by_value("writer", "origin", lambda: Memory.Origin.choices)
 WHERE_SENT = "it is sent where the profile has a memory_budget_tokens above 0."
 
 
-def search_of_owners(wanted: str) -> Q:
+def search_of_owners(model: type[Model], wanted: str) -> Q:
     """Return the condition for rows whose owner's name or bot holds the text, or by their id."""
     found = Q(owner__username__icontains=wanted) | Q(bot__icontains=wanted)
-    ids = hex_range(wanted)
-    return found | Q(id__gte=ids[0], id__lte=ids[1]) if ids else found
+    return found | id_q(model, wanted, "id")
 
 
 def bot_words(bot: str) -> str:
@@ -122,7 +122,9 @@ class MemoryAdmin(WideList):
     list_previews = {"text_begin": Left("text", html.PREVIEW_CHARS)}
     list_filter = (BY_STATE, BY_ORIGIN, CREATED_SINCE, Day, one_row(get_user_model(), "owner"))
     text_paths = ("text",)
-    search_help_text = "An owner's name, a bot, the beginning of an id; text: … searches the lines."
+    search_help_text = (
+        "An owner's name, a bot, the beginning or end of an id; text: … searches the lines."
+    )
     actions = ("accept", "take_away", "rewrite")
     detail_actions = ("accept", "take_away")
     page_forms: ClassVar[Mapping[str, PageForm]] = {"change": CHANGE_LINE}
@@ -138,7 +140,7 @@ class MemoryAdmin(WideList):
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search owners, bots and ids."""
-        return search_of_owners(wanted)
+        return search_of_owners(Memory, wanted)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the lines with what every page shows of them."""

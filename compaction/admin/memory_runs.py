@@ -60,11 +60,11 @@ class OfOwners(WideList):
     """Rows of owners, which are found by the owner's name."""
 
     list_select_related = ("owner",)
-    search_help_text = "An owner's name, a bot, the beginning of an id."
+    search_help_text = "An owner's name, a bot, the beginning or end of an id."
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search owners, bots and ids."""
-        return search_of_owners(wanted)
+        return search_of_owners(self.model, wanted)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with their owners."""

@@ -247,7 +247,7 @@ def _done(request: HttpRequest, act: str, kind: str) -> SafeString | str:
         mark = LookMark.objects.filter(pk=_number(request.POST.get("mark", "")), kind=kind).first()
         if mark is None:
             raise CompactionError("It is not set aside any more.")
-        bring_back(mark)
+        bring_back(mark, by=request.user)
         write_entry(request, mark, CHANGE, "Back in the list.")
         return "If it is still so, it is in the list again."
     item = find_item(kind, request.POST.get("subject", ""))

@@ -75,12 +75,13 @@ class UnitInput(forms.TextInput):
         super().__init__(**options)
         self.unit = unit
 
-    def render(self, *args: Any, **options: Any) -> SafeString:
-        """Return the box and its unit."""
+    def render(self, name: str, value: Any, *args: Any, **options: Any) -> SafeString:
+        """Return the box and its unit; empty, it shows what the preset says."""
+        shown = value or str(self.attrs.get("placeholder", "")).rpartition(" ")[2]
         return format_html(
             '<span class="with-unit">{} <span class="unit">{}</span></span>',
-            super().render(*args, **options),
-            self.unit,
+            super().render(name, value, *args, **options),
+            formatting.unit_of(shown, self.unit),
         )
 
 

@@ -105,6 +105,7 @@ class CompactionRunAdmin(WideList):
                 "switch_to",
                 "new_label",
                 "instructions_text",
+                "carried_text",
                 "replaces_instructions",
             ),
             optional={
@@ -114,6 +115,7 @@ class CompactionRunAdmin(WideList):
                 "requested_by": "requested_by_id",
                 "replaces": "replaces_id",
                 "instructions_text": "instructions",
+                "carried_text": "carried_instructions",
             },
         ),
         Section(
@@ -128,8 +130,10 @@ class CompactionRunAdmin(WideList):
                 "depth",
                 "was_truncated",
                 "spent_shown",
+                "from_cache",
                 "cost_shown",
             ),
+            optional={"from_cache": "prompt_tokens"},
         ),
         Section(
             title="Times",
@@ -194,6 +198,7 @@ class CompactionRunAdmin(WideList):
 
     error_start = preview("Error", "error_begin", cut_at=ERROR_CHARS)
     instructions_text = lists.INSTRUCTIONS
+    carried_text = column("Carried on", "carried_instructions", html.stored_text)
     new_label = column("New name of the branch", "switch_label", html.stored_text)
     paid = lists.COST
     kept_verbatim = column(
@@ -207,6 +212,9 @@ class CompactionRunAdmin(WideList):
     depth = column("Max depth", lambda run: formatting.number(sums_of(run).max_depth))
     cost_shown = column("Cost", lambda run: formatting.money(sums_of(run).cost))
     spent_shown = column("Tokens spent", lambda run: f"{run.spent_tokens:,} in and out of a model")
+    from_cache = column(
+        "From a prompt cache", lambda run: lists.from_cache(run.cached_tokens, run.prompt_tokens)
+    )
     ratio_shown = column("Ratio", "ratio", formatting.percent)
 
     # --- page -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from compaction.admin.quality_plots import decay_panel
 from compaction.admin.session_states import BY_PROFILE, BY_STATE, states_of_sessions
 from compaction.admin.states import state_panel
 from compaction.admin.timeline_bar import conversation_panel
-from compaction.branches.snapshot import snapshot_of
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import reason_label
 from compaction.engine.rendering import as_sent_text
 from compaction.engine.strategies.prompts import escape_tags
@@ -148,7 +148,8 @@ def resummarise(model_admin: Any, request: HttpRequest, sessions: QuerySet[Sessi
 
 def origins_of(session: Session, context: Context) -> dict[int, SafeString | str]:
     """Return which messages are summaries; one message may hold several, and the prompt."""
-    snapshot = snapshot_of(session)
+    known = context.origin
+    snapshot = known if isinstance(known, BranchSnapshot) else snapshot_of(session)
     texts = snapshot.summary_texts
     if snapshot.summaries:
         links = [summary_link(row) for row in snapshot.summaries]

@@ -79,7 +79,7 @@ class CompactionStateAdmin(WideList):
     id_paths = ("branch", "branch__session")
     session_path = "branch__session"
     search_help_text = (
-        "The beginning of a branch's or session's id, a session's title or its owner."
+        "The beginning or end of a branch's or session's id, a session's title or its owner."
     )
     sections = (
         Section(title=None, fields=("branch", "in_session", "profile_name")),

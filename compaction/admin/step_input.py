@@ -182,11 +182,12 @@ class StepInput:
 def _asked_of(run: CompactionRun) -> str:
     """Return the instructions that stood behind the messages of a run's calls.
 
-    A run that nobody gave any carried on those that its summary was stored with.
+    A run that nobody gave any carried on those of earlier summaries; of an older run its own
+    summary alone knows them.
     """
     if run.trigger == CompactionRun.Trigger.BRANCH and run.replaces_instructions:
         return ""  # They took the place of ours, and stand first.
-    if run.instructions:
-        return str(run.instructions)
+    if run.instructions or run.carried_instructions:
+        return str(run.instructions or run.carried_instructions)
     carried = SessionSummary.objects.filter(run=run.pk).values_list("instructions", flat=True)
     return str(next(iter(carried[:1]), ""))

@@ -74,14 +74,18 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     list_previews = {"error_begin": Left("error", html.PREVIEW_CHARS)}
     id_paths = ("run",)
     session_path = "run__session"
-    search_help_text = "The beginning of a run's id, a session's title or its owner."
+    search_help_text = "The beginning or end of a run's id, a session's title or its owner."
     sections = (
         Section(
             title=None,
             fields=("call", "kind_meaning", "of_run", "parent_call", "depth", "ended"),
             optional={"parent_call": "parent_id"},
         ),
-        Section(title="Input", fields=("messages", "tokens_in", "model")),
+        Section(
+            title="Input",
+            fields=("messages", "tokens_in", "cached", "model"),
+            optional={"cached": "cached_tokens"},
+        ),
         Section(title="Answer", fields=("tokens_out", "took", "cost_shown")),
         Section(title="Times", fields=("created_at",)),
     )
@@ -94,6 +98,9 @@ class CompactionStepAdmin(ReadOnlyAdmin):
     of_run = column("Run", lambda step: html.row_link(step.run, formatting.short_id(step.run_id)))
     messages = column("Messages", lists.message_range)
     tokens_in = column("Tokens in", "input_tokens", formatting.number)
+    cached = column(
+        "From a prompt cache", lambda step: lists.from_cache(step.cached_tokens, step.input_tokens)
+    )
     tokens_out = column("Tokens out", "output_tokens", formatting.number)
     ended = column("Outcome", lists.outcome)
     took = column("Took", vocabulary.step_seconds)

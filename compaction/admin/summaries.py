@@ -102,7 +102,7 @@ class SessionSummaryAdmin(WideList):
     )
     sortable_by = ("created_at", "ratio")
     search_help_text = (
-        "The beginning of an id, a session's title or its owner. "
+        "The beginning or end of an id, a session's title or its owner. "
         "“text: …” searches the summaries' text, which is slow on large tables."
     )
     list_only = (
@@ -420,7 +420,7 @@ class SummarySourceAdmin(ReadOnlyAdmin):
     id_paths = ("summary", "message")
     session_path = "summary__session"
     search_help_text = (
-        "The beginning of a summary's or message's id, a session's title or its owner."
+        "The beginning or end of a summary's or message's id, a session's title or its owner."
     )
     sections = (
         Section(

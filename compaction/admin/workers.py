@@ -18,12 +18,13 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import column
-from chatapp.admin.toolkit.lists import by_condition, hex_range
+from chatapp.admin.toolkit.lists import by_condition
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
 from chatapp.admin.toolkit.permissions import may_see_texts
 from chatapp.database import database_now
 from chatapp.formatting import when
+from chatapp.ids import id_q
 from compaction.models import CompactionRun, WorkerHeartbeat
 from compaction.monitoring.health import ALIVE_SECONDS
 from compaction.runs import queue
@@ -80,7 +81,9 @@ class WorkerHeartbeatAdmin(WideList):
     list_filter = (BY_STATE, "kind")
     ordering = ("-beat_at", "-pk")
     sortable_by = ()
-    search_help_text = "A part of the host's name, or the beginning of a worker's or run's id."
+    search_help_text = (
+        "A part of the host's name, or the beginning or end of a worker's or run's id."
+    )
     sections = (
         Section(title=None, fields=("kind", "status_shown", "meaning", "host", "pid", "works_on")),
         Section(title="Times", fields=("started_at_shown", "beat_at_shown")),
@@ -88,11 +91,7 @@ class WorkerHeartbeatAdmin(WideList):
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search the host's name, and the ids of workers and of what they work on."""
-        found = Q(host__icontains=wanted)
-        if ids := hex_range(wanted):
-            for path in ("id", "run"):
-                found |= Q(**{f"{path}__gte": ids[0], f"{path}__lte": ids[1]})
-        return found
+        return Q(host__icontains=wanted) | id_q(WorkerHeartbeat, wanted, "id", "run")
 
     # --- columns and fields ---------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema_fiel
 from rest_framework import serializers
 
 from chatapp.api.base import KnownFields
-from compaction.engine.memories import MAX_BOT_CHARS, MAX_LINE_CHARS, fault_of_line
+from compaction.engine.memories import MAX_LINE_CHARS, fault_of_line
+from compaction.engine.types import MAX_BOT_CHARS
 from compaction.memories.versions import texts_of_lines
 from compaction.models import Memory, MemoryRun, MemoryVersion
 

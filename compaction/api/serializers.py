@@ -22,6 +22,12 @@ _SIZES = {
     "tokens_before": {"help_text": "Tokens of the whole next request without what was made."},
     "tokens_after": {"help_text": "Tokens of the whole next request with it, frames included."},
 }
+_PROMPTS: dict[str, dict[str, Any]] = {
+    "cached_tokens": {
+        "help_text": "Of the prompts of its calls, as their server told: what its cache had."
+    },
+    "uncached_tokens": {"help_text": "The rest of those prompts; both are 0 where none was told."},
+}
 
 
 class StepSerializer(serializers.ModelSerializer[CompactionStep]):
@@ -40,11 +46,17 @@ class StepSerializer(serializers.ModelSerializer[CompactionStep]):
             "message_count",
             "input_tokens",
             "output_tokens",
+            "cached_tokens",
             "outcome",
             "duration_ms",
             "error",
         ]
         read_only_fields = fields
+        extra_kwargs = {
+            "cached_tokens": {
+                "help_text": "Those of `input_tokens` that the server had in its prompt cache."
+            }
+        }
 
 
 class RunSerializer(serializers.ModelSerializer[CompactionRun]):
@@ -81,6 +93,8 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "max_depth",
             "model_calls",
             "spent_tokens",
+            "cached_tokens",
+            "uncached_tokens",
             "truncated",
             "cost",
             "summary",
@@ -93,7 +107,7 @@ class RunSerializer(serializers.ModelSerializer[CompactionRun]):
             "steps",
         ]
         read_only_fields = fields
-        extra_kwargs = _SIZES
+        extra_kwargs = _SIZES | _PROMPTS
 
     def get_summary(self, run: CompactionRun) -> str | None:
         """Return the id of the summary the run stored, if it stored one."""

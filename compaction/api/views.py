@@ -39,7 +39,8 @@ from compaction.profiles import find_profile
 from compaction.runs import lifecycle
 from compaction.runs.holding import RestorePreview, hold_facts, lift_hold, preview_restore
 from compaction.runs.lifecycle import switch_under_way
-from compaction.runs.resummarize import Estimate, estimate_compaction
+from compaction.runs.redo_estimates import Estimate
+from compaction.runs.resummarize import estimate_compaction
 from compaction.runs.scheduling import assign_profile
 from compaction.runs.status import branch_facts, last_consolidated, switch_facts
 from compaction.runs.worker import compact_branch

@@ -79,6 +79,9 @@ class LookKind:
     acts: tuple[str, ...] = ()
     """What helps; compaction/admin/needs_look.py knows how each is done."""
     tone: str = "bad"
+    events: Callable[[], QuerySet[Any]] | None = None
+    """What happened, whether or not it still needs a look: where that piles up, a floor tells up to
+    when all of it is done (marks.py), so that no list goes through a month of it."""
 
     def item(self, values: Mapping[str, Any]) -> LookItem:
         """Return the item of a row that was read with `columns`."""
@@ -116,9 +119,13 @@ def _since() -> datetime:
 
 def _left_out() -> QuerySet[AnswerRequest]:
     """Return the newest answer of each branch that was given without messages, however that was."""
-    rows = AnswerRequest.objects.filter(left_out__isnull=False, left_out_branch__isnull=False)
+    rows = _incomplete_answers()
     later = rows.filter(left_out_branch=OuterRef("left_out_branch"), pk__gt=OuterRef("pk"))
     return rows.filter(~Exists(later), created_at__gte=_since())
+
+
+def _incomplete_answers() -> QuerySet[AnswerRequest]:
+    return AnswerRequest.objects.filter(left_out__isnull=False, left_out_branch__isnull=False)
 
 
 def _newer_runs() -> QuerySet[CompactionRun]:
@@ -130,16 +137,23 @@ def _newer_runs() -> QuerySet[CompactionRun]:
 
 def _failed_runs() -> QuerySet[CompactionRun]:
     """Return the newest run of each branch where it failed; a lost race is no failure."""
-    failed = CompactionRun.objects.filter(status=Status.FAILED, finished_at__gte=_since())
-    return failed.exclude(error_code=RunCode.LOST_RACE).filter(~Exists(_newer_runs()))
+    return _failures().filter(~Exists(_newer_runs()), finished_at__gte=_since())
+
+
+def _failures() -> QuerySet[CompactionRun]:
+    failed = CompactionRun.objects.filter(status=Status.FAILED, finished_at__isnull=False)
+    return failed.exclude(error_code=RunCode.LOST_RACE)
 
 
 def _truncated_runs() -> QuerySet[CompactionRun]:
     """Return the newest run of each branch where its summary was shortened by force."""
-    rows = CompactionRun.objects.filter(
-        status=Status.SUCCEEDED, truncated=True, finished_at__gte=_since()
+    return _shortened().filter(~Exists(_newer_runs()), finished_at__gte=_since())
+
+
+def _shortened() -> QuerySet[CompactionRun]:
+    return CompactionRun.objects.filter(
+        status=Status.SUCCEEDED, truncated=True, finished_at__isnull=False
     )
-    return rows.filter(~Exists(_newer_runs()))
 
 
 def _over_the_window() -> QuerySet[Incident]:
@@ -148,9 +162,7 @@ def _over_the_window() -> QuerySet[Incident]:
     A compaction that somebody took back helps no more while its messages are held; after that the
     rules compact them anew.
     """
-    overflows = Incident.objects.filter(
-        kind=Incident.Kind.ERROR, code=ErrorKind.CONTEXT_OVERFLOW.value
-    )
+    overflows = _overflows()
     later = overflows.filter(branch=OuterRef("branch"), created_at__gt=OuterRef("created_at"))
     compacted = CompactionState.objects.filter(
         branch=OuterRef("branch"),
@@ -159,6 +171,11 @@ def _over_the_window() -> QuerySet[Incident]:
     )
     newest = overflows.filter(branch__isnull=False, created_at__gte=_since())
     return newest.filter(~Exists(later), ~Exists(compacted))
+
+
+def _overflows() -> QuerySet[Incident]:
+    code = ErrorKind.CONTEXT_OVERFLOW.value
+    return Incident.objects.filter(kind=Incident.Kind.ERROR, code=code)
 
 
 def _failing_models() -> QuerySet[ModelBreaker]:
@@ -223,6 +240,7 @@ KINDS: tuple[LookKind, ...] = (
         means="The turn ended without an answer: nothing that was tried made its request fit. "
         "Compact the session; what is too large stands in its timeline.",
         rows=_over_the_window,
+        events=_overflows,
         said=lambda item: (
             f"A request of session {short_id(item.session)} was larger than the window"
         ),
@@ -239,6 +257,7 @@ KINDS: tuple[LookKind, ...] = (
         means="The model saw only the newest messages. Nothing stored is lost: compact the "
         "session, and the next answer knows the older ones by their summary.",
         rows=_left_out,
+        events=_incomplete_answers,
         said=lambda item: f"Session {short_id(item.session)} was answered with messages left out",
         page=Session,
         at="created_at",
@@ -253,6 +272,7 @@ KINDS: tuple[LookKind, ...] = (
         means="No summary was stored and nothing is lost; requests grow until a run succeeds. "
         "The run's page says what to do.",
         rows=_failed_runs,
+        events=_failures,
         said=_failure,
         page=CompactionRun,
         at="finished_at",
@@ -268,6 +288,7 @@ KINDS: tuple[LookKind, ...] = (
         means="The summary was shortened by force, so it does not know all that it covers. "
         "Make it again with another model or a larger target, or restore its messages.",
         rows=_truncated_runs,
+        events=_shortened,
         said=lambda item: f"The summary of session {short_id(item.session)} was shortened by force",
         page=CompactionRun,
         at="finished_at",

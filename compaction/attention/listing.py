@@ -1,6 +1,6 @@
 """The list of what needs a look: newest first, in pages, without what people have set aside.
 
-One statement a kind, whatever is stored and however much was set aside; a page begins behind a
+Two statements a kind, whatever is stored and however much was set aside; a page begins behind a
 cursor, so that no page costs more than the first one.
 """
 
@@ -15,6 +15,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from chatapp.database import database_now
 from compaction.attention.kinds import KIND_NAMES, KINDS, LookItem, LookKind
+from compaction.attention.marks import floor_of
 from compaction.models import LookMark
 
 PAGE_ITEMS = 25
@@ -87,7 +88,10 @@ def waiting(kind: LookKind) -> QuerySet[Any]:
     """Return the rows of a kind that nobody has set aside."""
     marks = LookMark.objects.filter(kind=kind.name, **{kind.marked: OuterRef(kind.subject)})
     aside = Q(hidden_until__gt=database_now()) | Q(done_at__gte=OuterRef(kind.at))
-    return kind.rows().filter(~Exists(marks.filter(aside)))
+    rows, floor = kind.rows(), floor_of(kind)
+    if floor is not None:
+        rows = rows.filter(**{f"{kind.at}__gt": floor})
+    return rows.filter(~Exists(marks.filter(aside)))
 
 
 def _page_of(kind: LookKind, behind: LookCursor | None) -> QuerySet[Any]:

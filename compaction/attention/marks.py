@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from chatapp.audit import record
 from chatapp.database import database_now
-from compaction.attention.kinds import BRANCH, KIND_NAMES, LookItem
+from chatapp.ids import short_id
+from compaction.attention.kinds import BRANCH, KIND_NAMES, KINDS, LOOK_DAYS, LookItem, LookKind
 from compaction.errors import CompactionError
 from compaction.models import LookMark
 
@@ -29,7 +32,66 @@ def find_item(kind_name: str, subject: str) -> LookItem:
 def mark_done(item: LookItem, *, by: Any) -> LookMark:
     """Take a thing off the list until it happens again; return the mark, which says who did it."""
     now = database_now()
-    return _mark(item, marked_by=by, marked_at=now, done_at=now, hidden_until=None)
+    mark = _mark(item, marked_by=by, marked_at=now, done_at=now, hidden_until=None)
+    _tell(mark, "look_done", "is off the list until it happens again", by=by)
+    return mark
+
+
+# A floor is not put where rows may still come: clocks differ, and transactions take their time.
+FLOOR_MARGIN = timedelta(minutes=10)
+FLOOR_BATCH = 2_000
+
+
+def floor_of(kind: LookKind) -> datetime | None:
+    """Return up to when all that happened of a kind is done; None where nobody knows.
+
+    It is the mark of no thing: `done_at` of the row of the kind alone.
+    """
+    if kind.events is None:
+        return None
+    return _floors(kind).values_list("done_at", flat=True).first()
+
+
+def raise_floors(kinds: Iterable[LookKind] = KINDS) -> None:
+    """Put the floor of each kind to just before the first thing that is not done.
+
+    Each thing that happened is looked at once: the next time goes on where this one ended.
+    """
+    for kind in kinds:
+        if kind.events is not None:
+            _raise_floor(kind, kind.events())
+
+
+def _raise_floor(kind: LookKind, events: QuerySet[Any]) -> None:
+    top = database_now() - FLOOR_MARGIN
+    begun = floor = floor_of(kind) or top - timedelta(days=LOOK_DAYS)
+    marks = LookMark.objects.filter(
+        kind=kind.name, done_at__gte=OuterRef(kind.at), **{kind.marked: OuterRef(kind.subject)}
+    )
+    rows = events.filter(**{f"{kind.at}__lt": top, f"{kind.subject}__isnull": False})
+    rows = rows.annotate(is_done=Exists(marks)).order_by(kind.at)
+    size = FLOOR_BATCH
+    while True:
+        # From the last moment on, not behind it: of two things of one moment one may not be done.
+        part = rows.filter(**{f"{kind.at}__gte": floor})
+        found = list(part.values_list(kind.at, "is_done")[:size])
+        first = next((at for at, is_done in found if not is_done), None)
+        if first is not None or len(found) < size:
+            floor = (first or top) - timedelta(microseconds=1)
+            break
+        size = FLOOR_BATCH if found[-1][0] > floor else 2 * size
+        floor = found[-1][0]
+    if floor > begun:
+        _set_floor(kind, floor)
+
+
+def _set_floor(kind: LookKind, floor: datetime) -> None:
+    LookMark.objects.bulk_create([LookMark(kind=kind.name)], ignore_conflicts=True)
+    _floors(kind).update(done_at=floor)
+
+
+def _floors(kind: LookKind) -> QuerySet[LookMark]:
+    return LookMark.objects.filter(kind=kind.name, branch__isnull=True, model="")
 
 
 def snooze(item: LookItem, *, until: datetime, by: Any) -> LookMark:
@@ -37,10 +99,14 @@ def snooze(item: LookItem, *, until: datetime, by: Any) -> LookMark:
     now = database_now()
     if until <= now:
         raise CompactionError("That time is over: name a later one.")
-    return _mark(item, marked_by=by, marked_at=now, done_at=None, hidden_until=until)
+    mark = _mark(item, marked_by=by, marked_at=now, done_at=None, hidden_until=until)
+    _floors(item.kind).delete()
+    moment = until.astimezone(UTC)
+    _tell(mark, "look_snoozed", f"is off the list until {moment:%Y-%m-%d %H:%M} UTC", by=by)
+    return mark
 
 
-def bring_back(mark: LookMark) -> None:
+def bring_back(mark: LookMark, *, by: Any = None) -> None:
     """Take back what somebody said of a thing: if it is still so, it is in the list again.
 
     Whether it was alerted stays known, so that nobody is told of it a second time.
@@ -48,6 +114,20 @@ def bring_back(mark: LookMark) -> None:
     LookMark.objects.filter(pk=mark.pk).update(
         done_at=None, hidden_until=None, marked_by=None, marked_at=None
     )
+    # What is not done any more may stand below the floor.
+    LookMark.objects.filter(kind=mark.kind, branch__isnull=True, model="").delete()
+    _tell(mark, "look_brought_back", "is in the list again, if it is still so", by=by)
+
+
+def _tell(mark: LookMark, action: str, said: str, *, by: Any) -> None:
+    """Write into the session's audit log what somebody said of a thing of its branch.
+
+    What is marked of a model belongs to no session: the admin's own history has it.
+    """
+    kind, branch = KIND_NAMES.get(mark.kind), mark.branch
+    if kind is not None and branch is not None:
+        text = f"“{kind.label}” of branch {short_id(branch.pk)} {said}."
+        record(branch.session_id, action, text, by=by, branch=branch)
 
 
 def set_aside() -> QuerySet[LookMark]:

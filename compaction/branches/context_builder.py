@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import UUID
 
-from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble
+from chatapp.context.assembly import Context, HistoryPart, Shortened, assemble, showing_part
 from chatapp.messages.inline_files import without_inline_files
 from chatapp.messages.wire import WireMessage, as_sent, texts_of, with_texts
 from chatapp.models import Message
@@ -143,6 +143,7 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
         pinned=for_their_pin(snapshot),
     )
     context = assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
+    context = showing_part(context, behind_cursor(snapshot).not_shown)
     if excess := excess_now(snapshot, context.account.pinned):
         snapshot.failed[PINS_OVER_SHARE] = excess
     is_halved = cut.groups is not None

@@ -14,11 +14,14 @@ from uuid import UUID
 from chatapp.answer_requests import short_id, write_parts
 from chatapp.models import Message
 from chatapp.selectors import rows_before, rows_from
+from compaction.branches.coverage import sent_chain
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import BehindCursor
+from compaction.engine.policy.head import DROP
 
-# Why messages are left out: the recovery of a refused request, or a limit of the profile.
-HALVED, LIMITED = "halve_history", "history_limit"
+# Why messages are left out: the recovery of a refused request, a limit of the profile, or because
+# the profile had summarisers pass over them unread.
+HALVED, LIMITED, DROPPED = "halve_history", "history_limit", "head_overflow"
 # The column of a message that sums the tokens up to it.
 _SUMS = ("position", "tokens", "tokens_through")
 
@@ -81,16 +84,70 @@ def left_out_of(
             last=missing[-1].position,
             tokens=sum(row.tokens for row in missing),
         )
-    parts = [one for one in (_hidden(snapshot, behind), halved) if one is not None]
+    limited = _hidden(snapshot, behind)
+    unread = _dropped(snapshot, kept)
+    parts = [*unread, *(one for one in (limited, halved) if one is not None)]
     if not parts:
         return None
+    why = HALVED if is_halved and halved is not None else LIMITED
     return {
         "messages": sum(one.messages for one in parts),
         "first": place_of(parts[0].first),
         "last": place_of(parts[-1].last),
         "tokens": sum(one.tokens for one in parts),
-        "why": HALVED if is_halved and halved is not None else LIMITED,
+        "why": why if limited or halved else DROPPED,
     }
+
+
+def _dropped(snapshot: BranchSnapshot, kept: Sequence[Message]) -> list[_Gone]:
+    """Return what summarisers passed over unread before the cursor, oldest first (head_overflow).
+
+    No summary knows of it, not one that came later either. Nothing is read where the profile reads
+    all of a history and no summary that is sent was cut short.
+    """
+    drops = snapshot.profile.head_overflow == DROP
+    if not snapshot.summaries or not (drops or any(one.truncated for one in snapshot.summaries)):
+        return []
+    chain = sent_chain(snapshot.branch, snapshot.state.cursor)
+    places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
+    found: list[_Gone] = []
+    for row, before in zip(chain, [*chain[1:], None], strict=True):
+        if not row.dropped_messages:
+            continue
+        begin = 0 if before is None else before.covers_through
+        # What is pinned was passed over like the rest, and is sent; so is what opens it, uncounted.
+        pinned = [one for one in kept if begin < one.position < row.covers_from]
+        opening = [one for one in snapshot.pinned if one.is_pinned_system]
+        sent = [*(one for one in opening if begin < one.position < row.covers_from), *pinned]
+        found.extend(
+            _Gone(
+                messages=row.dropped_messages - len(pinned),
+                first=first.position,
+                last=last.position,
+                tokens=_tokens_between(first, last, sent),
+            )
+            for first, last in _ends(snapshot, places, begin + 1, row.covers_from, sent)
+        )
+    return found[::-1]
+
+
+def _ends(
+    snapshot: BranchSnapshot, places: Any, start: int, end: int, sent: Sequence[Message]
+) -> list[tuple[Message, Message]]:
+    """Return the first and the last message of a stretch that is not sent; nothing for none."""
+    known, near = {one.pk for one in sent}, len(sent) + 1
+    oldest = rows_from(snapshot.branch, places, start=start, most=near)
+    newest = rows_before(snapshot.branch, places, end=end, start=start, most=near)
+    first = next((row for row in oldest if row.pk not in known), None)
+    last = next((row for row in reversed(newest) if row.pk not in known), None)
+    return [] if first is None or last is None else [(first, last)]
+
+
+def _tokens_between(first: Message, last: Message, sent: Sequence[Message]) -> int:
+    """Return the tokens from one message to another, without those that are sent all the same."""
+    between = last.tokens_through - first.tokens_through + first.tokens
+    inside = (row for row in sent if first.position < row.position < last.position)
+    return max(0, between - sum(row.tokens for row in inside))
 
 
 def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
@@ -103,22 +160,15 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
     apart = [*behind.system, *(row for row in behind.pins if row.position < start)]
     count = waiting - len(apart) - len(behind.rows)
     places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
-    known = {row.pk for row in apart}
-    near = len(apart) + 1
-    cursor = snapshot.state.cursor
-    oldest = rows_from(snapshot.branch, places, start=cursor + 1, most=near)
-    newest = rows_before(snapshot.branch, places, end=start, start=cursor + 1, most=near)
-    first = next((row for row in oldest if row.pk not in known), None)
-    last = next((row for row in reversed(newest) if row.pk not in known), None)
-    if count <= 0 or first is None or last is None:
+    ends = _ends(snapshot, places, snapshot.state.cursor + 1, start, apart)
+    if count <= 0 or not ends:
         return None
-    between = last.tokens_through - first.tokens_through + first.tokens
-    inside = (row for row in apart if first.position < row.position < last.position)
+    ((first, last),) = ends
     return _Gone(
         messages=count,
         first=first.position,
         last=last.position,
-        tokens=max(0, between - sum(row.tokens for row in inside)),
+        tokens=_tokens_between(first, last, apart),
     )
 
 

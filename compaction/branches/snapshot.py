@@ -15,6 +15,7 @@ from typing import Any
 from chatapp import selectors
 from chatapp.context.assembly import text_tokens
 from chatapp.database import database_now
+from chatapp.ids import short_id
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Branch, Message, Session
@@ -276,7 +277,7 @@ class BranchSnapshot:
     @property
     def request_mark(self) -> str:
         """What tells requests with these summaries and memories from others; kept with answers."""
-        summaries = "-".join(str(row.pk)[:MARK_CHARS] for row in self.summaries) or NO_SUMMARY
+        summaries = "-".join(short_id(row.pk) for row in self.summaries) or NO_SUMMARY
         return summaries + self.memories.mark
 
     @cached_property
@@ -336,8 +337,8 @@ def snapshot_of(
     )
 
 
-# In a request's mark: so much of each summary's id, or this where there is none.
-MARK_CHARS, NO_SUMMARY = 8, "0"
+# A request's mark without a summary.
+NO_SUMMARY = "0"
 
 
 def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:

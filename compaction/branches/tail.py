@@ -18,6 +18,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from chatapp.compiled import compiled_read
+from chatapp.context.preview import NotShown, shown_part
 from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import is_own, path_messages, pinned_messages, without_pinned_system
 from compaction.branches.snapshot import BranchSnapshot
@@ -113,6 +114,33 @@ class BehindCursor:
     pins: list[Message]
     rows: list[Message]
     last_covered: Message | None = None
+    # What is sent besides the rows where a preview shows a part only.
+    not_shown: NotShown | None = None
+
+
+def show_part(snapshot: BranchSnapshot, *, most: int, oldest: int = 0) -> None:
+    """Have contexts of this snapshot hold the newest messages only: for pages that show a request.
+
+    At most `most` are read besides the `oldest` ones, where the profile does not send fewer.
+    """
+    state = snapshot.state
+    if snapshot.profile.sent_limit:
+        return
+    part = shown_part(
+        snapshot.branch,
+        after=state.cursor,
+        messages=state.covered_messages,
+        tokens=state.covered_tokens,
+        most=most,
+        oldest=oldest,
+    )
+    if part is not None:
+        snapshot.derived[_BEHIND] = BehindCursor(
+            system=[row for row in part.rows if row.is_pinned_system],
+            pins=[],
+            rows=[row for row in part.rows if not row.is_pinned_system],
+            not_shown=part.not_shown,
+        )
 
 
 def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:

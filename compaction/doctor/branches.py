@@ -213,8 +213,8 @@ def _waits(run: CompactionRun, now: datetime) -> Finding:
     return _note(
         run,
         "run_waits",
-        f"The run has waited for {minutes:,} minutes: the workers are busy, none is there, or the "
-        "queue lost it.",
+        f"The run has waited for {plural(minutes, 'minute')}: the workers are busy, none is there, "
+        "or the queue lost it.",
         remedy="It is delivered once more; where it was not lost, that changes nothing.",
         repair=partial(enqueue_run, run.pk),
     )

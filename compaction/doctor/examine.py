@@ -10,9 +10,12 @@ from django.db import DatabaseError, transaction
 
 from chatapp.models import Session
 from chatapp.transcript import lock_branches
+from chatapp.transcript.part_files import sessions_naming_files
 from chatapp.transcript.writing import TranscriptError
 from compaction.doctor.branches import check_cursor, check_leases, check_runs
 from compaction.doctor.findings import Finding, branch_paths
+from compaction.doctor.records import check_records
+from compaction.doctor.screening import suspects
 from compaction.doctor.summaries import (
     check_branch_summaries,
     check_placeholders,
@@ -55,6 +58,15 @@ def examine(session_id: UUID, *, recount: bool = False) -> list[Finding]:
     return [*findings, *check_part_files(session_id, are_read=recount)]
 
 
+def to_examine(session_ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of the sessions in which `examine` may find something, by two dozen statements.
+
+    The others have no finding, however many branches and messages they have. A few hundred sessions
+    at a time take little memory.
+    """
+    return suspects(session_ids) | sessions_naming_files(session_ids)
+
+
 def _look(session_id: UUID) -> Iterator[Finding]:
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
@@ -74,6 +86,7 @@ def _look(session_id: UUID) -> Iterator[Finding]:
         yield from check_versions(line)
     yield from check_placeholders(session, lines)
     yield from check_branch_summaries(session)
+    yield from check_records(session)
     for line in lines:
         yield from check_pairs(line)
 

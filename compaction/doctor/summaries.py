@@ -139,14 +139,14 @@ def check_versions(line: BranchPath) -> Iterator[Finding]:
     )
     yield from _versions(
         line,
-        list(rows.filter(_times_disagree()).values_list("pk", flat=True)),
-        code="status_times_disagree",
+        list(rows.filter(times_disagree()).values_list("pk", flat=True)),
+        code="statustimes_disagree",
         what="had another status after that of now, by the times that are noted: somebody changed "
         "the row by other means than this program.",
     )
 
 
-def _times_disagree() -> Q:
+def times_disagree() -> Q:
     """Return the condition for rows whose status is not the last one that a time is noted for."""
     columns = {
         Status.ACTIVE: "activated_at",

@@ -42,12 +42,12 @@ def _chars(default: int, text: str, group: str) -> int:
     return found
 
 
-def _most(default: int, what: str) -> int:
-    """Declare how many lines of a kind an entry of the abridged history lists."""
+def _most(default: int, what: str, *, unit: str = "files") -> int:
+    """Declare how many files or commands of a kind an entry of the abridged history lists."""
     found: int = parameter(
         default,
         f"Most {what} that an entry of the abridged history lists.",
-        unit="lines",
+        unit=unit,
         group="abridged",
         minimum=0,
         maximum=10_000,
@@ -132,7 +132,7 @@ class HistoryParameters(CheckpointParameters):
     abridged_num_files_created: int = _most(10, "created files")
     abridged_num_files_deleted: int = _most(10, "deleted files")
     abridged_num_files_viewed: int = _most(10, "viewed files")
-    abridged_num_terminal_commands: int = _most(10, "commands")
+    abridged_num_terminal_commands: int = _most(10, "commands", unit="commands")
     importance: bool = parameter(
         True,
         "Entries beyond the limit are chosen by what they are worth; off: the newest ones.",
@@ -161,14 +161,14 @@ class HistoryParameters(CheckpointParameters):
     )
     excluded_bot_types: str = parameter(
         "",
-        "Sessions whose metadata have one of these as bot_type, with commas between, are not "
+        "Sessions whose metadata has one of these as bot_type, with commas between, are not "
         "compacted by a rule.",
         group="when",
         longest=LONGEST_TEXT,
     )
     min_client_version: str = parameter(
         "",
-        "Sessions whose metadata have an older client_version are not compacted by a rule; "
+        "Sessions whose metadata has an older client_version are not compacted by a rule; "
         "compared number by number. Empty: all are.",
         group="when",
         longest=200,

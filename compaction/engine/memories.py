@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from compaction.engine.strategies.prompts import escape_tags
+from compaction.engine.types import MAX_BOT_CHARS
 
 MAX_LINE_CHARS = 1_000
-MAX_BOT_CHARS = 100
 MOST_PROPOSED = 5
 # An answer that holds more than so much is no list of five lines.
 LONGEST_PROPOSAL_CHARS = 100_000

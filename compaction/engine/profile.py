@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from compaction.engine.parameters import GROUPS, Profile
@@ -180,9 +181,10 @@ def parameter_groups() -> dict[str, tuple[str, ...]]:
 
 @cache
 def parameter_types() -> Mapping[str, Any]:
-    """Return every parameter's type; the annotations are read once a process."""
+    """Return every parameter's type."""
+    # Annotations are texts until this compiles them, which takes milliseconds.
     hints = get_type_hints(Profile)
-    return {item.name: hints[item.name] for item in fields(Profile)}
+    return MappingProxyType({item.name: hints[item.name] for item in fields(Profile)})
 
 
 def parameter_choices(name: str) -> tuple[str, ...]:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from compaction.engine.fidelity.measure import Quality
 
 
+MAX_BOT_CHARS = 100
+"""The longest name of a bot that a memory may be for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One call that an assistant message asks for; `arguments` is the text as sent, JSON or not."""
@@ -199,7 +203,8 @@ class SummaryAnswer:
     `finish_reason` is the server's word. `end` is how that is read: whole, cut, filtered, refused,
     tool_calls, broken or unknown; empty where nobody read it, then a few plain words are known.
     `has_thoughts`: a part of its room went into reasoning; `had_whole_room`: there is no more.
-    `was_capped`: the text went on far beyond what is read (strategies.acceptance.capped).
+    `was_capped`: the text went on beyond what is read (strategies.acceptance.capped), and with
+    `is_endless` so far that it never counts.
     `duration_ms` is how long the call took where it ran beside another one; else 0.
     `cached_tokens` are those of the input that the server had in its prompt cache.
     """
@@ -211,6 +216,7 @@ class SummaryAnswer:
     has_thoughts: bool = False
     had_whole_room: bool = False
     was_capped: bool = False
+    is_endless: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
     model: str = ""

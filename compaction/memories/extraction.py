@@ -16,11 +16,11 @@ from compaction.engine.memories import (
     ProposedLine,
     proposals_in,
 )
-from compaction.engine.policy.reasons import RunCode
+from compaction.engine.policy.reasons import NO_MODEL, RunCode
 from compaction.engine.types import Item, SummarizerOverflow, SummaryRequest
 from compaction.memories import runs
 from compaction.memories.lines import propose_memories
-from compaction.memories.runs import NO_MODEL, Status
+from compaction.memories.runs import Status
 from compaction.memories.work import MemoryWork
 from compaction.profiles import parameters_of
 

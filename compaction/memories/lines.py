@@ -17,13 +17,8 @@ from django.db import transaction
 from chatapp.database import database_now
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import counter_for
-from compaction.engine.memories import (
-    MAX_BOT_CHARS,
-    ProposedLine,
-    fault_of_line,
-    key_of_line,
-    sent_line,
-)
+from compaction.engine.memories import ProposedLine, fault_of_line, key_of_line, sent_line
+from compaction.engine.types import MAX_BOT_CHARS
 from compaction.errors import CompactionError
 from compaction.events import event
 from compaction.memories.runs import request_if_too_many

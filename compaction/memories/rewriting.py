@@ -22,12 +22,12 @@ from compaction.engine.memories import (
     rewritten_lines,
 )
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.reasons import RunCode
+from compaction.engine.policy.reasons import NO_MODEL, RunCode
 from compaction.engine.types import SummarizerOverflow, SummaryFailed, SummaryRequest
 from compaction.errors import LostRaceError
 from compaction.memories import runs
 from compaction.memories.lines import remember_keys, tokens_of_line
-from compaction.memories.runs import NO_MODEL, Status, parameters_in_force
+from compaction.memories.runs import Status, parameters_in_force
 from compaction.memories.versions import stored_lines
 from compaction.memories.work import MemoryWork
 from compaction.models import Memory, MemoryRun, MemoryVersion

@@ -13,7 +13,6 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
-from django.dispatch import Signal
 
 from chatapp.database import database_now
 from chatapp.llm.registry import UnknownModelError
@@ -26,6 +25,7 @@ from compaction.errors import CompactionError
 from compaction.events import event
 from compaction.models import CompactionRun, Memory, MemoryRun, MemoryVersion, SessionSummary
 from compaction.profiles import find_profile, parameters_of
+from compaction.signals import memory_run_waiting
 from compaction.summaries.summarizer import summarising_models
 
 Kind, Status = MemoryRun.Kind, MemoryRun.Status
@@ -37,9 +37,7 @@ MOST_DOUBLINGS = 12
 REDELIVERED_AFTER = timedelta(minutes=10)
 SWEEP_BATCH = 100
 # The code of a run whose profile has no model that writes.
-NO_MODEL = "no_model"
 
-memory_run_waiting = Signal()
 """Sent with `run_id` in the transaction that has a run wait for a worker."""
 
 

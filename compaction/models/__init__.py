@@ -11,6 +11,7 @@ from compaction.models.operations import (
     LookMark,
     ModelBreaker,
     RunTotals,
+    SessionFigures,
     WorkerHeartbeat,
 )
 from compaction.models.runs import CompactionRun, CompactionStep, RecoveryStep
@@ -33,6 +34,7 @@ __all__ = [
     "ModelBreaker",
     "RecoveryStep",
     "RunTotals",
+    "SessionFigures",
     "SessionSummary",
     "SessionSummaryMessage",
     "SummaryLine",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
-
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
+
+from chatapp.ids import new_id, short_id
 
 
 class BulkJob(models.Model):
@@ -32,7 +32,7 @@ class BulkJob(models.Model):
 
     WORKED_AT = (Status.PLANNING, Status.RUNNING, Status.ROLLING_BACK)
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.PLANNING)
     # The filter of the list that chose the sessions, as its address said it.
     chosen_by = models.TextField(blank=True, default="")
@@ -78,7 +78,7 @@ class BulkJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Bulk re-summarise {str(self.id)[:8]} ({self.status})"
+        return f"Bulk re-summarise {short_id(self.id)} ({self.status})"
 
     @property
     def is_worked_at(self) -> bool:
@@ -106,7 +106,8 @@ class BulkItem(models.Model):
         BACK = "back", "Put back"
         KEPT = "kept", "Could not be put back"
 
-    job = models.ForeignKey(BulkJob, on_delete=models.CASCADE, related_name="items")
+    # Two indexes begin with it: it needs none of its own.
+    job = models.ForeignKey(BulkJob, on_delete=models.CASCADE, db_index=False, related_name="items")
     session = models.ForeignKey(
         "chatapp.Session", on_delete=models.CASCADE, related_name="bulk_items"
     )
@@ -139,4 +140,4 @@ class BulkItem(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Session {str(self.session_id)[:8]} of {str(self.job_id)[:8]}"
+        return f"Session {short_id(self.session_id)} of {short_id(self.job_id)}"

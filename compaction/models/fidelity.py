@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.ids import short_id
 from compaction.engine.provenance import Origin
 
 
@@ -31,7 +32,7 @@ class SummaryUnits(models.Model):
         verbose_name_plural = "summary units"
 
     def __str__(self) -> str:
-        return f"Units of {str(self.summary_id)[:8]}"
+        return f"Units of {short_id(self.summary_id)}"
 
 
 class SummaryLine(models.Model):
@@ -81,7 +82,7 @@ class SummaryLine(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Line {self.number} of {str(self.summary_id)[:8]}"
+        return f"Line {self.number} of {short_id(self.summary_id)}"
 
 
 class SummaryQuality(models.Model):
@@ -145,4 +146,4 @@ class SummaryQuality(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Quality of {str(self.summary_id)[:8]} ({self.score:.0f})"
+        return f"Quality of {short_id(self.summary_id)} ({self.score:.0f})"

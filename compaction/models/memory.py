@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +9,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from compaction.engine.memories import MAX_BOT_CHARS
+from chatapp.ids import new_id, short_id
+from compaction.engine.types import MAX_BOT_CHARS
 
 
 class MemoryLines(models.QuerySet["Memory"]):
@@ -38,7 +38,7 @@ class Memory(models.Model):
         PROPOSED = "proposed", "Proposed by a summariser"
         REWRITTEN = "rewritten", "Rewritten by a summariser"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.CASCADE,
@@ -80,7 +80,7 @@ class Memory(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Memory {str(self.id)[:8]}"
+        return f"Memory {short_id(self.id)}"
 
 
 class MemoryKey(models.Model):
@@ -135,7 +135,7 @@ class MemoryRun(models.Model):
 
     UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.CASCADE,
@@ -213,7 +213,7 @@ class MemoryRun(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Memory run {str(self.id)[:8]} ({self.status})"
+        return f"Memory run {short_id(self.id)} ({self.status})"
 
 
 class MemoryVersion(models.Model):
@@ -223,7 +223,7 @@ class MemoryVersion(models.Model):
     byte (compaction/memories/versions.py).
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.CASCADE,
@@ -254,4 +254,4 @@ class MemoryVersion(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Memory version {str(self.id)[:8]}"
+        return f"Memory version {short_id(self.id)}"

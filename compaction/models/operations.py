@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.ids import short_id
+
 
 class ModelBreaker(models.Model):
     """One row a model alias whose calls have failed (limits/circuit_breaker.py).
@@ -94,12 +96,15 @@ class RunTotals(models.Model):
     """How many runs ended in one way for one reason, with their seconds and saved tokens.
 
     Added to when a run ends (statistics/totals.py), so that a scrape reads a few rows however many
-    runs there are. The runs themselves stay the truth.
+    runs there are. Workers that end runs at once would wait for each other's row: a kind has rows
+    by `slot`, each end adds to one of them by chance, and what is read is their sum. The runs
+    themselves stay the truth.
     """
 
     status = models.CharField(max_length=9)
     reason = models.CharField(max_length=40)
     mode = models.CharField(max_length=10)
+    slot = models.PositiveSmallIntegerField(default=0, db_default=0, editable=False)
     runs = models.PositiveBigIntegerField(default=0)
     seconds = models.FloatField(default=0.0)
     tokens_saved = models.BigIntegerField(default=0)
@@ -109,7 +114,9 @@ class RunTotals(models.Model):
         verbose_name_plural = "run totals"
         constraints = [
             # Two processes that end the first runs of a kind at once add to one row.
-            models.UniqueConstraint(fields=["status", "reason", "mode"], name="run_totals_kind"),
+            models.UniqueConstraint(
+                fields=["status", "reason", "mode", "slot"], name="run_totals_kind"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -153,12 +160,43 @@ class DailyFigures(models.Model):
         return self.day.isoformat()
 
 
+class SessionFigures(models.Model):
+    """What one session adds to the totals of DailyFigures, and what it was worked out from.
+
+    The second half of the columns says how the session stood then: where it stands otherwise now,
+    the row is worked out anew (statistics/session_figures.py). It goes with its session.
+    """
+
+    session = models.OneToOneField(
+        "chatapp.Session", on_delete=models.CASCADE, primary_key=True, related_name="figures"
+    )
+    messages = models.PositiveBigIntegerField(default=0)
+    tokens_stored = models.BigIntegerField(default=0)
+    tokens_sent = models.BigIntegerField(default=0)
+    updated_at = models.DateTimeField()
+    request_tokens = models.BigIntegerField(default=0)
+    token_total = models.BigIntegerField(default=0)
+    cursor = models.BigIntegerField(default=0)
+    covered_tokens = models.BigIntegerField(default=0)
+    profile = models.CharField(max_length=60, blank=True, default="")
+
+    class Meta:
+        db_table = "compaction_session_figures"
+        verbose_name_plural = "session figures"
+        # Nobody sees or changes rows of it: they are worked out again at any time.
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"Figures of session {str(self.session_id)[:8]}"
+
+
 class LookMark(models.Model):
     """What a person said of one thing that needs a look, and whether it was alerted (attention/).
 
     `kind` is a kind of attention/kinds.py; the thing is a branch of a session, or a model by its
     alias. A thing is left out of the list while `hidden_until` lies ahead, and when `done_at` is
-    not older than what happened last: when it happens again, it is back.
+    not older than what happened last: when it happens again, it is back. The row of a kind without
+    a thing is its floor: all that happened until `done_at` is done (attention/marks.py).
     """
 
     kind = models.CharField(max_length=40)
@@ -201,4 +239,4 @@ class LookMark(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.model or str(self.branch_id)[:8]}"
+        return f"{self.kind} of {self.model or short_id(self.branch_id)}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
+
+from chatapp.ids import new_id, short_id
 
 
 class CompactionRun(models.Model):
@@ -37,7 +38,7 @@ class CompactionRun(models.Model):
         RESUMMARIZE = "resummarize", "Re-summarise"
         BRANCH = "branch", "Branch switch"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.ForeignKey(
         "chatapp.Session",
         on_delete=models.CASCADE,
@@ -60,6 +61,8 @@ class CompactionRun(models.Model):
         db_index=False,
     )
     instructions = models.TextField(blank=True)
+    # Those of earlier summaries of its messages, which it followed where it had none of its own.
+    carried_instructions = models.TextField(blank=True, default="", db_default="")
     keep_last_n = models.PositiveIntegerField(null=True, blank=True)
     # Tool results were read up to so many characters; NULL: whole. The step's page cuts the same.
     result_chars = models.PositiveIntegerField(null=True, blank=True)
@@ -155,12 +158,17 @@ class CompactionRun(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Run {str(self.id)[:8]} ({self.status})"
+        return f"Run {short_id(self.id)} ({self.status})"
 
     @property
     def is_finished(self) -> bool:
         """Whether nothing will happen to the run any more."""
         return self.status not in (self.Status.QUEUED, self.Status.RUNNING)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The prompts of its calls as their servers reported them; 0 where none did."""
+        return self.cached_tokens + self.uncached_tokens
 
     @property
     def ratio(self) -> float | None:

@@ -12,6 +12,7 @@ from django.db import models
 from django.utils import timezone
 
 from chatapp.database import database_now
+from chatapp.ids import short_id
 from chatapp.llm.registry import UnknownModelError, get_model
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
@@ -124,7 +125,7 @@ class CompactionState(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"State of branch {str(self.branch_id)[:8]}"
+        return f"State of branch {short_id(self.branch_id)}"
 
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Self:

@@ -4,13 +4,13 @@ third).
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from chatapp.ids import new_id, short_id
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.rendering import with_files
 
@@ -55,7 +55,7 @@ class SessionSummary(models.Model):
         SUPERSEDED = "superseded", "Superseded"
         RESTORED = "restored", "Restored"
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.ForeignKey(
         "chatapp.Session",
         on_delete=models.CASCADE,
@@ -195,7 +195,7 @@ class SessionSummary(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Summary {str(self.id)[:8]} ({self.status})"
+        return f"Summary {short_id(self.id)} ({self.status})"
 
     @property
     def is_edited(self) -> bool:
@@ -267,4 +267,4 @@ class SessionSummaryMessage(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{str(self.message_id)[:8]} in {str(self.summary_id)[:8]}"
+        return f"{short_id(self.message_id)} in {short_id(self.summary_id)}"

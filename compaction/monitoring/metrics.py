@@ -25,13 +25,13 @@ from compaction.models import (
     CompactionState,
     CompactionStep,
     ModelBreaker,
-    RunTotals,
     SummaryQuality,
     WorkerHeartbeat,
 )
 from compaction.monitoring.health import ALIVE_SECONDS
 from compaction.runs import queue
 from compaction.selectors import QUEUED_SINCE, ready_q
+from compaction.statistics.totals import run_totals
 
 logger = logging.getLogger(__name__)
 UNFINISHED = (CompactionRun.Status.QUEUED.value, CompactionRun.Status.RUNNING.value)
@@ -83,7 +83,7 @@ def _ended_runs() -> Iterator[Metric]:
     )
     took: dict[tuple[str, str], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
     saved_by: dict[str, int] = defaultdict(int)
-    for row in RunTotals.objects.order_by("status", "reason", "mode"):
+    for row in run_totals():
         runs.add_metric([row.status, row.reason, row.mode], row.runs)
         count, total = took[row.status, row.mode]
         took[row.status, row.mode] = count + row.runs, total + row.seconds

@@ -13,6 +13,7 @@ from typing import Any
 from chatapp.context.assembly import Context
 from chatapp.context.backend import Emit, Recovery
 from chatapp.database import release_connection
+from chatapp.ids import new_id
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import Branch, Session
 from chatapp.transcript.writing import TranscriptError
@@ -52,7 +53,7 @@ class _Memory:
     """How far the turn has come; it goes out and in through Recovery.memory."""
 
     policy: RecoveryPolicy
-    recovery: uuid.UUID = field(default_factory=uuid.uuid4)
+    recovery: uuid.UUID = field(default_factory=new_id)
     recovery_steps: int = 0
     # Seconds that the user has waited for compactions.
     waited: float = 0.0

@@ -8,21 +8,20 @@ session that was begun: summaries that were made already are not made again.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import Error, connection, transaction
+from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
-from chatapp.database import close_connection, database_now
+from chatapp.database import beating, database_now
 from chatapp.formatting import short_id
 from compaction.conf import compaction_settings
 from compaction.errors import CompactionError
@@ -64,7 +63,7 @@ def work_at_bulk(job_id: UUID, *, is_stopping: Callable[[], bool] = lambda: Fals
     if job is None:
         return "gone"
     try:
-        with beating(job):
+        with _keeping_lease(job):
             is_done = _Turn(job, is_stopping).take()
     finally:
         held(job).update(worker=None, lease_expires_at=None)
@@ -256,35 +255,13 @@ def put_version_back(version: SessionSummary, *, by: Any = None) -> None:
 # --- signs of life, and what the sweep does -------------------------------------------------------
 
 
-@contextmanager
-def beating(job: BulkJob) -> Iterator[None]:
-    """Renew the job's lease until the block ends: one summary may take longer than it lasts.
-
-    Inside a transaction (tests, callers with their own) nothing beats: nobody else sees the row.
-    """
-    if connection.in_atomic_block:
-        yield
-        return
-    done = threading.Event()
-    thread = threading.Thread(target=_keep_beating, args=(job, done), name="bulk", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _keep_beating(job: BulkJob, done: threading.Event) -> None:
-    while not done.wait(BEAT_SECONDS):
-        try:
-            if not held(job).update(lease_expires_at=_lease_end()):
-                return
-        except Error:
-            # The database may be back for the next beat; if not, the lease runs out, as it should.
-            logger.warning("Bulk job %s could not give a sign of life.", job.pk, exc_info=True)
-        finally:
-            close_connection()
+def _keeping_lease(job: BulkJob) -> AbstractContextManager[None]:
+    """Renew the job's lease until the block ends: one summary may take longer than it lasts."""
+    return beating(
+        lambda: bool(held(job).update(lease_expires_at=_lease_end())),
+        seconds=BEAT_SECONDS,
+        who=f"Bulk job {job.pk}",
+    )
 
 
 def deliver_lost_bulk() -> int:

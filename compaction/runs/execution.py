@@ -256,8 +256,11 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
 def _carry(run: CompactionRun, carried: Carried) -> None:
     """Have a run follow instructions that its messages were summarised by before.
 
-    They are stored with its summary alone: the run's row says what somebody asked of it.
+    They are stored with its summary, and apart in the run's row, whose own instructions are what
+    somebody asked of it: a run that fails has no summary that would tell.
     """
+    if carried.text:
+        CompactionRun.objects.filter(pk=run.pk).update(carried_instructions=carried.text)
     run.instructions = carried.text
     run.carries_on, run.carries_from = True, carried.by
 

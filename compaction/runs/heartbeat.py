@@ -6,7 +6,6 @@ soon. Who may write is decided by the lease alone; a heartbeat only tells.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
@@ -20,14 +19,13 @@ from pathlib import Path
 
 from django.db import Error, connection
 
-from chatapp.database import close_connection, database_now
+from chatapp.database import beating, database_now
 from compaction.branches.leases import Lease
 from compaction.conf import compaction_settings
 from compaction.errors import LostRaceError
 from compaction.models import CompactionRun, WorkerHeartbeat
 from compaction.runs import queue
 
-logger = logging.getLogger(__name__)
 Kind = WorkerHeartbeat.Kind
 HOST_CHARS = 100
 # Rows of processes that have been silent for so long are removed.
@@ -64,48 +62,37 @@ def _kind() -> str:
 
 
 @contextmanager
-def beating(lease: Lease, run: CompactionRun) -> Iterator[None]:
+def working(lease: Lease, run: CompactionRun) -> Iterator[None]:
     """Renew a run's lease and this process's row until the block ends.
 
     A process that gave a sign of life within HEARTBEAT_SECONDS gives none for a run that is shorter
     than that. A lease that is lost is not taken again: the worker's own next look finds it gone.
-    Inside a transaction (tests, callers with their own) nothing beats, as nobody else sees its
-    rows.
+    Inside a transaction (tests, callers with their own) nothing is written of that: nobody else
+    sees its rows.
     """
     if connection.in_atomic_block:
         yield
         return
-    done, has_beaten = threading.Event(), threading.Event()
-    last = _last_beat.get(os.getpid())
-    if last is None or time.monotonic() - last >= compaction_settings.heartbeat_seconds:
+    has_beaten = threading.Event()
+
+    def sign() -> bool:
+        try:
+            lease.renew()
+        except LostRaceError:
+            return False
         has_beaten.set()
         beat(run)
-    thread = threading.Thread(
-        target=_keep_beating, args=(lease, run, done, has_beaten), name="heartbeat", daemon=True
-    )
-    thread.start()
+        return True
+
+    seconds = compaction_settings.heartbeat_seconds
+    last = _last_beat.get(os.getpid())
+    if last is None or time.monotonic() - last >= seconds:
+        has_beaten.set()
+        beat(run)
     try:
-        yield
+        with beating(sign, seconds=seconds, who=f"Run {run.pk}"):
+            yield
     finally:
-        done.set()
-        thread.join()
         if has_beaten.is_set():
             with suppress(Error):
                 beat()
-
-
-def _keep_beating(
-    lease: Lease, run: CompactionRun, done: threading.Event, has_beaten: threading.Event
-) -> None:
-    while not done.wait(compaction_settings.heartbeat_seconds):
-        try:
-            lease.renew()
-            has_beaten.set()
-            beat(run)
-        except LostRaceError:
-            return
-        except Error:
-            # The database may be back for the next beat; if not, the lease runs out, as it should.
-            logger.warning("Run %s could not give a sign of life.", run.pk, exc_info=True)
-        finally:
-            close_connection()

@@ -15,6 +15,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 
+from chatapp.compiled import compiled_read
 from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch, Session
 from compaction.branches.leases import lock_state
@@ -128,9 +129,15 @@ def _reassign(waiting: CompactionRun, request: RunRequest) -> bool:
 
 def waiting_run(branch: Branch) -> CompactionRun | None:
     """Return the automatic run that waits for the branch, if there is one."""
+    return _waiting_runs.first(branch=branch.pk)
+
+
+@compiled_read
+def _waiting_runs(*, branch: uuid.UUID) -> QuerySet[CompactionRun]:
+    """What waits for a branch by a rule: asked for with each message that makes a run due."""
     return CompactionRun.objects.filter(
         branch=branch, status=Status.QUEUED, trigger=CompactionRun.Trigger.PROACTIVE
-    ).first()
+    )
 
 
 def begin_run(request: RunRequest, worker: uuid.UUID) -> CompactionRun:

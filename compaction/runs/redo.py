@@ -19,9 +19,9 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import RunCode
 from compaction.errors import BranchBusyError, CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
+from compaction.runs.redo_estimates import estimate_redos
 from compaction.runs.resummarize import (
     count_edited,
-    estimate_redo,
     resummarize,
     summaries_to_redo,
 )
@@ -159,8 +159,7 @@ class Redo:
 
     def _plan(self, session: Session, result: SessionResult) -> None:
         snapshot = snapshot_of(session, profile=self.profile)
-        for summary in self._chosen(session):
-            estimate = estimate_redo(summary, snapshot)
+        for estimate in estimate_redos(self._chosen(session), snapshot):
             result.status = PLANNED
             result.summaries += 1
             result.messages += estimate.messages

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from chatapp.llm.registry import ModelConfig
@@ -11,36 +10,20 @@ from chatapp.models import Session
 from compaction.branches.planning import PlanFailed, cut_for_run, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
-from compaction.convert import to_item
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.types import Item, SummaryJob
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs import lifecycle
+from compaction.runs.redo_estimates import Estimate, estimate_redos, priced
 from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
-from compaction.selectors import chain_of, continued_by, summaries_of
+from compaction.selectors import chain_of, summaries_of
 from compaction.summaries.columns import version_of
 from compaction.summaries.summarizer import summariser_names, summarising_model, summarizer_for
 
 Trigger = CompactionRun.Trigger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What a run would do: nothing was called and nothing was written."""
-
-    messages: int
-    tokens: int
-    calls: int
-    cost: float
-    keep: int = 0
-    reason: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the estimate by name."""
-        return asdict(self)
 
 
 def resummarize(
@@ -122,7 +105,10 @@ def summaries_to_redo(
     rows = [
         row for row in reversed(chain_of(snapshot.branch)) if replace_edited or not row.is_edited
     ]
-    return [row for row in rows if force or not _is_up_to_date(row, snapshot)]
+    if force or not rows:
+        return rows
+    names = summariser_names(snapshot.session, snapshot.summary_profile)
+    return [row for row in rows if not _is_up_to_date(row, snapshot, names)]
 
 
 def count_edited(session: Session) -> int:
@@ -130,7 +116,7 @@ def count_edited(session: Session) -> int:
     return summaries_of(session.branch).filter(reason=Reason.EDITED).count()
 
 
-def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:
+def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot, names: Sequence[str]) -> bool:
     profile = snapshot.summary_profile
     strategy = STRATEGIES.get(profile.strategy)
     same = (
@@ -141,7 +127,7 @@ def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:
     if not same or not strategy.uses_summarizer:
         return same
     return (
-        row.model in summariser_names(snapshot.session, profile)
+        row.model in names
         and row.target_summary_tokens == profile.target_summary_tokens
         and row.temperature == profile.temperature
     )
@@ -149,10 +135,7 @@ def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot) -> bool:
 
 def estimate_redo(summary: SessionSummary, snapshot: BranchSnapshot) -> Estimate:
     """Return what making one summary again would read, call and cost."""
-    items = [to_item(link.message) for link in summary.links.select_related("message")]
-    items.sort(key=lambda item: item.position)
-    previous = "\n\n".join(row.summary_text for row in continued_by(summary))
-    return _estimate(snapshot, items, previous=previous)
+    return next(estimate_redos([summary], snapshot))
 
 
 def estimate_compaction(snapshot: BranchSnapshot) -> Estimate:
@@ -186,17 +169,6 @@ def _estimate(snapshot: BranchSnapshot, items: Sequence[Item], *, previous: str)
         previous=previous,
         parts_turn=bool(items) and parts_turn(snapshot, items[-1].position),
     )
-    try:
-        found = STRATEGIES.get(profile.strategy).estimate(job, profile, limit)
-    except Exception as error:
-        raise CompactionError(
-            f"The strategy {profile.strategy!r} cannot say what a run would take "
-            f"({type(error).__name__}: {error})."
-        ) from error
-    usage = {"prompt_tokens": found.input_tokens, "completion_tokens": found.output_tokens}
-    return Estimate(
-        messages=len(items),
-        tokens=sum(item.tokens for item in items),
-        calls=found.calls,
-        cost=model.cost(usage),
-    )
+    strategy = STRATEGIES.get(profile.strategy)
+    tokens = sum(item.tokens for item in items)
+    return priced(strategy, job, profile, model, limit, len(items), tokens)

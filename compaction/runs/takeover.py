@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.dispatch import receiver
 
 from chatapp.database import database_now
-from compaction.branches.leases import Lease, lease_stolen, lock_state
+from compaction.branches.leases import Lease, lock_state
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
 from compaction.events import event
@@ -20,8 +18,7 @@ from compaction.runs.lifecycle import note_failure
 Status = CompactionRun.Status
 
 
-@receiver(lease_stolen, dispatch_uid="compaction.runs.takeover")
-def follow_stolen(*, lease: Lease, **kwargs: Any) -> None:
+def follow_stolen(lease: Lease) -> None:
     """Mark the run of a dead worker whose branch was taken over, and queue its successor."""
     if lease.former is None:
         return

@@ -33,7 +33,7 @@ from compaction.profiles import parameters_of, profile_of
 from compaction.runs import lifecycle, queue
 from compaction.runs.execution import do_work, fail
 from compaction.runs.failing import note_models
-from compaction.runs.heartbeat import beating
+from compaction.runs.heartbeat import working
 from compaction.runs.scheduling import check, check_branch, columns_if_idle
 from compaction.runs.steps import InlineBound, Work
 from compaction.selectors import ready_q
@@ -117,7 +117,7 @@ def _work_on(run: CompactionRun, worker: uuid.UUID, *, seconds: float) -> Compac
     event("run_started", session=run.session_id, branch=run.branch_id, run=run, reason=run.reason)
     left: _Left | None = None
     try:
-        with beating(lease, run):
+        with working(lease, run):
             work = Work(
                 run=run,
                 lease=lease,

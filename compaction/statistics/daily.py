@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import (
-    BooleanField,
-    Case,
-    F,
-    Func,
-    IntegerField,
-    Min,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    Sum,
-    Value,
-    When,
-    Window,
-)
-from django.db.models.functions import Coalesce, FirstValue, Greatest, RowNumber
+from django.db.models import BooleanField, F, Func, Min, QuerySet
 from django.utils import timezone
 
-from chatapp.formatting import day_range, day_start, days_between, utc_day
-from chatapp.models import Message, Session
-from compaction.engine.registry import RENDERINGS
-from compaction.engine.rendering import makes_node
-from compaction.models import (
-    CompactionProfile,
-    CompactionRun,
-    CompactionState,
-    DailyFigures,
-    SessionSummary,
-)
-from compaction.models.summaries import HOLDS_EARLIER_VERSION
-from compaction.profiles import find_profile, parameters_of
+from chatapp.formatting import day_start, days_between, utc_day
+from compaction.models import CompactionRun, DailyFigures, SessionSummary
 from compaction.selectors import QUEUED_SINCE, ready_q
-from compaction.statistics.ratios import distribution
-from compaction.statistics.report import Period
+from compaction.statistics.ratios import RATIO_BINS, distribution_by_day
+from compaction.statistics.report import DaySums, outcomes_by_day, within_days
 from compaction.statistics.scores import score_figures
+from compaction.statistics.session_figures import forget_figures, totals
 
 TOTALS = ("sessions", "messages", "tokens_stored", "tokens_sent", "scores")
 # What is worked out for every day again; totals and their time belong to the day that has them.
@@ -69,7 +43,9 @@ def refresh_figures(*, now: datetime | None = None, everything: bool = False) ->
 
     Those are today, yesterday, every stored day with unfinished runs, and what came since the
     last stored day. With no day stored yet, or `everything`, it is every day from the first run's
-    on. Each day costs a few queries over the index range of that day.
+    on. All of them take a few statements over the index ranges of those days, and the totals those
+    of the sessions that have changed (session_figures.py); with `everything`, and with the first
+    time of a day, those of all.
 
     Two processes may do it at once: each writes whole figures that were true when it read them. A
     day that one of them saw unfinished is worked out again next time.
@@ -77,18 +53,33 @@ def refresh_figures(*, now: datetime | None = None, everything: bool = False) ->
     now = now or timezone.now()
     today = utc_day(now)
     days = _days_due(today, everything=everything)
-    rows = [_row(day, now) for day in days if day != today]
+    counts = counts_of(days)
+    rows = [
+        DailyFigures(day=day, refreshed_at=now, **found)
+        for day, found in counts.items()
+        if day != today
+    ]
     whole = DailyFigures(
         day=today,
         refreshed_at=now,
-        **counts_of(today),
-        **totals(),
+        **counts[today],
+        **_totals_of(today, everything=everything),
         scores=score_figures(day_start(today - timedelta(days=DAYS_SHOWN - 1))),
     )
     with transaction.atomic():
         _store(rows, (*_COUNTS,))
         _store([whole], (*_COUNTS, *TOTALS, "refreshed_at"))
     return Refreshed(days=tuple(days))
+
+
+def _totals_of(today: date, *, everything: bool) -> dict[str, int]:
+    """Return today's totals; where they were never worked out today, from all sessions.
+
+    So no error of a figure outlives its day.
+    """
+    if everything or not DailyFigures.objects.filter(day=today).exists():
+        forget_figures()
+    return totals()
 
 
 def _days_due(today: date, *, everything: bool) -> list[date]:
@@ -104,10 +95,6 @@ def _days_due(today: date, *, everything: bool) -> list[date]:
         return days_between(max(first, today - timedelta(days=MOST_DAYS)), today)
     due = set(days_between(min(last, today - timedelta(days=1)), today))
     return sorted(due.union(days_unfinished(before=today)))
-
-
-def _row(day: date, now: datetime) -> DailyFigures:
-    return DailyFigures(day=day, refreshed_at=now, **counts_of(day))
 
 
 def _store(rows: Iterable[DailyFigures], columns: tuple[str, ...]) -> None:
@@ -167,15 +154,19 @@ def days_unfinished(*, before: date) -> list[date]:
     return list(days.values_list("day", flat=True))
 
 
-def counts_of(day: date) -> dict[str, Any]:
-    """Return what happened on a day, by the columns of DailyFigures: five queries.
+def counts_of(days: Sequence[date]) -> dict[date, dict[str, Any]]:
+    """Return what happened on some days, by the columns of DailyFigures: three statements.
 
     Runs count on the day they were requested, summaries on the day they were made.
     """
-    start, end = day_range(day)
-    sums = Period(since=start, until=end).totals()
+    made = SessionSummary.objects.filter(within_days(days))
+    runs, ratios = outcomes_by_day(days), distribution_by_day(made)
+    return {day: _counts(runs.get(day), ratios.get(day)) for day in days}
+
+
+def _counts(sums: DaySums | None, ratios: Sequence[int] | None) -> dict[str, Any]:
+    sums = sums or DaySums()
     outcomes = sums.outcomes
-    made = SessionSummary.objects.filter(created_at__gte=start, created_at__lt=end)
     return {
         "succeeded": outcomes.succeeded,
         "skipped": outcomes.skipped,
@@ -185,98 +176,5 @@ def counts_of(day: date) -> dict[str, Any]:
         "tokens_saved": sums.tokens_saved,
         "model_calls": sums.model_calls,
         "cost": sums.cost,
-        "ratios": distribution(made),
+        "ratios": list(ratios or [0] * RATIO_BINS),
     }
-
-
-def totals() -> dict[str, int]:
-    """Return how much there is now, by its names in TOTALS; scores are worked out by themselves.
-
-    Messages are all rows less the placeholders, because both have an index to be counted on.
-    """
-    messages = Message.objects.all()
-    stored = Session.objects.aggregate(tokens=Coalesce(Sum("active_branch__token_total"), 0))
-    return {
-        "sessions": Session.objects.count(),
-        "messages": messages.count() - messages.filter(kind=Message.Kind.PLACEHOLDER).count(),
-        "tokens_stored": stored["tokens"],
-        "tokens_sent": _messages_sent() + _summaries_sent(),
-    }
-
-
-def _messages_sent() -> int:
-    """Return the tokens of messages that the next request of every session would send.
-
-    Taken as what the active branch has behind its cursor. Left out are pinned messages before it
-    and a question whose turn was cut; a branch whose state was never worked out (a fork that
-    nobody used yet) counts whole, and a profile's limit on sent messages is not applied.
-    """
-    states = CompactionState.objects.filter(branch=OuterRef("active_branch"))
-    covered = Coalesce(Subquery(states.values("covered_tokens")[:1]), 0)
-    behind = Greatest(F("active_branch__token_total") - covered, 0)
-    found = Session.objects.filter(active_branch__isnull=False).aggregate(tokens=Sum(behind))
-    return found["tokens"] or 0
-
-
-def _summaries_sent() -> int:
-    """Return the tokens of summaries that the next request of every session would send.
-
-    Those are the newest of the active branch up to its cursor, as many as its profile sends, and an
-    fallback digest that is newer. Left out are summaries that a fork inherits from its parent, and
-    the placeholders of old data.
-    """
-    # One that holds what was before it is sent alone.
-    beside = Q(rank_of_kind__lte=F("most"), version_of_newest__lt=HOLDS_EARLIER_VERSION)
-    written = Q(is_digest=False) & (Q(rank_of_kind=1) | beside)
-    sent = (
-        _candidates()
-        .annotate(rank=_newest_of("branch"), rank_of_kind=_newest_of("branch", "is_digest"))
-        .annotate(version_of_newest=_version_of_newest(), most=_limits())
-        .filter(written | Q(is_digest=True, rank=1))
-        .aggregate(tokens=Sum("summary_tokens"))
-    )
-    return sent["tokens"] or 0
-
-
-def _newest_of(*columns: str) -> Window:
-    """Return the rank among the summaries that have these columns in common, the newest first."""
-    parts = [F(column) for column in columns]
-    return Window(RowNumber(), partition_by=parts, order_by=F("covers_through").desc())
-
-
-def _version_of_newest() -> Window:
-    """Return the format version of the newest summary of the branch and kind."""
-    return Window(
-        FirstValue("format_version"),
-        partition_by=[F("branch"), F("is_digest")],
-        order_by=F("covers_through").desc(),
-    )
-
-
-def _candidates() -> QuerySet[SessionSummary]:
-    return SessionSummary.objects.filter(
-        status=SessionSummary.Status.ACTIVE,
-        kind=SessionSummary.Kind.COMPACTION,
-        session__active_branch=F("branch"),
-        branch__compaction_state__cursor__gte=F("covers_through"),
-    )
-
-
-def _limits() -> Case:
-    """Return how many summaries a branch sends: by its profile's name, the default's otherwise."""
-    common = _limit_of(find_profile())
-    current = CompactionProfile.objects.filter(is_current=True)
-    limits = {row.name: _limit_of(row) for row in current}
-    whens = [
-        When(branch__compaction_state__profile=name, then=Value(limit))
-        for name, limit in limits.items()
-        if limit != common
-    ]
-    return Case(*whens, default=Value(common), output_field=IntegerField())
-
-
-def _limit_of(row: CompactionProfile) -> int:
-    """Return how many summaries a profile sends; a node holds the newest alone."""
-    profile = parameters_of(row)
-    is_node = makes_node(RENDERINGS.get(profile.rendering))
-    return 1 if is_node else profile.summary_limit

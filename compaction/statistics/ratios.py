@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, date
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Window
 from django.db.models.expressions import Combinable
-from django.db.models.functions import RowNumber
+from django.db.models.functions import RowNumber, TruncDate
 
 from compaction.models import SessionSummary
 
@@ -76,7 +77,17 @@ def bin_q(index: int) -> Q:
     return condition
 
 
+def distribution_by_day(summaries: QuerySet[SessionSummary]) -> dict[date, list[int]]:
+    """Return the same by the day on which summaries were made (UTC), in one query."""
+    days = summaries.annotate(day=TruncDate("created_at", tzinfo=UTC)).values_list("day")
+    rows: QuerySet[Any] = days.annotate(**_bins()).order_by()
+    return {day: counts for day, *counts in rows}
+
+
 def distribution(summaries: QuerySet[SessionSummary]) -> list[int]:
     """Return how many of the summaries fall into every step, in one query."""
-    counts = {f"bin{index}": Count("pk", filter=bin_q(index)) for index in range(RATIO_BINS)}
-    return list(summaries.aggregate(**counts).values())
+    return list(summaries.aggregate(**_bins()).values())
+
+
+def _bins() -> dict[str, Count]:
+    return {f"bin{index}": Count("pk", filter=bin_q(index)) for index in range(RATIO_BINS)}

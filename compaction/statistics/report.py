@@ -6,9 +6,9 @@ a group. Days are days of UTC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -16,6 +16,7 @@ from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Val
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, RowNumber, TruncDate
 
+from chatapp.formatting import day_range, day_start
 from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.statistics.prompt_caches import CacheRow, cache_rows
 from compaction.statistics.ratios import Ratios, ratios_by
@@ -205,6 +206,55 @@ class Period:
         return ratios_by(_key(by, "run__"), summaries)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySums:
+    """Sums over the runs that were requested on one day."""
+
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    tokens_saved: int = 0
+    model_calls: int = 0
+    cost: float = 0.0
+
+
+def outcomes_by_day(days: Sequence[date]) -> dict[date, DaySums]:
+    """Return the sums of the days that had runs, in two statements however many days there are."""
+    runs = CompactionRun.objects.filter(within_days(days)).annotate(key=_key("day")).values("key")
+    lost = (
+        CompactionStep.objects.filter(
+            within_days(days, "run__"), ~Q(run__status=Status.SUCCEEDED), cost__gt=0
+        )
+        .annotate(key=_key("day", "run__"))
+        .values("key")
+        .annotate(spent=Coalesce(Sum("cost"), 0.0))
+    )
+    costs = {row["key"]: row["spent"] for row in lost}
+    rows: QuerySet[Any] = runs.annotate(runs=Count("pk"), **_sums(), **_OUTCOMES).order_by()
+    return {
+        row["key"]: DaySums(
+            outcomes=_outcomes(row),
+            tokens_saved=row["saved"],
+            model_calls=row["calls"],
+            cost=row["spent"] + costs.get(row["key"], 0.0),
+        )
+        for row in rows
+    }
+
+
+def within_days(days: Sequence[date], row: str = "") -> Q:
+    """Return the condition that a row at `row` was made on one of the days, in order: ranges."""
+    found = Q(pk__in=())
+    stretches: list[list[date]] = []
+    for day in days:
+        if stretches and day - stretches[-1][-1] == timedelta(days=1):
+            stretches[-1].append(day)
+        else:
+            stretches.append([day])
+    for stretch in stretches:
+        start, end = day_start(stretch[0]), day_range(stretch[-1])[1]
+        found |= Q(**{f"{row}created_at__gte": start, f"{row}created_at__lt": end})
+    return found
+
+
 def _sums() -> dict[str, Any]:
     # The summary of a branch that was left makes no request smaller.
     smaller = _SUCCEEDED & ~Q(trigger=CompactionRun.Trigger.BRANCH)
@@ -217,7 +267,7 @@ def _sums() -> dict[str, Any]:
 
 
 def _outcomes(row: Mapping[str, Any]) -> Outcomes:
-    return Outcomes(**{field.name: row[field.name] for field in fields(Outcomes)})
+    return Outcomes(**{one.name: row[one.name] for one in fields(Outcomes)})
 
 
 def _group(row: Mapping[str, Any], ratios: Ratios, lost: float) -> ReportGroup:

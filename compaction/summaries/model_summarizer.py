@@ -236,6 +236,7 @@ class ModelSummarizer:
             has_thoughts=bool(reply.reasoning),
             had_whole_room=asked.has_whole_room,
             was_capped=said.was_capped,
+            is_endless=said.is_endless,
             input_tokens=usage.get("prompt_tokens") or asked.input_tokens,
             output_tokens=usage.get("completion_tokens") or count(text),
             model=storable(reply.model) or self._model.name,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from chatapp.ids import new_id
 from chatapp.models import Branch, Message
 from chatapp.selectors import rows_before
 from chatapp.transcript import Replay, point_placeholder, replay
@@ -110,7 +110,7 @@ def _copy_summaries(replayed: Replay, *, through: int) -> dict[UUID, UUID]:
         if summary.pk in shared:
             continue
         old_id = summary.pk
-        summary.pk = copies[old_id] = uuid.uuid4()
+        summary.pk = copies[old_id] = new_id()
         summary._state.adding = True
         summary.branch = replayed.new
         summary.first_message_id = _mapped(replayed.ids, summary.first_message_id)

@@ -21,9 +21,9 @@ import django
 from tests.bench.measure import Row
 
 THEMES = (
-    "deciding", "taking_turns", "compacting", "counting", "importing", "serving",
-    "storing", "appending", "waiting", "forking", "fidelity", "fidelity_costs",
-    "hostile", "hammering", "abridging", "characters", "replaying",
+    "deciding", "taking_turns", "compacting", "backlogs", "counting", "importing", "serving",
+    "far_database", "commanding", "peers", "storing", "appending", "waiting", "forking",
+    "fidelity", "fidelity_costs", "hostile", "hammering", "abridging", "characters", "replaying",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     from tests.bench.sizes import Sizes
     from tests.bench.themes import run
 
-    with _scratch_database():
+    with scratch_database():
         rows = []
         for row in run(themes, Sizes()):
             print(f"{row.name:<52}{row.n:>9,}{row.value:>14,.1f} {_unit(row)}", flush=True)
@@ -58,7 +58,8 @@ def _unit(row: Row) -> str:
 
 
 @contextmanager
-def _scratch_database() -> Iterator[None]:
+def scratch_database() -> Iterator[None]:
+    """Have the block work on a database of its own, with another connection to it open."""
     from django.db import connection
 
     old = connection.settings_dict["NAME"]

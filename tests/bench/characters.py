@@ -17,12 +17,12 @@ from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chatapp.models import POSITION_STEP, Branch, Message, Session
+from chatapp.models import Branch, Message, Session
 from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionProfile, CompactionState
 from compaction.profiles import save_profile
-from tests.bench.conversations import fresh, stored, summarise_all_but
+from tests.bench.conversations import fresh, grow, stored, summarise_all_but
 from tests.bench.measure import Row, cpu, repeat
 from tests.bench.sizes import Sizes
 
@@ -65,7 +65,7 @@ def _asking(session: Session, count: int, rules: CompactionProfile, sizes: Sizes
 def _migrating(messages: int) -> Iterator[Row]:
     """Forget all characters, and have the migrations count them."""
     for _ in range(SESSIONS):
-        _grow(stored(min(MADE, messages // SESSIONS)), messages // SESSIONS)
+        grow(stored(min(MADE, messages // SESSIONS)), messages // SESSIONS)
     Message.objects.update(chars=0, chars_through=0)
     Branch.objects.update(char_total=0)
     CompactionState.objects.update(covered_chars=0)
@@ -88,28 +88,3 @@ def _migrating(messages: int) -> Iterator[Row]:
     name = "counting the characters of an old database"
     yield Row(name=name, n=count, value=time.perf_counter() - begun, unit="s")
     yield Row(name="longest transaction of that", n=count, value=1000 * max(spent), unit="ms")
-
-
-def _grow(session: Session, count: int) -> None:
-    """Repeat a session's messages behind themselves until there are so many."""
-    branch = session.branch
-    branch.refresh_from_db()
-    while (made := branch.message_count) < count:
-        _repeat(branch, min(made, count - made), behind=made)
-        branch.message_count += min(made, count - made)
-        branch.head_position = branch.message_count * POSITION_STEP
-    branch.save(update_fields=["message_count", "head_position"])
-
-
-def _repeat(branch: Branch, count: int, *, behind: int) -> None:
-    new_id = {"sqlite": "lower(hex(randomblob(16)))"}.get(connection.vendor, "gen_random_uuid()")
-    others = {"id": new_id, "position": f"position + {behind * POSITION_STEP}"}
-    columns = [field.column for field in Message._meta.concrete_fields]
-    values = ", ".join(others.get(column, column) for column in columns)
-    key = Branch._meta.pk.get_db_prep_value(branch.pk, connection)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO messages ({', '.join(columns)}) SELECT {values} "
-            "FROM messages WHERE branch_id = %s AND position <= %s",
-            [key, count * POSITION_STEP],
-        )

@@ -16,9 +16,11 @@ from tests.bench.conversations import fresh, stored
 from tests.bench.instant import ANSWER, WINDOW
 from tests.bench.measure import Row, Spent, peak_megabytes, spending
 from tests.bench.sizes import Sizes
+from tests.bench.statements import counted
 from tests.fakes.model_server import ModelServer
 
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050}
+AIMS = {1_000: "<= 20", 10_000: "<= 180"}
 SCRIPT = [{"when": {}, "reply": {"text": ANSWER, "usage": USAGE}}]
 
 
@@ -26,18 +28,25 @@ def measure(sizes: Sizes) -> Iterator[Row]:
     """Yield the rows of this theme."""
     for count in sizes.compactions:
         spent = [_spent(count, seed) for seed in range(sizes.compaction_repeats + 1)][1:]
-        yield _row("compaction, in process", count, [one.thread for one in spent])
+        yield _row("compaction, in process", count, [one.thread for one in spent], AIMS.get(count))
+        with counted() as asked:
+            _compact(fresh(stored(count)))
+        name = "compaction, in process"
+        yield Row(name=name, n=count, value=asked.statements, unit="statements", aim="<= 25")
+        yield Row(name=name, n=count, value=asked.transactions, unit="commits")
         with ModelServer(SCRIPT) as server, _models_of(server):
             spent = [_spent(count, seed) for seed in range(sizes.compaction_repeats + 1)][1:]
         yield _row("compaction, over HTTP", count, [one.thread for one in spent])
         servers = [one.process - one.thread for one in spent]
         yield _row("compaction, over HTTP: the fake server's part", count, servers)
         peak = peak_megabytes(partial(_compact, stored(count)))
-        yield Row(name="compaction, peak memory", n=count, value=peak, unit="MB")
+        aim = "that of one call"
+        yield Row(name="compaction, peak memory", n=count, value=peak, unit="MB", aim=aim)
 
 
-def _row(name: str, count: int, milliseconds: list[float]) -> Row:
-    return Row(name=name, n=count, value=statistics.median(milliseconds), unit="CPU ms")
+def _row(name: str, count: int, milliseconds: list[float], aim: str | None = None) -> Row:
+    value = statistics.median(milliseconds)
+    return Row(name=name, n=count, value=value, unit="CPU ms", aim=aim or "")
 
 
 def _models_of(server: ModelServer) -> override_settings:

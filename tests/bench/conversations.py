@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.db import connection
 
 from chatapp import transcript
 from chatapp.llm.tokens import ModelTokenCounter
-from chatapp.models import Message, Session
+from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import counter_of, path_messages
 from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
@@ -56,6 +57,39 @@ def stored(count: int, *, seed: int = 3) -> Session:
         drafts = [NewMessage(wire=wire) for wire in made[start : start + CHUNK]]
         transcript.append(session.branch, drafts)
     return session
+
+
+def grow(session: Session, count: int) -> Session:
+    """Repeat a session's messages behind themselves until there are so many, with right sums."""
+    branch = session.branch
+    branch.refresh_from_db()
+    while (made := branch.message_count) < count:
+        _repeat(branch, min(made, count - made))
+        last = Message.objects.filter(branch=branch).order_by("-position")[0]
+        branch.message_count = min(2 * made, count)
+        branch.head_position = last.position
+        branch.token_total, branch.char_total = last.tokens_through, last.chars_through
+    branch.save(update_fields=["message_count", "head_position", "token_total", "char_total"])
+    return fresh(session)
+
+
+def _repeat(branch: Branch, count: int) -> None:
+    """Store the first messages again behind the last one, by one statement."""
+    others = {
+        "id": {"sqlite": "lower(hex(randomblob(16)))"}.get(connection.vendor, "gen_random_uuid()"),
+        "position": f"position + {branch.head_position}",
+        "tokens_through": f"tokens_through + {branch.token_total}",
+        "chars_through": f"chars_through + {branch.char_total}",
+    }
+    columns = [field.column for field in Message._meta.concrete_fields]
+    values = ", ".join(others.get(column, column) for column in columns)
+    key = Branch._meta.pk.get_db_prep_value(branch.pk, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO messages ({', '.join(columns)}) SELECT {values} "
+            "FROM messages WHERE branch_id = %s AND position <= %s",
+            [key, count * POSITION_STEP],
+        )
 
 
 def summarise_all_but(session: Session, left: int) -> None:

@@ -7,6 +7,7 @@ one process: BENCH_MODELS as JSON, BENCH_CONTEXT as a dotted path.
 import json
 import os
 
+from tests.bench.process_limits import PLENTIFUL
 from tests.settings import *  # noqa: F403
 from tests.settings import CHATAPP, COMPACTION
 
@@ -14,11 +15,6 @@ CHATAPP = CHATAPP | {
     "MODELS": json.loads(os.environ["BENCH_MODELS"]),
     "CONTEXT": {"BACKEND": os.environ["BENCH_CONTEXT"], "OPTIONS": {}},
 }
-# A benchmark stores in a minute what an owner stores in days. The budget is asked for all the same.
-PLENTY = 10**9
-COMPACTION = COMPACTION | {
-    "SESSION_CALLS_PER_HOUR": PLENTY,
-    "SESSION_TOKENS_PER_HOUR": PLENTY,
-    "OWNER_CALLS_PER_HOUR": PLENTY,
-    "OWNER_TOKENS_PER_HOUR": PLENTY,
-}
+# The product's addresses, and beside them views that do as little as can be.
+ROOT_URLCONF = "tests.bench.floor"
+COMPACTION = COMPACTION | PLENTIFUL

@@ -75,7 +75,7 @@ def web_server(surroundings: dict[str, str]) -> Iterator[tuple[int, int]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     connection.close()
-    command = [sys.executable, "-m", "uvicorn", "tests.bench.floor:application"]
+    command = [sys.executable, "-m", "uvicorn", "chatapp.asgi:application"]
     process = subprocess.Popen(
         [*command, "--port", str(port), "--log-level", "warning", "--no-access-log"],
         cwd=ROOT,

@@ -1,4 +1,8 @@
-"""A whole stored turn with a model that answers at once: time, and bytes on disk."""
+"""A whole stored turn with a model that answers at once: what it takes, asks for and leaves behind.
+
+It is measured in each state of a session: summarised but for its end, with work that waits for the
+queue, and with the whole history in every request.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +13,51 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from chatapp.models import Session
-from chatapp.transcript.writing import NewMessage
-from chatapp.turns.service import Turn, run_turn
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import assign_profile
 from tests.bench.conversations import fresh, stored, summarise_all_but
 from tests.bench.measure import Row, Spent, cpu, repeat, wall
+from tests.bench.processes import own_queue
 from tests.bench.sizes import Sizes
+from tests.bench.statements import rows_of
+from tests.bench.states import FLAT, LEFT, SUMMARISED, WHOLE, put_in, take_turn, works
 
-QUESTION = "Please look at the report again and tell me which of the checks took longest. " * 3
-LEFT = 10
+TRIPS = {"turn": "<= 10", "POST": "<= 5"}
 
 
 def measure(sizes: Sizes) -> Iterator[Row]:
     """Yield the rows of this theme."""
-    for count in sizes.turns:
-        session = stored(count)
-        spent: list[Spent] = []
-        for _ in range(4):
-            # Not one of these turns may be the one that compacts.
-            summarise_all_but(session, LEFT)
-            spent += repeat(partial(_turn, session), sizes.turns_measured)
-            session = fresh(session)
-        yield Row(name="stored turn", n=count, value=cpu(spent), unit="CPU ms")
-        yield Row(name="stored turn", n=count, value=wall(spent), unit="ms")
-        clock = _statements_of_clock(session)
-        aim = "<= 1"
-        yield Row(
-            name="prompt cache's clock, a turn", n=count, value=clock, unit="queries", aim=aim
-        )
-        yield Row(name="stored turn, on disk", n=count, value=_growth(session, sizes), unit="bytes")
+    with own_queue():
+        for count in sizes.turns:
+            session = stored(count)
+            for state in (*FLAT, WHOLE):
+                if state == WHOLE and count > sizes.largest_unsummarised:
+                    continue
+                yield from _in_state(state, session, count, sizes)
+            yield from _beside(put_in(SUMMARISED, session), count, sizes)
 
 
-def _turn(session: Session) -> None:
-    """Read the session as a view does, and take the turn."""
-    run_turn(
-        Turn(
-            session=fresh(session), drafts=[NewMessage(wire={"role": "user", "content": QUESTION})]
-        )
-    )
+def _in_state(state: str, session: Session, count: int, sizes: Sizes) -> Iterator[Row]:
+    spent: list[Spent] = []
+    for _ in range(4):
+        # Not one of these turns may be the one that compacts.
+        put_in(state, session)
+        spent += repeat(partial(take_turn, session), sizes.turns_measured)
+    name, aim = f"stored turn, {state}", "<= 6, the same at any age" if state in FLAT else ""
+    yield Row(name=name, n=count, value=cpu(spent), unit="CPU ms", aim=aim)
+    yield Row(name=f"{name}, by the clock", n=count, value=wall(spent), unit="ms")
+    for work, act in works(put_in(state, session)):
+        put_in(state, session)
+        trips = TRIPS.get(work, "") if state in FLAT else ""
+        commits = "<= 2" if work == "turn" else ""
+        yield from rows_of(f"{work}, {state}", count, act, commits=commits, trips=trips)
+
+
+def _beside(session: Session, count: int, sizes: Sizes) -> Iterator[Row]:
+    clock = _statements_of_clock(session)
+    name, aim = "prompt cache's clock, a turn", "<= 1"
+    yield Row(name=name, n=count, value=clock, unit="queries", aim=aim)
+    yield Row(name="stored turn, on disk", n=count, value=_growth(session, sizes), unit="bytes")
 
 
 def _statements_of_clock(session: Session) -> int:
@@ -63,9 +73,9 @@ def _statements_of_clock(session: Session) -> int:
         assign_profile(session, "bench-clock")
         summarise_all_but(fresh(session), LEFT)
         # The first turn also notes that the profile is another one.
-        _turn(session)
+        take_turn(session)
         with CaptureQueriesContext(connection) as found:
-            _turn(session)
+            take_turn(session)
         counts.append(len(found))
     assign_profile(session, "")
     return counts[1] - counts[0]
@@ -78,7 +88,7 @@ def _growth(session: Session, sizes: Sizes) -> float:
     for number in range(turns):
         if number % 10 == 0:
             summarise_all_but(fresh(session), LEFT)
-        _turn(session)
+        take_turn(session)
     return (_bytes() - before) / turns
 
 

@@ -15,6 +15,11 @@ from tests.bench.sizes import Sizes
 
 def run(themes: Sequence[str], sizes: Sizes) -> Iterator[Row]:
     """Yield the rows of the themes, measured with a model that answers at once."""
-    with override_settings(CHATAPP=settings.CHATAPP | {"MODELS": models()}):
+    with instant_settings():
         for theme in themes:
             yield from import_module(f"tests.bench.{theme}").measure(sizes)
+
+
+def instant_settings() -> override_settings:
+    """Return the settings of a process whose model answers at once, for a `with`."""
+    return override_settings(CHATAPP=settings.CHATAPP | {"MODELS": models()})

@@ -26,7 +26,7 @@ from tests.bench.instant import WINDOW
 from tests.bench.measure import Row, percentile
 from tests.bench.processes import cluster, environment, own_queue
 from tests.bench.sizes import Sizes
-from tests.bench.taking_turns import QUESTION
+from tests.bench.states import QUESTION
 from tests.fakes.model_server import ModelServer
 
 AGE, TAIL = 300, 40

@@ -188,7 +188,7 @@ def test_b29_cached_tokens_are_a_part_of_the_prompt(cases, play, api, owner):
     server2, other = reporting(case, play, owner, usage)
     check(case, server2, other)
     assert server.summarising() == []
-    facts = api.get(f"/api/v1/sessions/{other.pk}/context/").data["facts"]
+    facts = api.get(f"/api/v1/sessions/{other.pk}/context/").json()["facts"]
     assert facts["reported_tokens"] == 3100
     assert facts["compacts_first"] is None
     shown = api.get(f"/api/v1/sessions/{other.pk}/messages/").data["results"][1]["usage"]

@@ -14,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chatapp import transcript
-from chatapp.admin.toolkit.lists import AheadPaginator, hex_range
+from chatapp.admin.toolkit.lists import AheadPaginator
 from chatapp.formatting import place
+from chatapp.ids import hex_range
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from tests.factories import SessionFactory, UserFactory, call, result, store
 
@@ -188,12 +189,12 @@ def test_searching_for_anything_never_fails(admin_client, nasty, name, text):
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_the_search_finds_an_id_by_its_beginning_a_title_and_an_owner(admin_client, name):
+def test_the_search_finds_an_id_by_its_end_a_title_and_an_owner(admin_client, name):
     wanted = SessionFactory(owner=UserFactory(username="margaret"), title="Boots and a tent")
     other = SessionFactory(title="Something else")
     for session in (wanted, other):
         store(session, [{"role": "user", "content": "hello"}])
-    for text in (str(wanted.pk), str(wanted.pk)[:8], "boots and", "margar"):
+    for text in (str(wanted.pk), str(wanted.pk)[-8:], "boots and", "margar"):
         response = admin_client.get(list_of(name, q=text))
         found = list(response.context["cl"].result_list)
         assert len(found) == 1

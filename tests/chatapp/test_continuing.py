@@ -211,11 +211,11 @@ def test_calls_without_a_result_are_answered_in_the_request_only(session, model_
 def test_the_context_is_shown_as_the_sessions_wire_sends_it(session, model_server, api):
     store(session, [user("one"), call("f", "c1"), result("c1", "found")])
     url = f"/api/v1/sessions/{session.pk}/context/"
-    shown = api.get(url).data
+    shown = api.get(url).json()
     run_turn(Turn(session=Session.objects.get(pk=session.pk)))
     assert shown["input"] == bodies(model_server)[0]["input"]
     assert "messages" not in shown
-    assert [m["role"] for m in api.get(f"{url}?wire=chat").data["messages"]] == [
+    assert [m["role"] for m in api.get(f"{url}?wire=chat").json()["messages"]] == [
         "system",
         "user",
         "assistant",

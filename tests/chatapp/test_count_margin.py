@@ -93,6 +93,35 @@ def test_after_a_refusal_a_shorter_answer_is_asked_for_before_anything_is_compac
     assert "the server counts more" in note.text
 
 
+@pytest.mark.parametrize(("window", "least"), [(512, 32), (8_000, 500), (200_000, 1024), (0, 0)])
+def test_an_answer_has_a_sixteenth_of_the_window_or_what_is_worth_asking_for(window, least):
+    assert Account(kept=10, window=window).least_answer == least
+
+
+def filled(tokens: int) -> list[dict]:
+    """Return twenty messages of together so many tokens by characters / 4, frames included."""
+    chars = 4 * (tokens // 20 - 4)
+    texts = [f"Crate {number} is in hall {number % 7}. " * chars for number in range(20)]
+    roles = ("user", "assistant")
+    return [{"role": roles[n % 2], "content": text[:chars]} for n, text in enumerate(texts)]
+
+
+@pytest.mark.django_db
+def test_a_full_window_makes_room_rather_than_an_answer_of_a_few_words(owner, use_models, queued):
+    """A rule that watches the window would have compacted before; here only the refusal does."""
+    profile(**NEVER, keep_last_n=2, summariser="extractive")
+    with ExactingServer(1.0) as server:
+        models = server.models(CONTEXT_WINDOW=WINDOW, MAX_OUTPUT=2000)
+        use_models(models, TOKEN_COUNTER="chars4")
+        session = SessionFactory(owner=owner, wires=filled(WINDOW - 150))
+        assert say(session, "And now?").answer.content == "ok"
+    asked = [call.body["max_tokens"] for call in server.calls if call.purpose == "chat"]
+    assert min(asked) >= WINDOW // 16
+    assert server.refused == 1
+    assert CompactionRun.objects.get().trigger == "overflow_retry"
+    assert not Incident.objects.filter(code="output_lowered").exists()
+
+
 def test_the_process_of_a_server_imports_the_clients_library_ahead():
     """The first turn waited for it; commands and checks go on without."""
     code = (

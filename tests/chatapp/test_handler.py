@@ -259,3 +259,46 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(handler, monkeypatch):
     status, body = asyncio.run(told(handler, arriving, length=50))
     assert status == 408
     assert b"0.05 seconds" in body
+
+
+# --- the process lives ----------------------------------------------------------------------------
+
+
+class NoPools:
+    """Stands for pools whose threads are all busy."""
+
+    def of(self, pool: Pool):
+        raise AssertionError("A health check took a thread.")
+
+
+@pytest.mark.parametrize("address", ["/healthz", "/health/"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_event_loop_says_by_itself_that_the_process_lives(address, method):
+    handler = ThreadPoolHandler()
+    handler.__dict__["pools"] = NoPools()
+    sent: list[dict] = []
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": address, "headers": [], "root_path": ""}
+    asyncio.run(handler(scope, None, send))
+    head, body = sent
+    headers = {name.decode().lower(): value.decode() for name, value in head["headers"]}
+    assert (head["status"], body["body"]) == (200, b"ok\n")
+    assert headers["cache-control"] == "no-store"
+    assert headers["content-type"].startswith("text/plain")
+    assert headers["content-length"] == "3"
+
+
+def test_other_methods_and_addresses_take_the_usual_way():
+    handler = ThreadPoolHandler()
+    handler.__dict__["pools"] = NoPools()
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    for method, address in (("POST", "/healthz"), ("GET", "/healthz/"), ("GET", "/readyz")):
+        scope = {"type": "http", "method": method, "path": address, "headers": []}
+        with pytest.raises(AssertionError, match="took a thread"):
+            asyncio.run(handler(scope | {"root_path": ""}, receive, None))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
+from django.db import connection
 
 from chatapp.context.assembly import Account
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.learned_limits import (
     forget_window,
+    learn_adaptations,
     learn_from_error,
     learn_from_usage,
     with_learned_limits,
@@ -121,3 +124,84 @@ def test_a_window_that_was_learnt_yields_to_a_changed_setting():
     learn_from_error(MODEL, overflow(allowed=8_192), 500)
     assert with_learned_limits(MODEL).context_window == 8_192
     assert with_learned_limits(replace(MODEL, context_window=16_000)).context_window == 16_000
+
+
+# --- written only where it changes what is decided ------------------------------------------------
+
+
+def written() -> list:
+    return list(LearnedLimits.objects.values_list("updated_at", flat=True))
+
+
+def test_of_many_workers_that_learn_the_same_of_usage_one_writes():
+    """Each put its request together before any of them had learnt."""
+    learn_from_usage(MODEL, 15_000, 10_000)
+    first = written()
+    for reported in (15_000, 15_400, 14_200):
+        learn_from_usage(MODEL, reported, 10_000)
+    assert written() == first
+    assert with_learned_limits(MODEL).tokens_per_count == pytest.approx(1.5)
+
+
+def test_of_many_workers_that_are_refused_alike_one_writes():
+    error = overflow(allowed=8_192, observed=9_000)
+    learn_from_error(MODEL, error, 5_000)
+    first = written()
+    learn_from_error(MODEL, error, 5_000)
+    learn_from_error(MODEL, overflow(allowed=8_192), 500)
+    assert written() == first
+
+
+def test_a_smaller_ratio_of_a_late_refusal_does_not_undo_a_larger_one():
+    learn_from_error(MODEL, overflow(allowed=32_000, observed=33_000), 20_000)
+    learn_from_error(MODEL, overflow(allowed=32_000, observed=29_000), 20_000)
+    assert with_learned_limits(MODEL).tokens_per_count == pytest.approx(1.6)
+
+
+def test_below_one_nothing_is_decided_and_nothing_written():
+    learn_from_usage(MODEL, 8_000, 10_000)
+    first = written()
+    learn_from_usage(with_learned_limits(MODEL), 5_000, 10_000)
+    assert written() == first
+    learn_from_usage(with_learned_limits(MODEL), 12_000, 10_000)
+    assert with_learned_limits(MODEL).scale == pytest.approx(1.2)
+
+
+def test_a_window_that_nobody_learnt_is_not_forgotten_with_every_answer():
+    learn_from_error(MODEL, ModelError(ErrorKind.OUTPUT_LIMIT, allowed=500), 500)
+    first = written()
+    forget_window(MODEL, 40_000)
+    assert written() == first
+
+
+def test_a_change_that_is_known_is_written_once():
+    learn_adaptations(MODEL, ["flat"])
+    first = written()
+    learn_adaptations(MODEL, ["flat"])
+    assert written() == first
+    learn_adaptations(MODEL, ["flat", "no_tools"])
+    assert set(LearnedLimits.objects.get().adaptations) == {"flat", "no_tools"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_learn_at_once_leave_one_row_with_all_of_it():
+    together = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        try:
+            together.wait(timeout=30)
+            if number % 2:
+                learn_from_error(MODEL, overflow(allowed=8_192), 500)
+            else:
+                learn_from_usage(MODEL, 15_000, 10_000)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert LearnedLimits.objects.count() == 1
+    known = with_learned_limits(MODEL)
+    assert (known.context_window, known.tokens_per_count) == (8_192, pytest.approx(1.5))

@@ -81,7 +81,7 @@ def test_a_summary_is_linked_and_a_pinned_message_keeps_its_place(session, admin
     summary = SessionSummary.objects.get()
     page = admin_client.get(page_of(session)).text
     lines = shown(page)
-    assert lines[1].startswith(f"2 system Text of summary {str(summary.pk)[:8]}")
+    assert lines[1].startswith(f"2 system Text of summary {str(summary.pk)[-8:]}")
     assert [line.split(" ", 4)[3] for line in lines[2:]] == ["3", "11", "12"]
     assert reverse("admin:compaction_sessionsummary_change", args=[summary.pk]) in page
 
@@ -94,7 +94,7 @@ def test_prompt_and_summaries_in_one_message_are_named(
     compact(session)
     summary = SessionSummary.objects.get()
     line = shown(admin_client.get(page_of(session)).text)[0]
-    assert f"1 system System prompt and text of summary {str(summary.pk)[:8]}" in line
+    assert f"1 system System prompt and text of summary {str(summary.pk)[-8:]}" in line
 
 
 def test_the_account_and_a_compaction_that_would_come_first_are_told(session, admin_client):

@@ -437,7 +437,7 @@ url = f"/api/v1/sessions/{session}/"
 for number in range(3):
     turn = api.post(url + "turns/", {"content": f"my number is {number}"}, format="json")
     assert turn.status_code == 200, turn.data
-context = api.get(url + "context/").data["messages"]
+context = api.get(url + "context/").json()["messages"]
 assert [m["role"] for m in context] == ["user", "assistant"] * 3, context
 assert not apps.is_installed("compaction")
 import sys

@@ -95,7 +95,7 @@ def test_one_mail_tells_of_each_thing_once(session, mailed):
     assert send_alerts().things == 0
     (sent,) = mailed
     assert (sent.subject, sent.to) == ("Palimpsest: 2 things to look at", ["ops@example.com"])
-    assert f"Session {str(session.pk)[:8]} was answered with messages left out" in sent.body
+    assert f"Session {str(session.pk)[-8:]} was answered with messages left out" in sent.body
     assert f"{BASE}/admin/chatapp/session/{session.pk}/change/" in sent.body
 
 
@@ -204,7 +204,7 @@ def test_a_webhook_is_sent_kind_time_session_and_link(session, settings):
     ((told,),) = [body["things"] for body in to.told]
     assert told == {
         "kind": "compaction_failed",
-        "said": f"A compaction of session {str(session.pk)[:8]} failed: the answer was no summary",
+        "said": f"A compaction of session {str(session.pk)[-8:]} failed: the answer was no summary",
         "session": str(session.pk),
         "at": run.finished_at.isoformat(),
         "link": f"{BASE}/admin/compaction/compactionrun/{run.pk}/change/",

@@ -21,7 +21,7 @@ RUN_FIELDS = {
 }  # fmt: skip
 STEP_FIELDS = {
     "id", "parent", "kind", "depth", "order", "first_message", "last_message", "message_count",
-    "input_tokens", "output_tokens", "outcome", "duration_ms", "error",
+    "input_tokens", "output_tokens", "cached_tokens", "outcome", "duration_ms", "error",
 }  # fmt: skip
 
 

@@ -20,8 +20,10 @@ from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compi
 from chatapp.models import Message, Session
 from chatapp.selectors import pins_behind
 from chatapp.transcript import set_pinned
+from compaction.models import CompactionProfile, CompactionRun
+from compaction.runs.lifecycle import waiting_run
 from tests.compaction.support import compact, say
-from tests.factories import SessionFactory, store, talk
+from tests.factories import SessionFactory, api_key, store, talk
 from tests.facts import seed
 
 pytestmark = pytest.mark.django_db
@@ -121,7 +123,7 @@ def compared(monkeypatch) -> dict[str, int]:
     return seen
 
 
-def test_whole_turns_read_the_rows_of_the_plain_querysets(compared):
+def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     session = SessionFactory()
     store(session, [{"role": "system", "content": "Be brief."}, *talk(12, words=40)])
     assert [pin.role for pin in pins_behind(session.branch, 0)] == ["system"]
@@ -130,6 +132,15 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared):
     set_pinned(first, True)
     for question in ("What was first?", "ünïcode \u2028 and 'quotes' %s"):
         say(session, question)
+    CompactionRun.objects.create(
+        session=session,
+        branch=session.branch,
+        trigger="proactive",
+        profile=CompactionProfile.objects.get(is_default=True, is_current=True),
+    )
+    assert waiting_run(session.branch) is not None
+    key = {"Authorization": f"Bearer {api_key(session.owner)}"}
+    assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
     reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}
     # Where writers queue up by themselves, nobody waits for an owner's row.
     if not connection.features.has_select_for_update:

@@ -133,7 +133,7 @@ def test_an_archive_has_its_own_pattern_in_the_strip(digest, session, admin_clie
 
 def test_a_message_says_that_an_archive_covers_it(digest, session, admin_client):
     page = admin_client.get(session_page(session, at=1)).text
-    assert fates_on(page)["1"] == f"▤ Covered by summary {str(digest.pk)[:8]} (a fallback digest)"
+    assert fates_on(page)["1"] == f"▤ Covered by summary {str(digest.pk)[-8:]} (a fallback digest)"
 
 
 def test_an_archives_step_is_drawn_as_made_without_a_call(digest, admin_client):
@@ -218,4 +218,4 @@ def test_the_timeline_does_not_say_that_a_draft_is_sent(draft, session):
 
 def test_the_list_of_sources_tells_those_of_a_draft(draft, admin_client):
     page = admin_client.get(reverse("admin:compaction_sessionsummarymessage_changelist")).text
-    assert page.count(f"{str(draft.pk)[:8]} (draft: not sent yet)") == 10
+    assert page.count(f"{str(draft.pk)[-8:]} (draft: not sent yet)") == 10

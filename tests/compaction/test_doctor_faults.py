@@ -20,6 +20,7 @@ from compaction.doctor.examine import examine, repair_findings
 from compaction.doctor.findings import Finding
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.runs.lifecycle import RunRequest, claim, request_run
+from tests.compaction.screened import screened  # noqa: F401
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
 from tests.made_once import made_once

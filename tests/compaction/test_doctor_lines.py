@@ -13,6 +13,7 @@ from compaction.doctor.examine import examine
 from compaction.models import CompactionState, SessionSummary
 from compaction.runs.resummarize import resummarize
 from compaction.summaries.restore import restore_summary
+from tests.compaction.screened import screened  # noqa: F401
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 

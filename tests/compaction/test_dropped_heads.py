@@ -6,16 +6,18 @@ import random
 
 import pytest
 
-from chatapp.models import Message, Session
+from chatapp.models import AnswerRequest, Message, Session
 from chatapp.selectors import path_messages
+from compaction.branches.context_builder import context_of
+from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.models import SessionSummary
 from compaction.runs.resummarize import resummarize
 from compaction.summaries.restore import restore_summary
-from tests.compaction.support import NEVER, compact, sent, state, texts
+from tests.compaction.support import NEVER, compact, say, sent, state, texts
 from tests.compaction.test_summary_page import page_of
 from tests.compaction.test_transfer import exported, imported
-from tests.factories import SessionFactory, profile, user
+from tests.factories import SessionFactory, profile, store, user
 
 pytestmark = pytest.mark.django_db
 # Ten turns of 1,000 characters each. A segment has 300: every turn begins one of its own, which
@@ -67,6 +69,72 @@ def test_only_what_was_read_is_linked_and_the_cursor_passes_over_the_rest(sessio
     assert (last.content[:3], now.covered_messages) == ("a09", 20)
     assert now.covered_chars == TURNS * 1_000
     assert summary.covers_from == Message.objects.get(content__startswith="q07").position
+
+
+def left_out(session: Session) -> dict | None:
+    return context_of(snapshot_of(session)).left_out
+
+
+def test_what_was_passed_over_unread_stands_with_every_later_answer(session, model_server):
+    assert left_out(session) is None
+    dropped_run(session)
+    unread = list(Message.objects.filter(content__regex=r"^[qa]0[0-6] ").order_by("position"))
+    told = {
+        "messages": 14,
+        "first": unread[0].place,
+        "last": unread[-1].place,
+        "tokens": sum(row.tokens for row in unread),
+        "why": "head_overflow",
+    }
+    assert left_out(session) == told
+    answer = say(session, "And now?").answer
+    assert answer.metadata["left_out"] == told
+    assert AnswerRequest.objects.get(message=answer).left_out == 14
+    # Another profile reads all of a history, and not what was passed over before.
+    profile(**DROPS | {"head_overflow": "halve"})
+    assert left_out(session)["messages"] == 14
+
+
+def test_a_pin_among_what_was_passed_over_is_sent_and_not_counted(session, model_server):
+    pinned = Message.objects.get(content__startswith="q03")
+    Message.objects.filter(pk=pinned.pk).update(pinned=True)
+    summary = dropped_run(session)
+    found = left_out(session)
+    unread = Message.objects.filter(content__regex=r"^[qa]0[0-9] ", pinned=False)
+    unread = unread.filter(position__lt=summary.covers_from)
+    assert found["messages"] == unread.count() == 13
+    assert found["tokens"] == sum(row.tokens for row in unread)
+
+
+def test_rules_that_open_the_conversation_are_sent_and_not_counted(session, model_server):
+    wires = [{"role": "system", "content": "Answer in one line."}]
+    wires += [row.stored_wire() for row in path_messages(session.branch)]
+    ruled = SessionFactory(owner=session.owner, wires=wires)
+    dropped_run(ruled)
+    found = left_out(ruled)
+    unread = Message.objects.filter(session=ruled, content__regex=r"^[qa]0[0-6] ")
+    assert (found["messages"], found["first"]) == (14, "2")
+    assert found["tokens"] == sum(row.tokens for row in unread)
+
+
+def test_taken_back_nothing_is_left_out(session):
+    restore_summary(dropped_run(session))
+    assert left_out(session) is None
+
+
+def test_all_that_was_passed_over_is_told_also_after_the_next_summary(session, model_server):
+    first = dropped_run(session)
+    wires = []
+    for number in range(TURNS + 1):
+        wires.append(user(f"Q{number:02} " + "more words here " * 37))
+        wires.append({"role": "assistant", "content": f"A{number:02} " + "and some more " * 28})
+    store(session, wires)
+    second = dropped_run(session)
+    assert second.dropped_messages
+    found = left_out(session)
+    assert found["messages"] == first.dropped_messages + second.dropped_messages
+    last = Message.objects.filter(position__lt=second.covers_from, kind="message")
+    assert found["last"] == last.order_by("position").last().place
 
 
 def test_nothing_is_wrong_with_it_and_its_page_says_how_much_was_left_out(session, admin_client):

@@ -190,6 +190,28 @@ def test_the_next_summary_carries_the_instructions_of_the_one_it_continues(sessi
     assert CompactionRun.objects.get(pk=run.pk).instructions == ""
 
 
+def test_a_run_that_fails_shows_what_it_carried_on(session, owner, model_server, admin_client):
+    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    store(session, talk(4, marker=50))
+    model_server.script = [{"when": {}, "reply": {"text": ""}}]
+    run = compact(session)
+    assert (run.status, run.carried_instructions) == ("failed", "Keep MK-0001.")
+    assert run.instructions == ""
+    page = admin_client.get(f"/admin/compaction/compactionrun/{run.pk}/change/").text
+    assert "Carried on" in page
+    assert "Keep MK-0001." in page
+
+
+def test_what_a_failed_run_carried_on_goes_with_whoever_said_it(session, model_server):
+    editor = UserFactory()
+    compact(session, instructions="Keep MK-0001.", requested_by=editor)
+    store(session, talk(4, marker=50))
+    model_server.script = [{"when": {}, "reply": {"text": ""}}]
+    assert compact(session).carried_instructions == "Keep MK-0001."
+    erase_user(editor)
+    assert not CompactionRun.objects.exclude(carried_instructions="").exists()
+
+
 def test_instructions_of_its_own_take_their_place(session, owner):
     compact(session, instructions="Keep MK-0001.", requested_by=owner)
     take_back(session, owner)

@@ -271,7 +271,7 @@ def test_a_hook_that_takes_too_long_is_passed_over(session, use_hooks):
     use_hooks(f"{toys.HERE}.Slow", HOOK_SECONDS=1)
     run = compact(session)
     assert (run.status, run.error) == ("succeeded", "")
-    assert "longer than 1 seconds (COMPACTION_HOOK_SECONDS)" in (
+    assert "longer than 1 second (COMPACTION_HOOK_SECONDS)" in (
         CompactionStep.objects.get(kind="hook").error
     )
 

@@ -17,6 +17,7 @@ from chatapp.turns.rebuilding import rebuild
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.models import RecoveryStep
 from tests.compaction.support import NEVER, compact
+from tests.compaction.test_transfer import exported, imported
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 
 pytestmark = pytest.mark.django_db
@@ -200,6 +201,32 @@ def test_the_export_says_it(api, session, answer, halved, form):
     response = api.get(f"/api/v1/sessions/{session.pk}/export/?as={form}")
     body = b"".join(response) if response.streaming else response.content
     assert json.loads(body)["palimpsest"]["left_out"] == {"13": halved["left_out"]}
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_an_import_reads_it_back(api, session, answer, halved, form):
+    other, problems = imported(api, exported(api, session, form))
+    assert problems == []
+    found = Message.objects.get(session=other, position=answer.position)
+    assert found.metadata["left_out"] == halved["left_out"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [], {"13": {"messages": 3}}, {"12": "all"}, {"99": {}}, {"13": None},
+        {"13": {"messages": -1, "first": "1", "last": "3", "tokens": 5, "why": "x"}},
+        {"13": {"messages": 2, "first": "1" * 99, "last": "3", "tokens": 5, "why": "x"}},
+        {"13": {"messages": True, "first": "1", "last": "3", "tokens": 5, "why": "x"}},
+        {"0": {"messages": 2, "first": "1", "last": "3", "tokens": 5, "why": "x"}},
+    ],
+)  # fmt: skip
+def test_what_an_import_does_not_understand_of_it_is_left_out_by_name(api, session, answer, told):
+    file = exported(api, session)
+    file["palimpsest"]["left_out"] = told
+    other, problems = imported(api, file)
+    assert any("What answers were given without was left out" in one for one in problems)
+    assert not Message.objects.filter(session=other, metadata__has_key="left_out").exists()
 
 
 def test_a_brief_export_says_it(api, session, answer, halved):

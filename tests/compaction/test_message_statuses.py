@@ -42,7 +42,7 @@ def fates(admin_client):
 
 
 def short(summary: SessionSummary) -> str:
-    return f"summary {str(summary.pk)[:8]}"
+    return f"summary {str(summary.pk)[-8:]}"
 
 
 def pin(session, *indexes: int) -> None:

@@ -15,6 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from chatapp.audit import AuditEntry
 from chatapp.models import AnswerRequest, Incident
 from compaction.attention.kinds import KIND_NAMES, KINDS
 from compaction.attention.listing import LookCursor, needs_look, waiting
@@ -263,6 +264,25 @@ def test_what_is_brought_back_is_listed_again(session, owner):
     assert list(set_aside()) == []
 
 
+def test_who_set_what_aside_stands_in_the_sessions_audit_log(session, owner):
+    left_out(session)
+    mark = mark_done(needs_look().items[0], by=owner)
+    bring_back(mark, by=owner)
+    snooze(needs_look().items[0], until=timezone.now() + HOUR, by=owner)
+    entries = AuditEntry.objects.filter(session=session).order_by("created_at", "id")
+    assert [one.action for one in entries] == ["look_done", "look_brought_back", "look_snoozed"]
+    assert {one.actor for one in entries} == {owner}
+    assert {one.branch_id for one in entries} == {session.branch.pk}
+    label = KIND_NAMES["left_out"].label
+    assert all(f"“{label}” of branch {str(session.branch.pk)[-8:]}" in e.text for e in entries)
+
+
+def test_what_is_said_of_a_model_belongs_to_no_session(owner):
+    failing_model()
+    mark_done(needs_look().items[0], by=owner)
+    assert not AuditEntry.objects.exists()
+
+
 def test_a_model_that_fails_anew_is_back(owner):
     row = failing_model(failing_since=timezone.now() - HOUR)
     mark_done(needs_look().items[0], by=owner)
@@ -470,7 +490,7 @@ def test_the_list_stands_first_on_the_front_page(admin_client, session):
     left_out(session)
     page = admin_client.get("/admin/").text
     assert page.index("Needs a look") < page.index("Refresh now")
-    assert f"Session {str(session.pk)[:8]} was answered with messages left out" in page
+    assert f"Session {str(session.pk)[-8:]} was answered with messages left out" in page
     assert SECRET not in page
 
 

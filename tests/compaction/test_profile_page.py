@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chatapp.models import Branch, Session
+from compaction.admin.profile_form import UnitInput
 from compaction.admin.profile_values import differences
 from compaction.engine.parameters import GROUPS, Profile
 from compaction.engine.profile import parameter_groups
@@ -91,6 +92,16 @@ def test_a_field_says_its_unit_its_range_and_what_it_does(admin_client, mine):
     text = admin_client.get(page_of(mine)).text
     assert '<span class="unit">messages</span>' in text
     assert "more where a tool call would lose its results. 0 to 10,000 messages. " in text
+
+
+def test_one_of_a_unit_is_no_plural(admin_client, mine):
+    response = admin_client.get(page_of(mine))
+    field = field_of(response, "max_overflow_compaction_attempts")
+    widget = field.field.widget
+    for value, unit in (("1", "compaction"), ("2", "compactions"), ("", "compactions")):
+        assert f'<span class="unit">{unit}</span>' in widget.render("x", value)
+    once = UnitInput("summaries", attrs={"placeholder": "As the preset: 1"})
+    assert '<span class="unit">summary</span>' in once.render("x", "")
 
 
 def test_an_empty_field_shows_what_the_preset_says(admin_client, mine):

@@ -15,7 +15,7 @@ from compaction.branches.context_builder import context_of
 from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.profile import PRESETS
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.lifecycle import RunRequest, request_run
 from compaction.runs.scheduling import check_branch
@@ -302,6 +302,35 @@ def test_a_stored_summary_has_at_most_twice_its_target(
         cut = SessionSummary.objects.filter(truncated=True)
         assert cut.count() == 3
         assert all(one.summary_text.endswith(".") for one in cut)
+
+
+@pytest.mark.parametrize("words", [4_000, 12_000])
+@pytest.mark.parametrize("checks", [{}, {"ledger": True, "quality_gate": True}])
+def test_a_summary_of_more_than_is_read_is_cut_like_any_other(
+    owner, use_models, queued, chance, words, checks
+):
+    """It ended as a bad answer, and the run with it; of it 20 000 characters are read."""
+    profile(**NEVER, keep_last_n=0, target_summary_tokens=200, **checks)
+    with WordyServer(lambda _: words, chance) as server:
+        use_models(server.models(CONTEXT_WINDOW=128_000))
+        run = compact(SessionFactory(owner=owner, wires=talk(20, words=500)))
+        assert run.status == "succeeded", run.error
+        assert len(server.summarising()) == 2
+    assert all(len(step.output) <= 20_000 for step in CompactionStep.objects.filter(run=run))
+    summary = SessionSummary.objects.get()
+    assert summary.summary_tokens <= 400
+    if not checks:
+        assert summary.truncated
+        assert summary.summary_text.endswith(".")
+
+
+def test_a_summary_that_is_written_without_end_is_none(owner, use_models, queued, chance):
+    profile(**NEVER, keep_last_n=0, target_summary_tokens=200)
+    with WordyServer(lambda _: 25_000, chance) as server:
+        use_models(server.models(CONTEXT_WINDOW=128_000))
+        run = compact(SessionFactory(owner=owner, wires=talk(20, words=500)))
+    assert (run.status, run.error_code) == ("failed", "bad_answer")
+    assert not SessionSummary.objects.exists()
 
 
 def test_thoughts_still_have_room_beside_a_small_summary(owner, use_models, queued, model_server):

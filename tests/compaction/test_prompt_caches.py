@@ -46,6 +46,28 @@ def test_a_call_stores_what_its_server_had_cached(session):
     assert (run.cached_tokens, run.uncached_tokens) == (640, 260)
 
 
+def test_the_pages_and_the_api_tell_what_was_cached(api, admin_client, session):
+    run = compact(session)
+    step = CompactionStep.objects.get(run=run)
+    told = "640 of 900 prompt tokens (71.1 %)"
+    for page in (
+        f"/admin/compaction/compactionrun/{run.pk}/change/",
+        f"/admin/compaction/compactionstep/{step.pk}/change/",
+    ):
+        assert told in admin_client.get(page).content.decode()
+    answer = api.get(f"/api/v1/runs/{run.pk}/").json()
+    assert (answer["cached_tokens"], answer["uncached_tokens"]) == (640, 260)
+    assert [one["cached_tokens"] for one in answer["steps"]] == [640]
+
+
+def test_a_page_is_silent_about_the_cache_where_no_server_was_asked(admin_client, owner):
+    profile(**NEVER, keep_last_n=2)
+    run = compact(SessionFactory(owner=owner, wires=talk(6)))
+    page = admin_client.get(f"/admin/compaction/compactionrun/{run.pk}/change/")
+    assert page.status_code == 200
+    assert "prompt tokens (" not in page.content.decode()
+
+
 def test_sentences_that_were_chosen_read_no_prompt(owner):
     profile(**NEVER, keep_last_n=2)
     run = compact(SessionFactory(owner=owner, wires=talk(6)))

@@ -30,6 +30,7 @@ from compaction.statistics.scores import scores_by_kind
 from tests.compaction.support import NEVER, compact
 from tests.compaction.test_report import run_row, summary_row
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 
@@ -118,6 +119,7 @@ def lined(summary: SessionSummary, *lines: tuple) -> None:
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued):
     profile(**NEVER, keep_last_n=2)
     session = SessionFactory(owner=owner, wires=talk(4, marker=1))
@@ -465,14 +467,14 @@ def test_a_message_says_which_lines_it_went_into(admin_client, summary, first):
         ("Alice has the keys.", "exact", first, "question"),
     )
     shown = panel(admin_client.get(page_of(first)).text, "In summaries")
-    assert f"Went into lines 1, 3 of summary {str(summary.pk)[:8]} Active" in plain(shown)
+    assert f"Went into lines 1, 3 of summary {str(summary.pk)[-8:]} Active" in plain(shown)
     assert f"{page_of(summary)}#line-3" in shown
 
 
 def test_a_covered_message_in_no_line_says_so(admin_client, summary, first):
     measured(summary)
     shown = plain(panel(admin_client.get(page_of(first)).text, "In summaries"))
-    assert f"Covered by summary {str(summary.pk)[:8]}, in no line" in shown
+    assert f"Covered by summary {str(summary.pk)[-8:]}, in no line" in shown
 
 
 def test_a_message_of_an_old_summary_says_that_nobody_knows(admin_client, summary, first):

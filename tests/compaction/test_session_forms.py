@@ -119,7 +119,7 @@ def test_a_session_gets_a_profile_of_its_own_and_goes_back_to_the_default(sessio
 def test_the_newest_summary_is_taken_back(twice, admin_client):
     newest = SessionSummary.objects.order_by("-covers_through").first()
     page = plain(admin_client.get(page_of(twice)).text)
-    assert f"{str(newest.pk)[:8]}: 8 messages, positions 11 – 18" in page
+    assert f"{str(newest.pk)[-8:]}: 8 messages, positions 11 – 18" in page
     asked = do(admin_client, twice, "restore", summary=str(newest.pk))
     newest.refresh_from_db()
     assert newest.status == "active"

@@ -174,10 +174,10 @@ def test_the_strip_draws_summaries_gaps_pins_and_what_is_kept(session, admin_cli
     drawing = drawing_on(page, "strip")
     sent = "its text is sent"
     assert titles_in(drawing) == [
-        f"Summary {str(first.pk)[:8]} of 2 messages, positions 1 – 2; 1,234 → 5 tokens; "
+        f"Summary {str(first.pk)[-8:]} of 2 messages, positions 1 – 2; 1,234 → 5 tokens; "
         f"Token limit reached; {sent}",
         "Covered by an imported placeholder without a summary row: positions 3 – 4",
-        f"Summary {str(second.pk)[:8]} of 2 messages, positions 5 – 6; 1,234 → 5 tokens; "
+        f"Summary {str(second.pk)[-8:]} of 2 messages, positions 5 – 6; 1,234 → 5 tokens; "
         f"Token limit reached; {sent}",
         "Kept, sent verbatim: positions 7 – 8",
         "Pinned message at position 2, 40 tokens",
@@ -216,7 +216,7 @@ def test_the_strip_marks_where_the_branch_was_forked_and_what_is_not_sent(sessio
     assert titles == [
         "Not sent, because the profile has a history limit: positions 1 – 4",
         "Kept, sent verbatim: positions 5 – 6",
-        f"Forked from branch {str(root.pk)[:8]} behind position 6",
+        f"Forked from branch {str(root.pk)[-8:]} behind position 6",
     ]
 
 

@@ -120,7 +120,7 @@ def test_summaries_are_a_line_in_compact_and_not_in_quiet(model_server, queued):
     compact(session)
     summary = SessionSummary.objects.get()
     text = show(session, "--compact")
-    assert f"summary {str(summary.pk)[:8]} · active" in text
+    assert f"summary {str(summary.pk)[-8:]} · active" in text
     assert summary.summary_text.splitlines()[0] not in text
     assert "summary" not in show(session, "--quiet").replace("covered by summary", "")
 
@@ -175,7 +175,7 @@ def test_only_what_comes_is_shown_and_ctrl_c_is_no_error(db, follow):
         lambda: store(session, [call("f", "1"), result("1", "seen")]),
         lambda: None,
     )
-    branch = str(session.active_branch_id)[:8]
+    branch = str(session.active_branch_id)[-8:]
     assert text.splitlines()[:2] == ["A plan", f"Branch {branch}, from now on. Ctrl-C ends it."]
     assert body(text) == [
         *("7 · user", "  New?", ""),
@@ -244,13 +244,13 @@ def test_it_goes_along_when_the_session_goes_on_elsewhere(db, follow):
         lambda: put(old, user("home")),
     )
     assert [line for line in body(text) if line] == [
-        f"The session goes on in branch {str(made[0].pk)[:8]}.",
+        f"The session goes on in branch {str(made[0].pk)[-8:]}.",
         "3 · user",
         "  Rather this",
-        f"The session goes on in branch {str(other.pk)[:8]}.",
+        f"The session goes on in branch {str(other.pk)[-8:]}.",
         "5 · user",
         "  there",
-        f"The session goes on in branch {str(old.pk)[:8]}.",
+        f"The session goes on in branch {str(old.pk)[-8:]}.",
         "7 · user",
         "  home",
     ]

@@ -143,8 +143,8 @@ def test_what_a_summary_covers_names_it_and_the_rest_does_not(session):
     compact(session)
     summary = SessionSummary.objects.get()
     text = show(session)
-    assert text.count(f"covered by summary {str(summary.pk)[:8]}") == 10
-    assert lines_of(text, "10 ")[1] == f"covered by summary {str(summary.pk)[:8]}"
+    assert text.count(f"covered by summary {str(summary.pk)[-8:]}") == 10
+    assert lines_of(text, "10 ")[1] == f"covered by summary {str(summary.pk)[-8:]}"
     assert "covered" not in " ".join(lines_of(text, "11 "))
 
 
@@ -163,7 +163,9 @@ def test_a_placeholder_is_a_rule_with_id_status_ratio_and_text(session):
     summary = SessionSummary.objects.get()
     part = lines_of(show(session, "--width", "100"), "── ")
     ratio = f"{100 * summary.compression_ratio:.1f} %"
-    head = f"── 10.5 · summary {str(summary.pk)[:8]} · active · {ratio} · of 10 messages · By hand "
+    head = (
+        f"── 10.5 · summary {str(summary.pk)[-8:]} · active · {ratio} · of 10 messages · By hand "
+    )
     assert part[0] == head.ljust(100, "─")
     assert part[1] == "  SUMMARY MK-0001 MK-0002 MK-0003 MK-0004 MK-0005"
     assert part[-1] == "─" * 100
@@ -204,7 +206,7 @@ def test_another_branch_is_shown_by_its_id(session):
     rows = stored(session)
     fork = transcript.fork(session, at=rows[3])
     store(session, [{"role": "user", "content": "only in the root"}])
-    text = show(session, "--branch", str(fork.pk)[:8])
+    text = show(session, "--branch", str(fork.pk)[-8:])
     assert f"Branch     {fork.pk} (fork)" in text
     assert re.findall(r"^(\d+) · ", text, re.MULTILINE) == ["1", "2", "3", "4"]
     assert "only in the root" in show(session, "--branch", str(root.pk))
@@ -247,15 +249,16 @@ def test_a_beginning_that_is_not_unique_names_the_ids(two):
     with pytest.raises(CommandError) as error:
         show("0f8b")
     assert str(error.value) == (
-        f"More than one session id starts with “0f8b”: {two[0].pk}, {two[1].pk}. Write more of it."
+        f"More than one session id starts or ends with “0f8b”: {two[0].pk}, {two[1].pk}. "
+        "Write more of it."
     )
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("0f8", "“0f8” is too short: write at least the first 4 digits of the id."),
-        ("dead", "There is no session whose id is or starts with “dead”."),
+        ("0f8", "“0f8” is too short: write at least 4 digits, of the id's beginning or its end."),
+        ("dead", "There is no session whose id is or starts or ends with “dead”."),
         ("plan!", "“plan!” is no session id. Ids look like 0f8b…-…; the API and the admin show"),
         ("f" * 33, "is no session id."),
     ],

@@ -189,7 +189,7 @@ def test_hostile_text_is_text_in_page_and_file(admin_client, run):
     assert response["Content-Type"] == "text/plain; charset=utf-8"
     assert response["X-Content-Type-Options"] == "nosniff"
     assert response["Content-Disposition"] == (
-        f'attachment; filename="run-{str(run.pk)[:8]}-step-1-input.txt"'
+        f'attachment; filename="run-{str(run.pk)[-8:]}-step-1-input.txt"'
     )
 
 

@@ -16,6 +16,7 @@ from compaction.profiles import save_profile
 from compaction.runs.resummarize import resummarize
 from tests.compaction.support import NEVER, compact, state
 from tests.factories import SessionFactory, profile, store, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 
@@ -41,6 +42,7 @@ def told(response) -> str:
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued):
     profile(**NEVER, keep_last_n=2)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))

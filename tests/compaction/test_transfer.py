@@ -27,6 +27,7 @@ from compaction.selectors import chain_of
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, user
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +74,7 @@ def no_queue(queued):
 
 
 @pytest.fixture
+@made_once
 def session(owner) -> Session:
     """Two summaries in a chain, made by the embedded summariser, and a message pinned between."""
     profile(**NEVER, keep_last_n=2)

@@ -15,11 +15,13 @@ from tests.compaction.support import compact, sent
 from tests.compaction.test_nodes import NODE, worked
 from tests.compaction.test_transfer import chain, exported, imported
 from tests.factories import SessionFactory, profile, store, talk
+from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@made_once
 def session(owner, model_server, queued) -> Session:
     """Two summaries, one on the other, each with its history."""
     profile(**NODE)

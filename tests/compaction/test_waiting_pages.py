@@ -157,7 +157,7 @@ def test_a_waiting_run_is_cancelled_from_its_page(session, admin_client):
     assert 'name="action" value="cancel"' in admin_client.get(page_of(run)).text
     said = cancel(admin_client, run)
     assert (run.status, run.waits_until) == ("cancelled", None)
-    assert f"Run {str(run.pk)[:8]} is cancelled." in said
+    assert f"Run {str(run.pk)[-8:]} is cancelled." in said
     assert "Automatic runs of its branch wait until " in said
 
 
@@ -169,7 +169,7 @@ def test_cancelling_a_running_run_says_when_it_stops(session, admin_client):
 def test_cancelling_what_was_asked_by_hand_holds_nothing_off(session, admin_client):
     run = a_run(session, trigger="manual")
     CompactionState.objects.create(branch=session.branch)
-    assert cancel(admin_client, run) == f"Run {str(run.pk)[:8]} is cancelled."
+    assert cancel(admin_client, run) == f"Run {str(run.pk)[-8:]} is cancelled."
 
 
 # --- the front page -------------------------------------------------------------------------------

@@ -161,6 +161,15 @@ def test_what_holds_words_and_numbers_counts_in_every_form(text):
     assert refusal_of(SummaryAnswer(text=text), REQUEST) == ""
 
 
+def test_what_is_only_far_too_long_is_read_to_the_end_of_a_sentence_and_counts():
+    text = "".join(WORDS.format(n=number) for number in range(500))
+    answer = capped(SummaryAnswer(text=text), REQUEST.target_tokens)
+    assert answer.was_capped and not answer.is_endless
+    assert LONGEST_TEXT_CHARS - 100 < len(answer.text) <= LONGEST_TEXT_CHARS
+    assert answer.text.rstrip().endswith("from Ghent.")
+    assert refusal_of(SummaryAnswer(text=text), REQUEST) == ""
+
+
 @pytest.mark.parametrize(
     ("target", "characters"),
     [(16, 20_000), (1250, 20_000), (2000, 32_000), (60_000, 960_000), (100_000, 1_000_000)],

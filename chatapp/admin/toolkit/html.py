@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from chatapp.formatting import number, shortened
-from chatapp.formatting import short_id as beginning_of
+from chatapp.ids import short_id as end_of
 
 SHOWN_CHARS = 200_000
 PREVIEW_CHARS = 120
@@ -47,16 +47,16 @@ def session_link(session: Model) -> SafeString | str:
 
 
 def short_id(pk: Any) -> SafeString | str:
-    """Return the beginning of an id; the whole is told on hover, and copied with it."""
+    """Return the end of an id; the whole is told on hover, and copied with it."""
     if pk is None:
         return "—"
-    whole, shown = str(pk), beginning_of(pk)
+    whole, shown = str(pk), end_of(pk)
     return format_html(
-        '<span class="short-id" title="{}">{}'
-        '<span class="id-rest" aria-hidden="true">{}</span></span>',
+        '<span class="short-id" title="{}">'
+        '<span class="id-rest" aria-hidden="true">{}</span>{}</span>',
         whole,
+        whole[: -len(shown)],
         shown,
-        whole[len(shown) :],
     )
 
 

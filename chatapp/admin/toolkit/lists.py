@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -19,6 +18,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from chatapp.formatting import day_range
+from chatapp.ids import short_id
 from chatapp.llm.registry import all_models
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class OneRow(admin.SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
         """Return the row in force, or nothing: there is no list of all of them."""
         wanted = request.GET.get(str(self.parameter_name), "")
-        return [(wanted, f"{str(self.title).capitalize()} {wanted[:8]}")] if wanted else []
+        return [(wanted, f"{str(self.title).capitalize()} {short_id(wanted)}")] if wanted else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Keep the rows of the one; an id that cannot be one has none."""
@@ -219,14 +219,3 @@ def one_row(model: type[Model], path: str) -> type[OneRow]:
         (OneRow,),
         {"title": name, "parameter_name": f"{path}__id__exact", "model": model, "path": path},
     )
-
-
-def hex_range(text: str) -> tuple[UUID, UUID] | None:
-    """Return the first and last id that begin with the text; None when it begins no id.
-
-    A range, because a UUID column of PostgreSQL knows no LIKE, and an index serves it everywhere.
-    """
-    digits = text.replace("-", "").lower()
-    if not 4 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
-        return None
-    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

@@ -24,7 +24,7 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin.toolkit.columns import is_text, nameless_field
 from chatapp.admin.toolkit.history import told_to, write_entry
-from chatapp.admin.toolkit.lists import AheadPaginator, LeanChangeList, hex_range, page_asked_for
+from chatapp.admin.toolkit.lists import AheadPaginator, LeanChangeList, page_asked_for
 from chatapp.admin.toolkit.page_forms import PageForms
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import (
@@ -35,6 +35,7 @@ from chatapp.admin.toolkit.permissions import (
     name_for,
     nameless,
 )
+from chatapp.ids import id_q
 from chatapp.models import Session
 
 TEXT_SEARCH = "text:"
@@ -74,7 +75,7 @@ class ReadOnlyAdmin(PageForms):
     object_history_template = "admin/chatapp/history.html"
     ordering: ClassVar[tuple[str, ...]] = ("-created_at", "-id")
     sortable_by: ClassVar[tuple[str, ...]] = ("created_at",)
-    search_help_text = "The beginning of an id, a session's title or its owner."
+    search_help_text = "The beginning or end of an id, a session's title or its owner."
 
     class Media:
         js = [Script("chatapp/live.js", type="module")]
@@ -216,7 +217,7 @@ class ReadOnlyAdmin(PageForms):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Search ids by their beginning, sessions by title and owner; `text: …` searches texts."""
+        """Search ids by either end, sessions by title and owner; `text: …` searches texts."""
         wanted = search_term.strip()
         if not wanted:
             return queryset, False
@@ -233,11 +234,7 @@ class ReadOnlyAdmin(PageForms):
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Return the condition of an ordinary search."""
         found = self._of_sessions(sessions_named(request, wanted))
-        ids = hex_range(wanted)
-        if ids:
-            for path in self.id_paths:
-                found |= Q(**{f"{path}__gte": ids[0], f"{path}__lte": ids[1]})
-        return found
+        return found | id_q(self.model, wanted, *self.id_paths)
 
     def _of_sessions(self, sessions: QuerySet[Session]) -> Q:
         """Return the condition for rows of the sessions, over the row's own column alone.

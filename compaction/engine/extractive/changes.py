@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.cues import cue, is_question
 from compaction.engine.extractive.sentences import shorten, word_set, words_in
 from compaction.engine.extractive.terms import pairs_of, words_of
@@ -70,15 +71,15 @@ _CORRECTION = cue(
     r"|\b(?:вместо|больше не|теперь)\b"
     r"|بدلا من|عفوا",
 )
-_STRONG = re.compile(
+_STRONG = lazy_pattern(
     r"^(?:\w+[,.!]? ){0,2}(?:sorry|actually|correction|wait|scratch|forget|make (?:that|it)|"
     r"on second thought|change of plan|i (?:meant|misspoke)|no[,:]|entschuldig|vergiss|perdón|"
     r"olvida|pardon|désolé|oublie|извини|прости|забудь|其实|更正|说错|不对|忘掉|抱歉|对不起|訂正|忘れて|정정|미안)",
     re.I,
 )
 """What says that a statement changes an older one, even where no entity shows the value."""
-_POINTING = re.compile(r"\b(?:make (?:that|it)|i meant)\b", re.I)
-_TAKEN_BACK = re.compile(
+_POINTING = lazy_pattern(r"\b(?:make (?:that|it)|i meant)\b", re.I)
+_TAKEN_BACK = lazy_pattern(
     r"(?:\b(?:not|no longer|instead of|rather than|from|statt|вместо|en (?:lugar|vez) de|"
     r"au lieu de)(?: the| in| on| at)?|不是|而非) ?\Z",
     re.I,
@@ -92,11 +93,11 @@ _REMOVAL = cue(
     r"leave out) (?!that\b|it\b)[^,:;]{2,40}$",
     wide=r"(?:从|把).{1,20}(?:去掉|删掉|划掉|拿掉)",
 )
-_ADDED = re.compile(
+_ADDED = lazy_pattern(
     r"\b(?:add|added|put|include|append|list|order|buy|cart|plan|agenda|menu|scope)\b|加|放|买|列",
     re.I,
 )
-_AS_WELL = re.compile(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
+_AS_WELL = lazy_pattern(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
 # What a note begins with: units have it in English, a summary in the conversation's language.
 _NOTE_WORDS = ("replaces", "removes", "later removed:")
 _NOTE_WORDS_IN = {
@@ -114,13 +115,13 @@ _ENGLISH = {
     for words in (_NOTE_WORDS, *_NOTE_WORDS_IN.values())
     for word, english in zip(words, _NOTE_WORDS, strict=True)
 }
-_NOTE = re.compile(
+_NOTE = lazy_pattern(
     rf" \(({'|'.join(map(re.escape, sorted(_ENGLISH, key=len, reverse=True)))}) ([^()]{{1,140}})\)$"
 )
 _END = ".!。！"
-_NOW = re.compile(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
-_BRACKETS = re.compile(r"[()\n]")
-_COPULA = re.compile(
+_NOW = lazy_pattern(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
+_BRACKETS = lazy_pattern(r"[()\n]")
+_COPULA = lazy_pattern(
     r"\b(?:is|are|will be|equals|costs?|(?:runs?|lives?|works?|sits?|stays?) (?:on|in|at|for|with)|"
     r"uses?|ist|sind|es|está|est|son)(?: now)?"
     r"(?: (?:on|at|in|by|the|at the|set to|called|named))? $"

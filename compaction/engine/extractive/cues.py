@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.forms import count_words, is_code_line
 from compaction.engine.extractive.sentences import word_set, words_in
 from compaction.engine.provenance import UnitKind
@@ -41,7 +42,7 @@ class Cue:
 
 def cue(words: str, *patterns: str, wide: str) -> Cue:
     """Return a cue of these words whose pattern is any of the given ones."""
-    return Cue(word_set(words), re.compile("|".join(patterns), re.I), re.compile(wide, re.I))
+    return Cue(word_set(words), lazy_pattern("|".join(patterns), re.I), lazy_pattern(wide, re.I))
 
 
 _OPENERS = (
@@ -77,7 +78,7 @@ _RULE = cue(
     r"|絶対に|しないで|必ず|반드시|절대|하지 ?마|금지"
     r"|\b(?:никогда не|нельзя|обязательно|запрещено)\b|لا تستخدم|يجب|ممنوع",
 )
-_NO_RULE = re.compile(
+_NO_RULE = lazy_pattern(
     r"[?？]\s*$|\bmust[- ]have\b|\bmust (?:have|admit|say)\b"
     r"|\bi(?:['’]ve| have| was|['’]m not)? (?:never|always|only) (?!want)"
     r"|\b(?:was|were|had|did|used to)\b.*\b(?:always|never|only)\b|\bseems?\b",
@@ -124,7 +125,7 @@ _DECISION = cue(
     wide=r"(?<![没未么个的])决定(?:了|用|选|采用|把|不|由|将|在|先)|就(?:选|定)|选定|改为|改成|敲定|定为|定了|同意|采用|批准"
     r"|に決め|することにし|하기로 (?:했|결정)|결정했|(?:мы )?решили|договорились|قررنا|اتفقنا",
 )
-_DOUBT = re.compile(
+_DOUBT = lazy_pattern(
     r"\bif\b|\bmaybe\b|\bperhaps\b|\bwhether\b|\bwould\b|\bshould\b|\bcould\b|\bnot yet\b|"
     r"\bhaven['’]t\b|\bnot (?:yet )?(?:decided|agreed)|[?？]|如果|也许|可能|要是|吗",
     re.I,
@@ -136,14 +137,14 @@ _OPEN = cue(
     r"to be (?:confirmed|decided|determined))\b",
     wide=r"待定|待确认|未决|未解决|还没(?:有)?(?:定|回|决定)|尚未",
 )
-_POLITE = re.compile(
+_POLITE = lazy_pattern(
     r"\b(?:anything else|any(?:thing)? (?:other|more|further)|can i (?:help|assist)|"
     r"(?:need|like) (?:any |more |further )?(?:help|assistance)|how (?:are|about) you|"
     r"does that (?:help|make sense)|right)\b"
     r"|还有(?:其他|什么)(?:问题|需要)|可以帮(?:您|你)|对吗|好吗",
     re.I,
 )
-_QUESTION_END = re.compile(r"[?？؟][\"'”’)\]]{0,3}$|[吗呢][。]?$")
+_QUESTION_END = lazy_pattern(r"[?？؟][\"'”’)\]]{0,3}$|[吗呢][。]?$")
 
 
 def classify(sentence: str, *, role: str, last: bool = False) -> UnitKind:

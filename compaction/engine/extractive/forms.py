@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set, words_in
 
 ERROR_WORTH = 3.0
@@ -22,7 +23,7 @@ WORDY_CELL_WORDS = 6
 LETTERS_PER_WORD = 2
 """Chinese characters that say as much as one word."""
 
-_ERROR = re.compile(
+_ERROR = lazy_pattern(
     r"\b\w*(?:error|exception)\b(?! ?[:=] ?(?:0|none|null|false))"
     r"|\b(?:failed|failures?|traceback|fatal|panic|denied|timed? ?out|refused|not found|"
     r"crash(?:ed)?|no such|cannot|can['’]t|unable|invalid)\b"
@@ -37,18 +38,18 @@ _ERROR_PARTS = (
     "invalid", "exit",
     "错误", "失败", "异常", "超时", "拒绝", "エラー", "失敗", "오류", "실패", "ошибка",
 )  # fmt: skip
-_NO_ERROR = re.compile(
+_NO_ERROR = lazy_pattern(
     r"\"?(?:(?<!\w)\w*error\w*|fail\w*|warnings?)\"?: ?(?:null|false|none|0\b|\"\"|\[\])"
     r"|\b0 (?:fail|error)",
     re.I,
 )
-_ANSWER_KEY = re.compile(
+_ANSWER_KEY = lazy_pattern(
     r"^\"?(?:\w*status|result|error|reason|message|state|total\w*|\w*price|amount|balance|answer|"
     r"\w*_?id|code|exit_?code|confirmation\w*|reference|tracking\w*|eta|\w*date|summary|名称|评分|"
     r"地址|电话|价格|状态|结果)\"?\s*[:=]",
     re.I,
 )
-_BOILERPLATE = re.compile(
+_BOILERPLATE = lazy_pattern(
     r"\b(?:thank(?:s| you)|looking forward|let me know|feel free|great question|"
     r"happy to (?:help|assist)|hope (?:you|this|that)|appreciate|you['’]re welcome|no problem|"
     r"sounds good|of course|any other questions|glad to|let me (?:check|look|see)|"
@@ -61,12 +62,12 @@ _BOILERPLATE_WORDS = word_set(
     "thank thanks looking let feel great happy hope appreciate you're problem sounds course "
     "questions glad give sorry morning here ai nice hi hello hey sure certainly absolutely"
 )
-_BOILERPLATE_WIDE = re.compile(
+_BOILERPLATE_WIDE = lazy_pattern(
     r"谢谢|感谢|不客气|没问题|您好|你好|随时告诉我|希望对你有帮助|好的[，。]|祝(?:您|你)"
 )
-_ANNOUNCEMENT_END = re.compile(r"[:：][*_]{0,2}$|^Traceback \(most recent")
-_CELL_EDGE = re.compile(r"\s?\|\s?")
-_CODE = re.compile(
+_ANNOUNCEMENT_END = lazy_pattern(r"[:：][*_]{0,2}$|^Traceback \(most recent")
+_CELL_EDGE = lazy_pattern(r"\s?\|\s?")
+_CODE = lazy_pattern(
     r"(?:def|class) \w+[(:]|return\b.{0,200}[\w)\]}\"']$|import \w[\w.]*$|from [\w.]+ import "
     r"|assert .{0,200}(?:==| in |[(\[])|raise \w+|(?:except|elif|for|if|while|with)\b.{0,200}:$"
     r"|(?:try|else|finally):|self\.|@\w+(?:\(|$)|[+-]{3} |@@|diff --git|>>> |<\w"
@@ -77,11 +78,11 @@ _CODE = re.compile(
     r"|.{0,200}[{;]$"
 )
 # "cli/agent.go:121: func …": where a search found a line, before the line.
-_PLACE = re.compile(r"(?:[\w./@-]{1,120}:)?\d{1,6}[:→-]\s?")
+_PLACE = lazy_pattern(r"(?:[\w./@-]{1,120}:)?\d{1,6}[:→-]\s?")
 # A file in a list, a hunk of a patch.
-_LISTED = re.compile(r"[dl-][rwxsStT-]{9}[@+.]? |index [0-9a-f]{7,}|total \d+$")
-_WORD = re.compile(rf"[^\W_{HAN}{KANA}{HANGUL}]{{2,40}}")
-_WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
+_LISTED = lazy_pattern(r"[dl-][rwxsStT-]{9}[@+.]? |index [0-9a-f]{7,}|total \d+$")
+_WORD = lazy_pattern(rf"[^\W_{HAN}{KANA}{HANGUL}]{{2,40}}")
+_WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
 
 
 def outcome_worth(line: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.forms import is_error
 from compaction.engine.extractive.sentences import (
     encodable,
@@ -34,26 +35,26 @@ LOOKING_WORTH = 0.3
 MAX_LEAVES = 3
 ARROW = " → "
 
-_LEAF = re.compile(
+_LEAF = lazy_pattern(
     r"\"[^\"\\\n]{1,60}\"\s{0,4}:\s{0,4}(?:\"(?:[^\"\\]|\\.){1,300}\"|-?\d[\d.eE+-]{0,30}|true|false)"
 )
-_EXIT = re.compile(
+_EXIT = lazy_pattern(
     r"(?:\"?exit[_ ]?(?:code|status)\"?\s?[:=]?\s?|returncode\"?\s?[:=]>?\s?|"
     r"exited with (?:code |status )?)"
     r"(-?\d{1,3})",
     re.I,
 )
-_ANSWERING = re.compile(
+_ANSWERING = lazy_pattern(
     r"\"(?:\w*status|result|error|reason|message|state|total\w*|\w*price|amount|balance|answer|"
     r"\w*_id|id|confirmation\w*|reference|tracking\w*|eta|success|ok)\"\s*:",
     re.I,
 )
-_LOOKING = re.compile(
+_LOOKING = lazy_pattern(
     r"(?:cd \S+ && )?(?:grep|rg|ls|cat|head|tail|find|sed -n|wc|tree|nl|which|pwd|stat|file|echo|"
     r"type|jq|git (?:log|show|diff|status|blame|branch))\b(?!.*\s>{1,2}\s?\S)"
 )
-_UNFINISHED = re.compile(r"<<-?\s?[\"']?\w+[\"']?$|\bdo$")
-_BORING = re.compile(r"[\W_]*|</?\w+>|\$\s*|\(?(?:venv|base)\)?.{0,20}[$#>]\s*")
+_UNFINISHED = lazy_pattern(r"<<-?\s?[\"']?\w+[\"']?$|\bdo$")
+_BORING = lazy_pattern(r"[\W_]*|</?\w+>|\$\s*|\(?(?:venv|base)\)?.{0,20}[$#>]\s*")
 
 
 def leaf_spans(text: str) -> Iterator[tuple[int, int]]:

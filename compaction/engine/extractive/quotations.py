@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import word_set
 
 QUOTED = "quoted"
@@ -19,11 +20,11 @@ LONGEST_QUOTATION = 2000
 LONGEST_ATTRIBUTION = 60
 """Characters before a quotation mark that are looked at for a word such as "said"."""
 
-_MARKED_LINE = re.compile(r"^[ \t]{0,8}>[^\n]*", re.M)
-_FENCE = re.compile(r"^[ \t]{0,8}(`{3,}|~{3,})[^\n]*$", re.M)
+_MARKED_LINE = lazy_pattern(r"^[ \t]{0,8}>[^\n]*", re.M)
+_FENCE = lazy_pattern(r"^[ \t]{0,8}(`{3,}|~{3,})[^\n]*$", re.M)
 _CLOSING = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
-_WORDS = re.compile(r"[^\W\d_]+")
-_OPENING = re.compile("[" + "".join(_CLOSING) + "]")
+_WORDS = lazy_pattern(r"[^\W\d_]+")
+_OPENING = lazy_pattern("[" + "".join(_CLOSING) + "]")
 _SAID_WORDS = word_set(
     "said says say saying told tells wrote write writes stated state states replied answered asked "
     "warned claim claims claimed read reads show shows showed print prints printed quote quotes "
@@ -31,16 +32,16 @@ _SAID_WORDS = word_set(
     "escribió dit disait écrit сказал сказала написал написала пишет قال"
 )
 _SAID = f"(?:{'|'.join(sorted(_SAID_WORDS))})"
-_BEFORE = re.compile(
+_BEFORE = lazy_pattern(
     rf"\b(?P<who>i )?{_SAID}(?: (?:to )?\w+)?(?: (?:that|this|dass|que|что|أن|the following))?"
     r"[ \t]?[,:]?\s{0,3}\Z",
     re.I,
 )
-_BEFORE_WIDE = re.compile(
+_BEFORE_WIDE = lazy_pattern(
     r"(?:说|说道|写道|写着|写的是|回复|回答|显示|言った|書いて|말했|썼)[^\s\w]{0,2}\s?\Z"
 )
-_AFTER = re.compile(rf"[,.!?]?\s?(?:(?!i\b)[^\W\d_]{{1,20}} ){{1,3}}{_SAID}\b", re.I)
-_AFTER_WIDE = re.compile(r"\s?(?:と(?:言|書)|이?라고)")
+_AFTER = lazy_pattern(rf"[,.!?]?\s?(?:(?!i\b)[^\W\d_]{{1,20}} ){{1,3}}{_SAID}\b", re.I)
+_AFTER_WIDE = lazy_pattern(r"\s?(?:と(?:言|書)|이?라고)")
 
 
 def quoted_spans(text: str) -> list[tuple[int, int]]:

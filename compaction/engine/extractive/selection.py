@@ -8,14 +8,14 @@ updates finds the best one, and a limit on updates per unit bounds the whole.
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.terms import rarity, terms_of
 from compaction.engine.provenance import Unit
 
-_WIDE = re.compile("[\u2e80-\U0010ffff]")
+_WIDE = lazy_pattern("[\u2e80-\U0010ffff]")
 
 MAX_UPDATES = 12
 LINE_OVERHEAD_TOKENS = 10.0

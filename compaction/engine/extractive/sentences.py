@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from chatapp.messages.patterns import lazy_pattern
+
 MAX_SENTENCE_CHARACTERS = 220
 """A longer sentence is parted at a clause, else at a space, else anywhere."""
 
@@ -25,27 +27,27 @@ def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_LINE = re.compile(
+_LINE = lazy_pattern(
     r"[^\x00-\x08\n\x0b\x0c\r\x0e-\x1f\x7f\x85\u2028\u2029\ud800-\udfff\ufffe\uffff]+"
 )
-_END = re.compile(
+_END = lazy_pattern(
     r"[.!?][\"'”’)\]*]{0,3}(?=\s)"
     r"|[。！？；][”’」』）]{0,2}(?=[^.!?。！？；”’」』）])"
     rf"|[!?](?=[{HAN}{KANA}])"
 )
-_BULLET = re.compile(r"(?:[-*•+>|#]{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX]\]\s+)")
-_CLAUSE_END = re.compile(r"[;；，、：]|[,:](?=\s)|\s?[—–]|\s-\s")
-_MONTH_AFTER = re.compile(
+_BULLET = lazy_pattern(r"(?:[-*•+>|#]{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX]\]\s+)")
+_CLAUSE_END = lazy_pattern(r"[;；，、：]|[,:](?=\s)|\s?[—–]|\s-\s")
+_MONTH_AFTER = lazy_pattern(
     r"\s(?:jan|feb|märz|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec|\d)", re.IGNORECASE
 )
-_LAST_WORD = re.compile(r"(\w[\w.]{0,20})\.$")
+_LAST_WORD = lazy_pattern(r"(\w[\w.]{0,20})\.$")
 _ABBREVIATIONS = word_set(
     "mr mrs ms dr prof st no vs etc e.g i.e eg ie fig al inc ltd co corp approx jr sr u.s a.m p.m "
     "dept est jan feb mar apr jun jul aug sep sept oct nov dec"
 )
-_JSON_START = re.compile(r"\s{0,80}(?:\{\s{0,80}\"|\[\s{0,80}[\[{\"])")
-_WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
-_FORM = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+_JSON_START = lazy_pattern(r"\s{0,80}(?:\{\s{0,80}\"|\[\s{0,80}[\[{\"])")
+_WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
+_FORM = lazy_pattern(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 
 
 def words_in(text: str) -> frozenset[str]:

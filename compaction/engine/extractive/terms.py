@@ -7,11 +7,11 @@ Chinese, Japanese and Korean by pairs of characters; how rare a term is, by this
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set
 
 ENTITY_WEIGHT = 9.0
@@ -20,8 +20,8 @@ WORD_WEIGHT = 1.0
 PAIR_WEIGHT = 0.5
 """Two neighbouring characters of a script without spaces: about half of a word."""
 
-_WORD = re.compile(rf"[^\W\d_{HAN}{KANA}{HANGUL}]{{3,40}}(?:['’-][^\W\d_]{{1,40}})*")
-_WIDE_RUN = re.compile(f"[{HAN}{KANA}{HANGUL}]{{2,}}")
+_WORD = lazy_pattern(rf"[^\W\d_{HAN}{KANA}{HANGUL}]{{3,40}}(?:['’-][^\W\d_]{{1,40}})*")
+_WIDE_RUN = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]{{2,}}")
 _FILLERS = frozenset(
     "的了是在和有就不也都很我你他她它这那们个吗呢吧啊把被与及请要会能可のにはをがでともへやかねよ은는이가을를에의도로"
 )

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, KANA
 
 URL, MAIL, PATH, IDENTIFIER = "url", "mail", "path", "identifier"
@@ -28,16 +29,19 @@ _MONTH = (
     r"noviembre|diciembre|janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|"
     r"décembre|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря)"
 )
+_MONTHS_BEGIN = "adefjmnosадимносфя"
 # Ordinary words are passed over without a look at each; then comes a token, or any other character.
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     r"(?:[a-z]++(?:['’-][a-z]++)*+(?:\s++|[,.;:!?)\"]++(?:\s++|$)))*+(?:"
     r"(?P<url>\bhttps?://[^\s<>\"'`，。；）)\]】]{1,300})"
     r"|(?P<mail>[A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9-]{1,64}(?:\.[A-Za-z0-9-]{1,64}){1,5})"
-    r"|(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
+    # Nearly no token begins with a digit or with a month's first letter: one look tells.
+    r"|(?P<date>(?=\d)(?:\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
     rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of |de )?(?i:{_MONTH})\b(?:,? \d{{4}}\b)?"
-    rf"|\b(?i:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"
     r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]|(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?:\s?(?i:[ap]\.?m)\b\.?)?"
     r"|\b\d{1,2}\s?(?i:[ap]\.?m)\b\.?)"
+    rf"|\b(?i:(?=[{_MONTHS_BEGIN}]){_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?)"
     r"|(?P<path>(?:~|\.{1,2}|[A-Za-z]:)?(?:[A-Za-z0-9_.@+-]{0,80}[/\\]){1,12}[A-Za-z0-9_.@+-]{1,80}"
     r"|\b[A-Za-z0-9_-]{1,60}\.(?:py|js|ts|tsx|md|json|ya?ml|toml|txt|csv|html?|css|sh|sql|go|rs|"
     r"java|cpp|h|rb|php|cfg|ini|lock|log|pdf|docx?|xlsx?|png|jpe?g|zip)\b)"
@@ -46,20 +50,20 @@ _TOKEN = re.compile(
     r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)"
     rf"|[{HAN}{KANA}]++|\S|$)"
 )
-_WIDE = re.compile(f"[{HAN}{KANA}]")
-_QUOTED = re.compile(r"[《「『“]([^《》「」『』“”\n]{2,40})[》」』”]")
-_PURE_NUMBER = re.compile(
+_WIDE = lazy_pattern(f"[{HAN}{KANA}]")
+_QUOTED = lazy_pattern(r"[《「『“]([^《》「」『』“”\n]{2,40})[》」』”]")
+_PURE_NUMBER = lazy_pattern(
     r"[\d.,:\u00a0\u202f]+(?:%|‰|st|nd|rd|th|s|x|k|m|mm|cm|km|kg|g|mg|ml|l|gb|mb|kb|tb|ms|min|h|hz|"
     r"ghz|px|eur|usd|bn)?(?:-(?:day|year|month|week|hour|minute|minutes|person|page|point))?$",
     re.IGNORECASE,
 )
-_LONG_DIGITS = re.compile(r"\d{7,}|\d{2,}(?:-\d{2,}){2,}")
-_DIGIT = re.compile(r"\d")
-_CAMEL = re.compile(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
-_SENTENCE_BREAK = re.compile(
+_LONG_DIGITS = lazy_pattern(r"\d{7,}|\d{2,}(?:-\d{2,}){2,}")
+_DIGIT = lazy_pattern(r"\d")
+_CAMEL = lazy_pattern(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
+_SENTENCE_BREAK = lazy_pattern(
     r"(?:^|[.!?:;。！？\n•*#>\"“(\[|-])\s{0,8}[\"'“‘(\[*_#>-]{0,8}\s{0,8}$"
 )
-_BETWEEN_NAMES = re.compile(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
+_BETWEEN_NAMES = lazy_pattern(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
 _TRAILING = ".,:;!?'’-&+#"
 MAX_NAME_WORDS = 4
 # Characters of a text whose entities are remembered for a while.
@@ -208,4 +212,4 @@ def small_words(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(words)
 
 
-_WORDS = re.compile(rf"{_LETTER}{{2,40}}")
+_WORDS = lazy_pattern(rf"{_LETTER}{{2,40}}")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import line_spans
 from compaction.engine.extractive.terms import words_of
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, find_entities
@@ -40,7 +41,7 @@ CODES = (
     TOO_LONG,
 )
 
-_NOTHING = re.compile(
+_NOTHING = lazy_pattern(
     r"(?:[-*•]\s*)?\W{0,3}(?:none|n/?a|nothing|no|not applicable|none (?:so far|yet|mentioned|"
     r"stated|given)|"
     r"no (?:\w+ ){0,3}(?:mentioned|specified|stated|provided|given|identified|recorded)|keine?|"
@@ -50,8 +51,8 @@ _NOTHING = re.compile(
     r"ありません|없음|لا شيء|لا يوجد)?\W{0,3}$",
     re.IGNORECASE,
 )
-_TITLE = re.compile(r"(?:#{1,6}\s.*|\*\*[^*]{1,60}\*\*:?|[^:：]{1,40}[:：])$")
-_LABELLED = re.compile(r"^\W{0,4}[^\W\d_][^:：\n]{0,40}[:：]\W{0,3}(?=\S)")
+_TITLE = lazy_pattern(r"(?:#{1,6}\s.*|\*\*[^*]{1,60}\*\*:?|[^:：]{1,40}[:：])$")
+_LABELLED = lazy_pattern(r"^\W{0,4}[^\W\d_][^:：\n]{0,40}[:：]\W{0,3}(?=\S)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

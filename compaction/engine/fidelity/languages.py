@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set
 
 UNKNOWN = ""
@@ -33,24 +34,24 @@ WORD_SHARE = 0.1
 MARGIN = 1.6
 """The words of the next language must be so much fewer."""
 
-_WIDE_HAN = re.compile(f"[{HAN}]")
-_WIDE_KANA = re.compile(f"[{KANA}]")
-_WIDE_HANGUL = re.compile(f"[{HANGUL}]")
-_CYRILLIC = re.compile(r"[\u0400-\u052f]")
-_ARABIC = re.compile(r"[\u0620-\u064a\u0671-\u06d3]")
-_LATIN = re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]")
-_OTHER = re.compile(r"[\u0370-\u03ff\u0530-\u05ff\u0700-\u109f\u1200-\u1cff]")
+_WIDE_HAN = lazy_pattern(f"[{HAN}]")
+_WIDE_KANA = lazy_pattern(f"[{KANA}]")
+_WIDE_HANGUL = lazy_pattern(f"[{HANGUL}]")
+_CYRILLIC = lazy_pattern(r"[\u0400-\u052f]")
+_ARABIC = lazy_pattern(r"[\u0620-\u064a\u0671-\u06d3]")
+_LATIN = lazy_pattern(r"[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]")
+_OTHER = lazy_pattern(r"[\u0370-\u03ff\u0530-\u05ff\u0700-\u109f\u1200-\u1cff]")
 # Addresses, paths and identifiers are of no language.
-_PRINTED = re.compile(r"[!-~]+")
-_NO_WORD = re.compile(r"[0-9_/\\@<>{}=]")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+# What stands between spaces and holds a sign of code or a digit; begun at its first sign alone.
+_NO_WORD = lazy_pattern(r"(?<![!-~])[!-.:;?A-Z\[\]^`a-z|~]*+[0-9_/\\@<>{}=][!-~]*+")
+_WORD = lazy_pattern(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
-_CHINESE_ONLY = re.compile(
+_CHINESE_ONLY = lazy_pattern(
     r"[的了是我你他她们們这這那吗嗎吧呢很没沒请請说說个個从從对對为為与與让讓给給还還]"
 )
-_NOT_RUSSIAN = re.compile(r"[іїєґўјљњћђџѓќѕәғқңөұүһӣӯҳҷ]", re.IGNORECASE)
-_NOT_ARABIC = re.compile(r"[\u067e\u0686\u0698\u06a9\u06af\u06cc\u06d2\u0679\u0688\u0691\u06ba]")
-_ARABIC_ARTICLE = re.compile(r"\b[وبفلك]?ال[\u0620-\u064a]{2,}")
+_NOT_RUSSIAN = lazy_pattern(r"[іїєґўјљњћђџѓќѕәғқңөұүһӣӯҳҷ]", re.IGNORECASE)
+_NOT_ARABIC = lazy_pattern(r"[\u067e\u0686\u0698\u06a9\u06af\u06cc\u06d2\u0679\u0688\u0691\u06ba]")
+_ARABIC_ARTICLE = lazy_pattern(r"\b[وبفلك]?ال[\u0620-\u064a]{2,}")
 
 _RUSSIAN = word_set(
     "и в не на что с по это как для или от но из к мы он она они вы был была было если только еще "
@@ -134,7 +135,7 @@ _LATIN_WORDS = _weights()
 def language_of(text: str) -> str:
     """Return the language's two letters where it is sure, one of LANGUAGES; else UNKNOWN."""
     text = text[:LONGEST_LOOK]
-    plain = _PRINTED.sub(_word_or_space, text)
+    plain = _NO_WORD.sub(" ", text)
     scripts = _scripts(plain)
     letters = sum(scripts.values())
     if letters < FEWEST_LETTERS:
@@ -146,10 +147,6 @@ def language_of(text: str) -> str:
         if scripts[script] >= CLEAR_SHARE * letters:
             return judge(plain)
     return UNKNOWN
-
-
-def _word_or_space(match: re.Match[str]) -> str:
-    return " " if _NO_WORD.search(match[0]) else match[0]
 
 
 def _scripts(text: str) -> dict[str, int]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
 
 from compaction.engine.extractive.sentences import encodable
-from compaction.engine.extractive.terms import pairs_of, words_of
+from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.covered import Covered
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity
 from compaction.engine.fidelity.facts import Fact, facts_of_summary, without_marks
@@ -46,6 +46,7 @@ SHORTEST_CONTENT = 4
 FEWEST_LETTERS = 60
 """A summary shorter than that is of no language that could be wrong."""
 
+_DIGITS = re.compile(r"[0-9]+")
 _NOT = re.compile(
     r"\b(?:not|never|no|cannot|avoid|without|forbidden|prohibited|nicht|nie|niemals|kein\w*|ne|"
     r"pas|jamais|"
@@ -315,8 +316,8 @@ class Findings:
         """
         taken: set[int] = set()
         kept = 0
-        for rule in self._covered.rules:
-            wanted, forbids, binds = _content(rule), bool(_NOT.search(rule)), _BOUND.search(rule)
+        for rule in map(_line, self._covered.rules):
+            wanted, forbids, binds = rule.content, rule.forbids, rule.binds
             best = max(
                 (
                     (len(wanted & line.content) / len(wanted), -index)
@@ -335,10 +336,7 @@ class Findings:
     @cached_property
     def _lines(self) -> list[_Line]:
         lines = (line for line in self._text.text.splitlines() if line.strip())
-        return [
-            _Line(_content(line), bool(_NOT.search(line)), bool(_BOUND.search(line)))
-            for line in islice(lines, MOST_LINES)
-        ]
+        return [_line(line) for line in islice(lines, MOST_LINES)]
 
     def excuses(self, fact: Fact) -> bool:
         """Whether what the summary before named is here too, or was taken back."""
@@ -382,12 +380,28 @@ class _Line:
     binds: bool
 
 
-def _content(text: str) -> frozenset[str]:
+def _line(text: str) -> _Line:
+    return _judged(text) if len(text) <= LONGEST_REMEMBERED else _judge(text)
+
+
+@lru_cache(maxsize=2048)
+def _judged(text: str) -> _Line:
+    """Return what is told of a short line: rules are compared with text after text."""
+    return _judge(text)
+
+
+def _judge(text: str) -> _Line:
+    # Most lines neither forbid nor bind: then nothing is taken out of them.
+    forbids = bool(_NOT.search(text))
+    binds = bool(_BOUND.search(text))
+    plain = _NOT.sub(" ", text) if forbids else text
+    return _Line(_content(_BOUND.sub(" ", plain) if forbids or binds else plain), forbids, binds)
+
+
+def _content(plain: str) -> frozenset[str]:
     """Return what a sentence is about: its words by their stems, its numbers, pairs of Chinese."""
-    plain = _BOUND.sub(" ", _NOT.sub(" ", text))
-    numbers = re.findall(r"[0-9]+", plain)
     words = (word[:STEM] for word in words_of(plain) if len(word) >= SHORTEST_CONTENT)
-    return frozenset((*words, *pairs_of(plain), *numbers))
+    return frozenset((*words, *pairs_of(plain), *_DIGITS.findall(plain)))
 
 
 def _lost(fact: Fact) -> LostFact:

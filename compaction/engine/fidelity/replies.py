@@ -10,6 +10,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import line_spans
 from compaction.engine.fidelity.entities import NAME, NUMBER, find_entities, small_words
 from compaction.engine.fidelity.spellings import normal
@@ -42,7 +43,7 @@ NAMES_NOTHING = (
 )
 
 # How a text begins that speaks to the user instead of reporting.
-_OPENINGS = re.compile(
+_OPENINGS = lazy_pattern(
     r"\W{0,4}(?:"
     # An answer.
     r"(?:sure|sure thing|certainly|of course|absolutely|great|okay|ok|got it|alright|perfect|"
@@ -116,17 +117,17 @@ _OPENINGS = re.compile(
     re.IGNORECASE,
 )
 # A line that only announces the summary: what follows it is the text.
-_PREFACE = re.compile(r"[^\n]{0,200}[:：]\s*\n+(?=\s*\S)")
+_PREFACE = lazy_pattern(r"[^\n]{0,200}[:：]\s*\n+(?=\s*\S)")
 # Who speaks to somebody, or of themselves, who reports does neither.
-_ADDRESSES = re.compile(
+_ADDRESSES = lazy_pattern(
     r"[?？؟您你我]|\b(?:you|your|yours|i|i['’](?:m|ll|ve|d)|my|let['’]s|let me|"
     r"du|dir|dich|deine?[rnms]?|ihnen|ich|mir|vous|votre|vos|je|usted|ustedes|te|tú|você|"
     r"jij|jou|ik|вам|вас|ваш\w{0,4}|вы|ты|тебе|я)\b|ください|でしょうか|ましょうか|습니까|세요|까요"
     r"|لك\b|أنت",
     re.IGNORECASE,
 )
-_CITATION = re.compile(r"\[(\d{1,6})\]")
-_WORD = re.compile(r"\w+")
+_CITATION = lazy_pattern(r"\[(\d{1,6})\]")
+_WORD = lazy_pattern(r"\w+")
 
 
 def speaks_to_user(text: str) -> bool:

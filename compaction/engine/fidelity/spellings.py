@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
 from compaction.engine.fidelity.entities import DATE, IDENTIFIER, NAME, NUMBER, URL
 from compaction.engine.fidelity.moments import Moment, moments_of, share_a_moment
@@ -24,13 +25,13 @@ STEM = 4
 """Names are declined: so many letters, at least, must be the same."""
 
 _ALIKE = (("\u00a0", " "), ("\u202f", " "), ("\u2011", "-"), ("\u2019", "'"))
-_JOINING = re.compile(r"[-_](?=[^\W_])|\.(?=\d)")
-_BEHIND_JOINT = re.compile(rf"[^\W_{HAN}{KANA}{HANGUL}][-_]\Z|\d\.\Z")
-_WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
-_WORD = re.compile(rf"[^\W_{HAN}{KANA}{HANGUL}]+|[{HAN}{KANA}{HANGUL}]+")
+_JOINING = lazy_pattern(r"[-_](?=[^\W_])|\.(?=\d)")
+_BEHIND_JOINT = lazy_pattern(rf"[^\W_{HAN}{KANA}{HANGUL}][-_]\Z|\d\.\Z")
+_WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
+_WORD = lazy_pattern(rf"[^\W_{HAN}{KANA}{HANGUL}]+|[{HAN}{KANA}{HANGUL}]+")
 _SQUEEZED = "-_ .,/\\:'#"
-_SCHEME = re.compile(r"^(?:https?://)?(?:www\.)?")
-_PARTS = re.compile(r"[^\W\d_]+|\d+")
+_SCHEME = lazy_pattern(r"^(?:https?://)?(?:www\.)?")
+_PARTS = lazy_pattern(r"[^\W\d_]+|\d+")
 
 _SCALES = {
     "k": 3, "thousand": 3, "tsd": 3, "tausend": 3, "тыс": 3, "mil": 3, "mille": 3, "千": 3,
@@ -46,17 +47,17 @@ _SCALES = {
 }  # fmt: skip
 _SCALE = "|".join(sorted(_SCALES, key=len, reverse=True))
 _AFTER = rf"[ \u00a0\u202f-]?(?P<scale>{_SCALE})(?![^\W\d_{HAN}{KANA}{HANGUL}])"
-SCALE_AFTER = re.compile(_AFTER, re.IGNORECASE)
+SCALE_AFTER = lazy_pattern(_AFTER, re.IGNORECASE)
 # It begins with a digit whatever follows: so the search passes quickly over the rest.
-_NUMBER = re.compile(
+_NUMBER = lazy_pattern(
     r"(?P<digits>[0-9](?:[0-9]{0,2}(?:[ ,.'’\u00a0\u202f][0-9]{3})+(?![0-9])"
     rf"(?:[.,][0-9]{{1,20}}(?![0-9]))?|[0-9]*(?:[.,][0-9]+)*))(?:{_AFTER})?"
 )
-_SEPARATOR = re.compile(r"[^0-9]")
+_SEPARATOR = lazy_pattern(r"[^0-9]")
 _COUNT_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
 # One for each, so that the search can go from one such word to the next.
 _COUNTED = {
-    str(number): re.compile(rf"{word}(?<!\w{word})\b")
+    str(number): lazy_pattern(rf"{word}(?<!\w{word})\b")
     for number, word in enumerate(_COUNT_WORDS.split())
 }
 
@@ -83,6 +84,9 @@ def values_of(text: str, *, asserted: bool = False) -> set[str]:
     What is `asserted` must be known as it stands: 3.4 billion is not known where 3.4 is. `text` is
     `normal`.
     """
+    if text.isascii() and text.isdecimal():
+        # Most keys are plain numbers: they need not be looked through.
+        return {_plain(text)}
     values: set[str] = set()
     for digits, scale in set(_NUMBER.findall(text)):
         for form in _forms(digits):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 SINCE_SUMMARY = "since the last summary"
+# Why a memory run was skipped: its profile chooses sentences, and memories take a model.
+NO_MODEL = "no_model"
 
 
 class Reason(StrEnum):

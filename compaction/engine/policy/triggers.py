@@ -172,17 +172,16 @@ class _GainRule:
             return ""
         counted, gained = self.counted(facts, gain)
         least = math.ceil(profile.minimum_gain * counted)
+        unit = self.unit.removesuffix("s") if counted == 1 else self.unit
         if not self.is_reached(profile, counted):
-            return (
-                f"Only {counted:,} {self.unit} of these can ever be summarised; it waits for more."
-            )
+            return f"Only {counted:,} {unit} of these can ever be summarised; it waits for more."
         if gained >= least:
             return (
                 f"What can be summarised ({gain.tokens:,} tokens) is less than twice the frame of "
                 f"a summary ({gain.least_tokens:,} tokens); it waits for more."
             )
         return (
-            f"A compaction would summarise {gained:,} of {counted:,} {self.unit}; it waits until "
+            f"A compaction would summarise {gained:,} of {counted:,} {unit}; it waits until "
             f"that is at least {least:,} (minimum_gain {profile.minimum_gain:g})."
         )
 

@@ -91,7 +91,7 @@ class CountedSummarizer:
         """Return the answer; raise NoMoreCallsError where no call is left."""
         if self.most is not None and self.spent.calls >= self.most:
             self.was_reached = True
-            raise NoMoreCallsError(f"A request waits for {self.most:,} calls at most.")
+            raise NoMoreCallsError(f"A request waits for no more calls than {self.most:,}.")
         self.spent.calls += 1
         started = self.clock()
         try:

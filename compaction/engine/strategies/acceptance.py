@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.fidelity.replies import reply_instead
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.types import Item, Outcome, SummaryAnswer, SummaryRequest
@@ -21,12 +22,12 @@ _ENDS = dict.fromkeys(("length", "max_tokens", "model_length", "incomplete"), CU
     "failed": "broken",
     "aborted": "broken",
 }
-_ERROR_TEXT = re.compile(
+_ERROR_TEXT = lazy_pattern(
     r"^\s*(?:\{\s*\"error\"|error(?: code)?\s*[:：]|<!doctype html|<html|traceback \(most recent|"
     r"internal server error|bad gateway|service unavailable|upstream connect error)",
     re.IGNORECASE,
 )
-_ASKS_FOR_INPUT = re.compile(
+_ASKS_FOR_INPUT = lazy_pattern(
     r"^\W*(?:please|could you|sorry,? (?:but )?|i(?:'m| am) sorry)[^.\n]{0,60}"
     r"(?:provide|share|paste|send|see)[^.\n]{0,40}(?:conversation|transcript|messages|text)",
     re.IGNORECASE,
@@ -38,6 +39,11 @@ LONGEST_TEXT_CHARS = 20_000
 CHARS_PER_TARGET_TOKEN = 16
 MOST_TEXT_CHARS = 1_000_000
 """However large a summary is asked for."""
+# A text of more than so many times what is read of it was written without end: no beginning of it
+# is a summary. What is shorter is judged by what is read, and cut to the size of a summary.
+ENDLESS_TIMES = 5
+# A sentence that is longer than this is cut where the reading ends.
+SENTENCE_CHARS = 2_000
 
 
 def most_chars(target_tokens: int) -> int:
@@ -46,14 +52,20 @@ def most_chars(target_tokens: int) -> int:
 
 
 def capped(answer: SummaryAnswer, target_tokens: int) -> SummaryAnswer:
-    """Return an answer of which everything else may be read; one that was cut never counts.
+    """Return an answer of which everything else may be read.
 
-    Before anything looks at a text: whoever writes it may write without end.
+    Before anything looks at a text: whoever writes it may write without end, and such an answer
+    never counts. One that is only far too long counts for its beginning, which is still longer than
+    a summary may be, and is treated as too long by whoever stores it.
     """
     most = most_chars(target_tokens)
     if len(answer.text) <= most:
         return answer
-    return replace(answer, text=answer.text[:most], was_capped=True)
+    text = answer.text[:most]
+    if len(answer.text) > ENDLESS_TIMES * most:
+        return replace(answer, text=text, was_capped=True, is_endless=True)
+    ends = [end.end() for end in _SENTENCE_END.finditer(text, most - SENTENCE_CHARS)]
+    return replace(answer, text=text[: ends[-1]] if ends else text, was_capped=True)
 
 
 def problem_of(answer: SummaryAnswer) -> str:
@@ -67,7 +79,7 @@ def problem_of(answer: SummaryAnswer) -> str:
         return "The summariser answered with an empty text."
     if (end := _end_of(answer)) in _NEVER_COUNT:
         return f"The summariser stopped with {answer.finish_reason or end}."
-    if answer.was_capped:
+    if answer.is_endless:
         return (
             f"The summariser's answer was many times longer than asked for; of it, "
             f"{len(answer.text):,} characters were read."
@@ -192,20 +204,20 @@ def fault_of_outcome(outcome: Any, items: Sequence[Item], *, whole: bool) -> str
 
 
 # A line as the transcript has it, "[3] user: …", or as dialogues are written, "Assistant: …".
-_NUMBERED = re.compile(
+_NUMBERED = lazy_pattern(
     r"^\W*(?:[0-9a-f]{8} )?\[\d+\]\s*(?:user|assistant|tool|system)\b", re.IGNORECASE
 )
-_SPEAKER = re.compile(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
+_SPEAKER = lazy_pattern(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s*[:：]", re.IGNORECASE)
 # A fence of ours with its mark (prompts.fenced): quoting one without it is nobody's fault.
-_FENCE = re.compile(
+_FENCE = lazy_pattern(
     r"</?(?:conversation|previous-summary|part|instructions|recent|missing) id=[0-9a-f]{8}>"
 )
 # Each space and each full stop begins one match at most: a line of dots costs one look a dot.
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|[。！？]+|\n+")
-_SENTENCE_ENDS = re.compile(r"[.!?…。！？][\"'”’)\]*`」』）]{0,3}$")
-_LIST_ITEM = re.compile(r"\s{0,8}(?:[-*•|]|\d{1,3}[.)])")
+_SENTENCE_END = lazy_pattern(r"(?<=[.!?。！？])\s+|[。！？]+|\n+")
+_SENTENCE_ENDS = lazy_pattern(r"[.!?…。！？][\"'”’)\]*`」』）]{0,3}$")
+_LIST_ITEM = lazy_pattern(r"\s{0,8}(?:[-*•|]|\d{1,3}[.)])")
 # What only somebody who read it can know: PX-4471, read_file, src/app.py, 0x1f, v2.3.1.
-_IDENTIFIER = re.compile(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
+_IDENTIFIER = lazy_pattern(r"(?<![\w/.-])(?=[\w/.-]*(?:\d|_|/))[A-Za-z0-9][\w/.-]{3,60}\w")
 
 SHARE_SPOKEN = 0.2
 SHARE_ECHOED = 0.5

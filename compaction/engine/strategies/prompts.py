@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.parameters import Profile
 from compaction.engine.strategies.checkpoint_text import (
     CHECKPOINT,
@@ -18,7 +19,7 @@ from compaction.engine.strategies.checkpoint_text import (
 from compaction.engine.types import Item, SummaryRequest
 
 # Tags of ours; wherever data holds one, its bracket is written as an entity.
-_OUR_TAGS = re.compile(
+_OUR_TAGS = lazy_pattern(
     r"<(?=\s*+/?\s*+(?:conversation|summary|previous-summary|background|instructions|part|recent|missing)\b)",
     re.IGNORECASE,
 )
@@ -182,10 +183,10 @@ _REINFORCED = """
 
 Your last answer could not be used. Answer in plain text, at once and completely, without a tool."""
 
-_CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
-_HANGUL = re.compile(r"[\uac00-\ud7af]")
-_LETTER = re.compile(r"[^\W\d_]")
+_CJK = lazy_pattern(r"[\u3400-\u9fff\uf900-\ufaff]")
+_KANA = lazy_pattern(r"[\u3040-\u30ff]")
+_HANGUL = lazy_pattern(r"[\uac00-\ud7af]")
+_LETTER = lazy_pattern(r"[^\W\d_]")
 # How much of the text the language is read from.
 _SAMPLE_CHARS = 20_000
 

@@ -56,7 +56,7 @@ class Command(BaseCommand):
             "sessions",
             nargs="+",
             metavar="SESSION",
-            help="a session's id, or its beginning (4 digits or more)",
+            help="a session's id, its beginning or its end (4 digits or more)",
         )
         parser.add_argument(
             "--profiles",

@@ -6,9 +6,10 @@ import json
 import logging
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -29,13 +30,15 @@ from chatapp.management.console import (
     wrapped,
 )
 from chatapp.models import Session
-from compaction.doctor.examine import Repaired, examine, repair_findings
+from compaction.doctor.examine import Repaired, examine, repair_findings, to_examine
 from compaction.doctor.findings import Finding
 from compaction.runs.redo import ids_of
 
 ERRORS_STATUS, USAGE_STATUS = 1, 2
 MOST_SESSIONS_NAMED = 5
 INDENT = " " * 6
+# Sessions that are screened together, and how few are examined without it.
+SCREENED_AT_ONCE, LEAST_SCREENED = 200, 3
 
 
 class Command(BaseCommand):
@@ -55,6 +58,11 @@ class Command(BaseCommand):
             "--session", nargs="+", action="extend", metavar="ID", help="only these sessions"
         )
         parser.add_argument("--owner", metavar="NAME", help="only this user's sessions")
+        parser.add_argument(
+            "--after",
+            metavar="ID",
+            help="go on behind this session: what was stopped says where it got to",
+        )
         parser.add_argument("--fix", action="store_true", help="repair what can be repaired")
         parser.add_argument(
             "--recount",
@@ -73,6 +81,7 @@ class Command(BaseCommand):
         self.as_json: bool = options["json"]
         self.quiet: bool = options["quiet"]
         self.totals = _FindingTotals()
+        self.last: UUID | None = None
         self.notes: dict[str, _NoteGroup] = {}
         try:
             sessions = _sessions(options)
@@ -96,15 +105,36 @@ class Command(BaseCommand):
             bar = ProgressBar(self.stderr, total=sessions.count(), label="sessions")
             self.bar = stack.enter_context(bar)
             try:
-                for session_id in ids_of(sessions):
-                    self.take_step(session_id)
+                for ids in chunks_of(ids_of(sessions)):
+                    self.take_chunk(ids)
             except KeyboardInterrupt:
                 self.bar.clear()
                 self.show_notes()
                 raise CommandError(
-                    f"Stopped after {plural(self.totals.sessions, 'session')}.",
+                    f"Stopped after {plural(self.totals.sessions, 'session')}.{self.way_on}",
                     returncode=INTERRUPTED_STATUS,
                 ) from None
+
+    @property
+    def way_on(self) -> str:
+        """How to go on behind the last session that was examined; empty before the first."""
+        return f" Go on with --after {self.last}." if self.last else ""
+
+    def take_chunk(self, ids: Sequence[UUID]) -> None:
+        """Screen some sessions by a dozen statements and examine those that may have a fault.
+
+        A few that somebody named are examined at once, and so is everything that is counted again.
+        """
+        doubted = set(ids)
+        if len(ids) >= LEAST_SCREENED and not self.recount:
+            doubted = to_examine(ids)
+        for session_id in ids:
+            if session_id in doubted:
+                self.take_step(session_id)
+            else:
+                self.totals.add([])
+                self.bar.advance()
+            self.last = session_id
 
     def take_step(self, session_id: UUID) -> list[Repaired]:
         """Examine one session, repair it when told to, show and return what came of it."""
@@ -227,6 +257,12 @@ class _FindingTotals:
         return f"{looked}.{' Nothing was changed; --fix repairs.' if self.errors else ''}"
 
 
+def chunks_of(ids: Iterator[UUID]) -> Iterator[list[UUID]]:
+    """Yield the ids in lists of at most SCREENED_AT_ONCE."""
+    while chunk := list(islice(ids, SCREENED_AT_ONCE)):
+        yield chunk
+
+
 def _where(finding: Finding) -> str:
     """Return the ids of a finding; the session's whole, so that it can be given to --session."""
     parts = [f"session {finding.session}"]
@@ -249,4 +285,10 @@ def _sessions(options: dict[str, Any]) -> QuerySet[Session]:
         except CommandError as wrong:
             raise CommandError(str(wrong), returncode=USAGE_STATUS) from wrong
         sessions = sessions.filter(pk__in=found)
+    if options["after"]:
+        try:
+            sessions = sessions.filter(pk__gt=UUID(options["after"]))
+        except ValueError:
+            sentence = f"“{options['after']}” is no id of a session."
+            raise CommandError(sentence, returncode=USAGE_STATUS) from None
     return sessions

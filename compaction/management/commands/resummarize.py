@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import statistics
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +19,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
 from chatapp.conf import COMMAND_CHECKS
-from chatapp.formatting import plural
+from chatapp.formatting import plural, span_words
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
@@ -25,6 +27,7 @@ from chatapp.management.console import (
     stop_signals_interrupt,
 )
 from compaction.errors import CompactionError
+from compaction.models import CompactionStep
 from compaction.profiles import find_profile
 from compaction.runs.redo import (
     BUSY,
@@ -37,6 +40,8 @@ from compaction.runs.redo import (
     sessions_with_summaries,
 )
 
+# Calls whose pace an estimate goes by.
+LAST_CALLS = 100
 GO_ON = "Start the same command again: it goes on where it stopped."
 
 
@@ -144,12 +149,28 @@ class Command(BaseCommand):
         """Write the sums; raise CommandError when a session failed."""
         totals = self.totals
         stream = self.stderr if self.as_json else self.stdout
-        stream.write(totals.sentence(), style_func=str)
+        stream.write(totals.sentence() + self.time_words(), style_func=str)
         if totals.failed:
             raise CommandError(
                 f"{totals.failed} of {plural(totals.sessions, 'session')} failed; the admin's "
                 "list of runs says why. Start the same command again to try them once more."
             )
+
+    def time_words(self) -> str:
+        """Say how long the calls of a dry run would take, by the last ones; or nothing."""
+        calls = self.totals.sums.calls
+        seconds = seconds_of_calls(calls) if self.redo.dry_run and calls else None
+        if seconds is None:
+            return ""
+        took = span_words(timedelta(seconds=math.ceil(seconds)))
+        return f" One after the other, the calls would take about {took}, as the last ones did."
+
+
+def seconds_of_calls(calls: int) -> float | None:
+    """Return how long so many calls take at the pace of the last ones; None before the first."""
+    last = CompactionStep.objects.filter(duration_ms__gt=0).order_by("-pk")
+    took = list(last.values_list("duration_ms", flat=True)[:LAST_CALLS])
+    return calls * statistics.median(took) / 1000 if took else None
 
 
 class _ResultTotals:

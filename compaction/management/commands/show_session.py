@@ -38,10 +38,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "session", metavar="ID", help="a session's id, or its beginning (4 digits or more)"
+            "session",
+            metavar="ID",
+            help="a session's id, its beginning or its end (4 digits or more)",
         )
         parser.add_argument(
-            "--branch", metavar="ID", help="this branch (default: the one in use); id or beginning"
+            "--branch",
+            metavar="ID",
+            help="this branch (default: the one in use); its id, or the beginning or end of it",
         )
         parser.add_argument(
             "--compact", action="store_true", help="calls, results, answers on the way: a line each"
