@@ -228,22 +228,24 @@ def _leave(work: Work, before: BranchSnapshot | None) -> _Left:
     """Release the branch of a run, and look whether a rule is due.
 
     Where none is, one UPDATE releases it and says when to look again; it changes nothing where
-    somebody asked for a recheck, or a run waits for the branch.
+    somebody asked for a recheck or noted another time since the branch was read, or a run waits.
     """
     run, lease = work.run, work.lease
     if before is None or not _is_looked_at(run):
         lease.release()
         return _Left()
     found = _as_it_is_now(run, before, state_of(run.branch))
+    noted = found.state.next_check_at
     columns = columns_if_idle(found)
-    nobody_waits = Q(~Exists(_waiting_for(run)), recheck_requested=False)
-    if columns is not None and lease.release_if(nobody_waits, columns):
+    unasked = Q(recheck_requested=False)
+    unasked &= Q(next_check_at__isnull=True) if noted is None else Q(next_check_at=noted)
+    if columns is not None and lease.release_if(Q(unasked, ~Exists(_waiting_for(run))), columns):
         return _Left(is_idle=True)
     if not lease.release_if(Q(recheck_requested=False), {}):
         lease.release()
         return _Left()
     found.state.lease_owner = found.state.lease_expires_at = None
-    return _Left(found=found)
+    return _Left(found=_by_current_profile(found))
 
 
 def _waiting_for(run: CompactionRun) -> QuerySet[CompactionRun]:
@@ -261,13 +263,18 @@ def _as_it_is_now(
     run: CompactionRun, before: BranchSnapshot, state: CompactionState
 ) -> BranchSnapshot:
     """Return the branch after a run, by its own profile; what did not change is not read again."""
-    row = before.profile_row
-    is_own = run.trigger == Trigger.PROACTIVE and row.is_current
-    if not is_own or state.profile != before.state.profile:
-        profile = profile_of(state)
-        if row.pk != profile.pk:
-            return snapshot_of(run.session, state=state, profile=profile)
-    return refreshed(before, state)
+    found = refreshed(before, state)
+    # A rule's run has the profile that the branch had when it was asked for.
+    is_own = run.trigger == Trigger.PROACTIVE and before.profile_row.is_current
+    return found if is_own else _by_current_profile(found)
+
+
+def _by_current_profile(found: BranchSnapshot) -> BranchSnapshot:
+    """Return a branch by the profile that counts for it now: a new run has its newest version."""
+    profile = profile_of(found.state)
+    if found.profile_row.pk == profile.pk:
+        return found
+    return snapshot_of(found.session, state=found.state, profile=profile)
 
 
 def _is_looked_at(run: CompactionRun) -> bool:

@@ -130,6 +130,7 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     compact(session, keep_last_n=4)
     first = Message.objects.filter(session=session, role="user").order_by("position")[0]
     set_pinned(first, True)
+    # A run reads them with its branch's state.
     assert pinned_tokens(session.branch, through=first.position) > 0
     for question in ("What was first?", "ünïcode \u2028 and 'quotes' %s"):
         say(session, question)
