@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("chatapp", "0022_let_roles_see_acts_and_originals")]
+    dependencies = [("chatapp", "0023_make_ids_in_order_of_time")]
 
     operations = [
         # First: what looks for children has an index at any time.
