@@ -136,7 +136,7 @@ def test_parts_that_are_nested_deeply_are_refused(post):
 
 def test_more_messages_than_one_request_may_have_are_refused(post, settings):
     settings.CHATAPP = settings.CHATAPP | {"MAX_MESSAGES_PER_REQUEST": 2}
-    assert "2 are allowed" in str(problem(post({"messages": [HELLO] * 3}), 400)["errors"])
+    assert "at most 2" in str(problem(post({"messages": [HELLO] * 3}), 400)["errors"])
 
 
 def test_the_same_key_stores_once(post):

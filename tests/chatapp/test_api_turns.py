@@ -186,7 +186,8 @@ def test_context_has_the_account_and_changes_nothing(api, session):
     store(session, talk(2))
     before = list(Message.objects.values())
     body = api.get(url(session, "context/")).json()
-    assert set(body) == {"messages", "account", "facts"}
+    assert set(body) == {"messages", "account", "facts", "not_shown"}
+    assert body["not_shown"] is None
     assert body["account"]["window"] == 128_000
     assert body["account"]["kept"] == sum(row["tokens"] for row in before)
     assert list(Message.objects.values()) == before
