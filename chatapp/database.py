@@ -54,14 +54,14 @@ def share_connections(size: int) -> None:
     settings["CONN_MAX_AGE"] = 0
 
 
-def release_connection() -> None:
+def release_connection(*, of_a_server: bool = False) -> None:
     """Close this thread's database connection, so that waiting for a model holds none.
 
-    SQLite keeps it: there is no server whose connections could run out, and opening one costs as
-    much as ten reads. Inside a transaction (tests, callers with their own) it stays open, too.
+    With `of_a_server` SQLite keeps it: no server's connections could run out, and opening one costs
+    a turn as much as ten reads. Inside a transaction (tests, callers with their own) it stays open.
     """
     slow_starts.give_back()
-    if connection.vendor != "sqlite":
+    if not (of_a_server and connection.vendor == "sqlite"):
         close_connection()
 
 

@@ -159,7 +159,7 @@ class TurnAttempts:
         self.last_sent = SentRequest(
             request=request, model=model, context=self.context, digest=digest
         )
-        release_connection()
+        release_connection(of_a_server=True)
         self.sent_at = time.monotonic()
         reply = model.connect().complete(request, self._on_event)
         if reply.is_empty:

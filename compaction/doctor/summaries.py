@@ -140,7 +140,7 @@ def check_versions(line: BranchPath) -> Iterator[Finding]:
     yield from _versions(
         line,
         list(rows.filter(times_disagree()).values_list("pk", flat=True)),
-        code="statustimes_disagree",
+        code="status_times_disagree",
         what="had another status after that of now, by the times that are noted: somebody changed "
         "the row by other means than this program.",
     )

@@ -45,6 +45,8 @@ WHOLE_ROOM = "room:whole"
 """What is remembered of a model whose thoughts take room that a text alone would not need."""
 # Room for the answer: twice the size asked for, so that a complete one is not cut off.
 ROOM_FACTOR = 2
+# Sizes by stored tokens are at most so much above those by counting: of messages of a word or two.
+MOST_ROUNDING = 2
 SMALLEST_ROOM_TOKENS = 64
 # For a model that is known to think first: it would never come to a small text. One that nobody
 # knows of is found out by its first answer, and has all its room from then on (WHOLE_ROOM).
@@ -295,14 +297,22 @@ class ModelSummarizer:
         return max(1, window - self._room(target_tokens) - PROMPT_OVERHEAD_TOKENS)
 
     def _tokens_of(self, messages: list[WireMessage], request: SummaryRequest) -> int:
-        """Return the tokens of a call's messages, from stored ones where they are ours."""
+        """Return the tokens of a call's messages, from stored ones where they are ours.
+
+        Those are rounded up. Where the window may be too small for them alone, they are counted.
+        """
         conversation, model = self._conversation_for(request), self._model
         if self._counted_by != model.counter.name:
             return sum(count_message(message, model.counter) for message in messages)
         if conversation is None:
-            return transcript_tokens(request, messages[0]["content"], model)
-        places = conversation.fields.get("places", ())
-        return conversation_tokens(messages, places, request.items, model)
+            tokens = transcript_tokens(request, messages[0]["content"], model)
+        else:
+            places = conversation.fields.get("places", ())
+            tokens = conversation_tokens(messages, places, request.items, model)
+        taken, window = tokens * model.scale, model.context_window
+        if window - self._room_for(request) < taken < MOST_ROUNDING * window:
+            return sum(count_message(message, model.counter) for message in messages)
+        return tokens
 
     def _left_beside(self, tokens: int, request: SummaryRequest) -> float:
         """Return the tokens that the window leaves for the answer beside those of the messages.

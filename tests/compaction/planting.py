@@ -142,6 +142,7 @@ PLANTED: Mapping[tuple[type[Model], str], Planter] = {
     (SessionSummary, "abridged_entries"): entry,
     (SessionSummary, "instructions"): words,
     (CompactionRun, "instructions"): words,
+    (CompactionRun, "carried_instructions"): words,
     (CompactionRun, "switch_label"): str,
     (CompactionRun, "error"): words,
     (CompactionStep, "error"): words,

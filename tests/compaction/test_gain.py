@@ -149,5 +149,4 @@ def test_the_cut_is_looked_for_in_the_newest_messages_alone(session, turns):
         with CaptureQueriesContext(connection) as captured:
             decision_of(snapshot)
         counts.append(len(captured))
-    # Of a long backlog, the sums of the pinned ones are asked for, too.
-    assert counts == [0, 2 + (turns > 32)]
+    assert counts == [0, 2]
