@@ -27,26 +27,27 @@ ON_POSTGRESQL = pytest.mark.skipif(
     reason="only PostgreSQL is asked over a network",
 )
 # (statements, commits, rows) at most. PostgreSQL locks the owner's row for a turn's lease: one
-# statement, one transaction and one row more.
+# statement and one row more. One commit of each turn is not the turn's own: the instant model
+# reports the same size for all requests, which is a warning of the session.
 MOST = {
-    (SUMMARISED, "turn"): (20, 4, 42),
-    (UNSUMMARISED, "turn"): (29, 4, 88),
-    (BACKLOG, "turn"): (27, 4, 87),
+    (SUMMARISED, "turn"): (17, 3, 40),
+    (UNSUMMARISED, "turn"): (27, 3, 84),
+    (BACKLOG, "turn"): (24, 3, 85),
     (SUMMARISED, "POST"): (8, 1, 6),
-    (UNSUMMARISED, "POST"): (11, 1, 9),
-    (BACKLOG, "POST"): (10, 1, 8),
-    (SUMMARISED, "GET of the last 100"): (4, 0, 204),
-    (UNSUMMARISED, "GET of the last 100"): (4, 0, 204),
-    (BACKLOG, "GET of the last 100"): (4, 0, 204),
-    (SUMMARISED, "context/"): (11, 0, 19),
-    (UNSUMMARISED, "context/"): (16, 0, 71),
-    (BACKLOG, "context/"): (17, 0, 80),
+    (UNSUMMARISED, "POST"): (11, 1, 7),
+    (BACKLOG, "POST"): (10, 1, 7),
+    (SUMMARISED, "GET of the last 100"): (4, 0, 203),
+    (UNSUMMARISED, "GET of the last 100"): (4, 0, 203),
+    (BACKLOG, "GET of the last 100"): (4, 0, 203),
+    (SUMMARISED, "context/"): (9, 0, 19),
+    (UNSUMMARISED, "context/"): (15, 0, 134),
+    (BACKLOG, "context/"): (15, 0, 143),
 }
-LEASE_ON_POSTGRESQL = (1, 1, 1)
+LEASE_ON_POSTGRESQL = (1, 0, 1)
 MOST_ROUND_TRIPS = {
-    (SUMMARISED, "turn"): 32, (UNSUMMARISED, "turn"): 42, (BACKLOG, "turn"): 39,
+    (SUMMARISED, "turn"): 25, (UNSUMMARISED, "turn"): 36, (BACKLOG, "turn"): 33,
     (SUMMARISED, "POST"): 10, (UNSUMMARISED, "POST"): 13, (BACKLOG, "POST"): 12,
-    (SUMMARISED, "GET of the last 100"): 4, (SUMMARISED, "context/"): 11,
+    (SUMMARISED, "GET of the last 100"): 4, (SUMMARISED, "context/"): 9,
 }  # fmt: skip
 GOALS = {"turn": "10 round trips, 2 commits", "POST": "5 round trips"}
 
