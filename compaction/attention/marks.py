@@ -71,7 +71,10 @@ def raise_floors(kinds: Iterable[LookKind] = KINDS) -> None:
 
 def _raise_floor(kind: LookKind, events: QuerySet[Any]) -> None:
     top = database_now() - FLOOR_MARGIN
-    begun = floor = floor_of(kind) or top - timedelta(days=LOOK_DAYS)
+    # What is older is in no list: one that nobody marked would keep the floor down for ever.
+    oldest = top - timedelta(days=LOOK_DAYS)
+    begun = floor_of(kind) or oldest
+    floor = max(begun, oldest)
     marks = LookMark.objects.filter(
         kind=kind.name, done_at__gte=OuterRef(kind.at), **{kind.marked: OuterRef(kind.subject)}
     )

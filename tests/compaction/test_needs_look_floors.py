@@ -140,6 +140,16 @@ def test_in_small_parts_it_gets_as_far(sessions, owner, monkeypatch):
     assert floor_of(KIND) > ago(1)
 
 
+def test_what_is_too_old_for_the_list_keeps_no_floor_down(sessions, owner):
+    """Nobody can mark it as done any more, and most failures are never marked at all."""
+    overflow(sessions[0], at=ago(35 * 24))
+    overflow(sessions[1], at=ago(5))
+    done(sessions[1], owner)
+    LookMark.objects.create(kind=KIND.name, done_at=ago(36 * 24))
+    raise_floors()
+    assert floor_of(KIND) > ago(1)
+
+
 def test_a_floor_is_no_mark_that_somebody_made(sessions, owner):
     overflow(sessions[0], at=ago(5))
     done(sessions[0], owner)
