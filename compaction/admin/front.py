@@ -99,7 +99,7 @@ INCOMPLETE = Alert(
     one="1 answer was given without a part of its conversation",
     many="answers were given without a part of their conversations",
     means=f"In the last {INCOMPLETE_DAYS} days: neither those messages nor a summary of them was "
-    "sent. Each answer's page says which, and why.",
+    "sent. Each answer's page says which, and why; what a profile drops on purpose is not counted.",
     filters={"without": "part", "since": str(INCOMPLETE_DAYS)},
     tone="busy",
 )
