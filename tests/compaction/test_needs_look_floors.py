@@ -107,6 +107,19 @@ def test_what_is_taken_back_is_in_the_list_again(sessions, owner):
     assert listed() == subjects(sessions[0])
 
 
+def test_what_is_taken_back_while_floors_are_put_is_in_the_list(sessions, owner, monkeypatch):
+    overflow(sessions[0], at=ago(5))
+    mark, put = done(sessions[0], owner), marks._set_floor
+
+    def taken_back(*where):
+        bring_back(mark)
+        put(*where)
+
+    monkeypatch.setattr(marks, "_set_floor", taken_back)
+    raise_floors()
+    assert listed() == subjects(sessions[0])
+
+
 def test_what_is_snoozed_comes_back_when_its_time_is_over(sessions, owner):
     overflow(sessions[0], at=ago(5))
     item = find_item("over_window", str(sessions[0].active_branch_id))
