@@ -53,7 +53,8 @@ class AnswerRequest(models.Model):
     made_of = models.JSONField(null=True)
     packed = models.BinaryField(null=True)
     left_out = models.PositiveIntegerField(null=True)
-    # The branch of such an answer, so that lists of them read no message.
+    # The branch of such an answer, so that lists of them read no message; NULL where messages are
+    # left out on purpose (chatapp.incidents.LEFT_OUT_ON_PURPOSE), which nobody has to look at.
     left_out_branch = models.UUIDField(null=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -95,6 +96,7 @@ class RequestRecord:
     digest: str
     texts: Mapping[str, str] = field(default_factory=dict)
     left_out: int | None = None
+    left_out_on_purpose: bool = False
 
 
 def text_digest(text: str) -> str:
@@ -138,13 +140,14 @@ def keep_request(answer: Message, record: RequestRecord) -> None:
         AnswerRequest(session_id=session_id, digest=digest, packed=_packed(record.texts[digest]))
         for digest in new
     ]
+    needs_look = record.left_out is not None and not record.left_out_on_purpose
     own = AnswerRequest(
         message_id=answer.pk,
         session_id=session_id,
         digest=record.digest,
         made_of=dict(record.made_of),
         left_out=record.left_out,
-        left_out_branch=None if record.left_out is None else answer.branch_id,
+        left_out_branch=answer.branch_id if needs_look else None,
         created_at=answer.created_at,
     )
     try:

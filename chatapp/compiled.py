@@ -80,11 +80,22 @@ class _Compiled:
         self.build = build
         self.__doc__, self.__name__ = build.__doc__, build.__name__
         self._shapes: dict[Any, Any] = {}
+        self._model: type[models.Model] | None = None
         self._lock = threading.Lock()
+
+    def _model_of(self, values: Mapping[str, Any]) -> type[models.Model]:
+        """Return the model whose rows are meant, which a database router is asked about."""
+        if self._model is None:
+            self._model = self._rows(_samples(values, 0)).model
+        return self._model
+
+    def _rows(self, samples: Mapping[str, Any]) -> QuerySet[Any, Any]:
+        raise NotImplementedError
 
     def _shape(self, values: Mapping[str, Any], connection: BaseDatabaseWrapper) -> Any:
         """Return the compiled shape that the values have; compile it where it is new."""
-        key = (connection.vendor, *map(_kind, values.values()))
+        # With the names: two callers may give them in different orders, or leave others out.
+        key = (connection.vendor, *values, *map(_kind, values.values()))
         found = self._shapes.get(key)
         if found is None:
             with self._lock:
@@ -128,20 +139,23 @@ class CompiledRead(_Compiled, Generic[Row]):
 
     def __call__(self, *, most: int | None = None, **values: Any) -> list[Row]:
         """Return the rows that the queryset has, as it would return them."""
-        connection = connections[router.db_for_read(models.Model)]
+        connection = connections[router.db_for_read(self._model_of(values))]
         statement, columns = self._shape(values, connection)
         rows = _fetched(statement, values, most, connection)
         return cast(list[Row], list(_made(rows, columns, connection)))
 
     def raw(self, *, most: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
         """Return the rows' columns as the database gives them, converted by nobody."""
-        connection = connections[router.db_for_read(models.Model)]
+        connection = connections[router.db_for_read(self._model_of(values))]
         statement, _ = self._shape(values, connection)
         return _fetched(statement, values, most, connection)
 
     def first(self, **values: Any) -> Row | None:
         """Return the first of the rows, if there is one."""
         return next(iter(self(most=1, **values)), None)
+
+    def _rows(self, samples: Mapping[str, Any]) -> QuerySet[Any, Any]:
+        return self.build(**samples)
 
     def _compile(self, values: Mapping[str, Any], connection: BaseDatabaseWrapper) -> Any:
         def as_sql(samples: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
@@ -164,7 +178,7 @@ class CompiledUpdate(_Compiled):
 
     def __call__(self, **values: Any) -> int:
         """Change the rows and return their number."""
-        connection = connections[router.db_for_write(models.Model)]
+        connection = connections[router.db_for_write(self._model_of(values))]
         statement: _CompiledSql = self._shape(values, connection)
         with (
             transaction.mark_for_rollback_on_error(connection.alias),
@@ -172,6 +186,9 @@ class CompiledUpdate(_Compiled):
         ):
             cursor.execute(statement.sql, statement.params(values, connection))
             return int(cursor.rowcount)
+
+    def _rows(self, samples: Mapping[str, Any]) -> QuerySet[Any, Any]:
+        return self.build(**samples)[0]
 
     def _compile(self, values: Mapping[str, Any], connection: BaseDatabaseWrapper) -> Any:
         def as_sql(samples: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:

@@ -12,7 +12,7 @@ import re
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Model, Q
+from django.db.models import Model, Q, QuerySet
 from uuid_utils.compat import uuid7
 
 SHORT_CHARS = 8
@@ -54,10 +54,10 @@ def hex_range(text: str) -> tuple[UUID, UUID] | None:
     return UUID(digits.ljust(DIGITS, "0")), UUID(digits.ljust(DIGITS, "f"))
 
 
-def id_q(model: type[Model], text: str, *paths: str, least_end: int = SHORT_CHARS) -> Q:
+def id_q(model: type[Model], text: str, *paths: str) -> Q:
     """Return the condition for rows of which an id at one of the paths begins or ends so.
 
-    `paths` are columns with ids, the row's own or others'. Ends of fewer than `least_end` digits
+    `paths` are columns with ids, the row's own or others'. Ends shorter than those that are shown
     are not looked for. No row has a text that is no part of an id.
 
     The beginning is a range of an index. The end is looked up first, in the keys alone: among other
@@ -70,15 +70,28 @@ def id_q(model: type[Model], text: str, *paths: str, least_end: int = SHORT_CHAR
     digits = digits_of(text)
     for path in paths:
         found |= Q(**{f"{path}__gte": ids[0], f"{path}__lte": ids[1]})
-        if least_end <= len(digits) < DIGITS:
-            found |= Q(**{f"{path}__in": _keys_ending(_target(model, path), digits)})
+        if SHORT_CHARS <= len(digits) < DIGITS:
+            keys = _target(model, path)._default_manager.all()
+            found |= Q(**{f"{path}__in": _keys_ending(keys, digits)})
     return found
 
 
-def _keys_ending(model: type[Model], digits: str) -> list[Any]:
+def own_id_q(rows: QuerySet[Any], text: str) -> Q:
+    """Return the same for the ids of these rows, down to ends of LEAST_DIGITS.
+
+    Many rows have a short end in common: it is looked for among these rows alone.
+    """
+    ids, digits = hex_range(text), digits_of(text)
+    if ids is None:
+        return Q(pk__in=[])
+    ending = _keys_ending(rows, digits) if len(digits) < DIGITS else []
+    return Q(pk__gte=ids[0], pk__lte=ids[1]) | Q(pk__in=ending)
+
+
+def _keys_ending(rows: QuerySet[Any], digits: str) -> list[Any]:
     # As the column's text ends: with hyphens where the database has such a type.
     end = str(UUID(digits.rjust(DIGITS, "0")))[-_chars_with_hyphens(digits) :]
-    keys = model._default_manager.filter(pk__endswith=end).order_by()
+    keys = rows.filter(pk__endswith=end).order_by()
     return list(keys.values_list("pk", flat=True)[:MOST_FOUND])
 
 

@@ -119,6 +119,8 @@ LEFT_OUT_WHY: Mapping[str, str] = {
     "not summarised yet.",
     "head_overflow": "the profile had its summariser pass over them unread.",
 }
+LEFT_OUT_ON_PURPOSE = frozenset({"head_overflow"})
+"""What somebody chose, and no later request gets back: at such an answer nobody has to look."""
 TONES: Mapping[str, str] = {Kind.RETRY: "busy", Kind.CHANGE: "busy", Kind.WARNING: "busy"}
 # Details that are told as numbers, in this order; the others stand on the incident's own page.
 NUMBERS = (

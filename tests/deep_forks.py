@@ -105,6 +105,11 @@ class _CountingCursor(CursorWrapper):
     def fetchall(self):
         return self._counted(self.cursor.fetchall())
 
+    def __iter__(self):
+        for row in self.cursor:
+            self.reads.rows += 1
+            yield row
+
     def _counted(self, rows):
         self.reads.rows += len(rows)
         return rows

@@ -102,12 +102,10 @@ class BaseContextBackend:
         """Return the same for a page: of a long request the newest messages, and how much more.
 
         At most `most` messages of the history are in it, besides the `oldest` ones; `not_shown`
-        tells of the others, which the account counts.
+        tells of the others, which the account counts. Where a backend says nothing else, all of
+        what it previews is shown.
         """
-        part = shown_part(session.branch, most=most, oldest=oldest)
-        if part is None:
-            return self.preview(session)
-        return showing_part(_whole(session, part.rows), part.not_shown)
+        return self.preview(session)
 
     def recover(
         self,
@@ -205,6 +203,15 @@ def _whole(session: Session, rows: Sequence[Message]) -> Context:
 
 class FullHistoryBackend(BaseContextBackend):
     """Sends everything that was stored."""
+
+    def preview_part(
+        self, session: Session, *, most: int = PREVIEW_MESSAGES, oldest: int = 0
+    ) -> Context:
+        """Return the newest messages, and the `oldest` ones, of what is sent."""
+        part = shown_part(session.branch, most=most, oldest=oldest)
+        if part is None:
+            return self.preview(session)
+        return showing_part(_whole(session, part.rows), part.not_shown)
 
 
 class _ContextBackend(LazyObject):  # type: ignore[type-arg]  # generic in the stubs only

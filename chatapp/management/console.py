@@ -25,7 +25,7 @@ import wcwidth
 from django.core.management.base import CommandError, OutputWrapper
 from django.db.models import Model, QuerySet
 
-from chatapp.ids import LEAST_DIGITS, digits_of, id_q
+from chatapp.ids import LEAST_DIGITS, digits_of, own_id_q
 
 DEFAULT_COLUMNS = 80
 LARGEST_COLUMNS = 100
@@ -321,8 +321,7 @@ def find_by_id(rows: QuerySet[_Row], text: str, *, noun: str) -> _Row:
             f"“{text}” is too short: write at least {LEAST_DIGITS} digits, of the id's beginning "
             "or its end."
         )
-    named = id_q(rows.model, digits, rows.model._meta.pk.name, least_end=LEAST_DIGITS)
-    found = list(rows.filter(named).order_by("pk")[: MOST_NAMED + 1])
+    found = list(rows.filter(own_id_q(rows, digits)).order_by("pk")[: MOST_NAMED + 1])
     if not found:
         raise CommandError(f"There is no {noun} whose id is or starts or ends with “{text}”.")
     if len(found) > 1:

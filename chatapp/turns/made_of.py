@@ -43,6 +43,7 @@ from chatapp.answer_requests import (
     write_parts,
 )
 from chatapp.context.assembly import Context
+from chatapp.incidents import LEFT_OUT_ON_PURPOSE
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
 from chatapp.messages.apart import PartFile, files_of, with_files
@@ -86,7 +87,7 @@ class SentRequest:
 def record_of(session: Session, sent: SentRequest) -> RequestRecord:
     """Return what is stored of a request with the answer that it got."""
     context, model, request = sent.context, sent.model, sent.request
-    texts = _Texts()
+    texts, left_out = _Texts(), context.left_out or {}
     made: dict[str, Any] = {"v": VERSION, "model": model.name}
     made |= {key: value for key, value in context.made_of.items() if value not in ("", None)}
     if not model.backend.startswith(OWN_BACKENDS):
@@ -103,7 +104,8 @@ def record_of(session: Session, sent: SentRequest) -> RequestRecord:
         made_of=made,
         digest=short_digest(sent.digest),
         texts=texts.found,
-        left_out=context.left_out["messages"] if context.left_out else None,
+        left_out=left_out["messages"] if left_out else None,
+        left_out_on_purpose=bool(left_out) and left_out["why"] in LEFT_OUT_ON_PURPOSE,
     )
 
 

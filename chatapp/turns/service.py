@@ -238,7 +238,8 @@ def finish_turn(started: StartedTurn) -> TurnResult:
             turn.emit("message", {"message": message})
         earlier = _answer_after(stored[-1]) if turn.client_key and stored else None
         if earlier is not None:
-            context = context_backend.preview(turn.session)
+            # Its account is told, and the answer is there: nobody reads all of a long history.
+            context = context_backend.preview_part(turn.session)
             events = earlier.metadata.get(EVENTS, ())
             return TurnResult(stored=stored, answer=earlier, context=context, events=events)
         return _answer(started)

@@ -99,7 +99,7 @@ INCOMPLETE = Alert(
     one="1 answer was given without a part of its conversation",
     many="answers were given without a part of their conversations",
     means=f"In the last {INCOMPLETE_DAYS} days: neither those messages nor a summary of them was "
-    "sent. Each answer's page says which, and why.",
+    "sent. Each answer's page says which, and why; what a profile drops on purpose is not counted.",
     filters={"without": "part", "since": str(INCOMPLETE_DAYS)},
     tone="busy",
 )
@@ -134,9 +134,10 @@ def _alerts_now(request: HttpRequest) -> list[dict[str, str]]:
 
 
 def incomplete_answers(now: datetime) -> int:
-    """Return how many answers went without messages lately; a partial index holds just them."""
+    """Return how many answers went without messages lately, not on purpose."""
     since = now - timedelta(days=INCOMPLETE_DAYS)
-    return AnswerRequest.objects.filter(left_out__isnull=False, created_at__gte=since).count()
+    rows = AnswerRequest.objects.filter(left_out__isnull=False, left_out_branch__isnull=False)
+    return rows.filter(created_at__gte=since).count()
 
 
 def _counts() -> Counter[type[Model]]:

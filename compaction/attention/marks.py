@@ -70,8 +70,16 @@ def raise_floors(kinds: Iterable[LookKind] = KINDS) -> None:
 
 
 def _raise_floor(kind: LookKind, events: QuerySet[Any]) -> None:
+    # Made before anything is read: who takes a thing back meanwhile deletes it, and it is not put.
+    LookMark.objects.bulk_create([LookMark(kind=kind.name)], ignore_conflicts=True)
+    row = _floors(kind).first()
+    if row is None:
+        return
     top = database_now() - FLOOR_MARGIN
-    begun = floor = floor_of(kind) or top - timedelta(days=LOOK_DAYS)
+    # What is older is in no list: one that nobody marked would keep the floor down for ever.
+    oldest = top - timedelta(days=LOOK_DAYS)
+    begun = row.done_at or oldest
+    floor = max(begun, oldest)
     marks = LookMark.objects.filter(
         kind=kind.name, done_at__gte=OuterRef(kind.at), **{kind.marked: OuterRef(kind.subject)}
     )
@@ -89,12 +97,11 @@ def _raise_floor(kind: LookKind, events: QuerySet[Any]) -> None:
         size = FLOOR_BATCH if found[-1][0] > floor else 2 * size
         floor = found[-1][0]
     if floor > begun:
-        _set_floor(kind, floor)
+        _set_floor(row, floor)
 
 
-def _set_floor(kind: LookKind, floor: datetime) -> None:
-    LookMark.objects.bulk_create([LookMark(kind=kind.name)], ignore_conflicts=True)
-    _floors(kind).update(done_at=floor)
+def _set_floor(row: LookMark, floor: datetime) -> None:
+    LookMark.objects.filter(pk=row.pk).update(done_at=floor)
 
 
 def _floors(kind: LookKind) -> QuerySet[LookMark]:

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from chatapp.models import Branch, Message, Session
 from compaction.doctor.acting import unpaired_branches
@@ -107,8 +107,7 @@ class _Screening:
         before = Message.objects.filter(
             kind__in=_SPOKEN,
             branch__session__in=self.ids,
-            branch__parent__isnull=False,
-            position__lte=F("branch__fork_position"),
+            position__lte=Coalesce("branch__fork_position", 0),
         )
         self._suspect(before.values_list("branch__session", flat=True).distinct())
         others = Message.objects.filter(branch__session__in=self.ids, kind__in=_SPOKEN)

@@ -187,7 +187,7 @@ class SessionFigures(models.Model):
         default_permissions = ()
 
     def __str__(self) -> str:
-        return f"Figures of session {str(self.session_id)[:8]}"
+        return f"Figures of session {short_id(self.session_id)}"
 
 
 class LookMark(models.Model):

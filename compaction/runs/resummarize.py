@@ -16,7 +16,7 @@ from compaction.engine.types import Item, SummaryJob
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.runs import lifecycle
-from compaction.runs.redo_estimates import Estimate, estimate_redos, priced
+from compaction.runs.redo_estimates import Estimate, priced
 from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, summaries_of
@@ -131,11 +131,6 @@ def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot, names: Sequenc
         and row.target_summary_tokens == profile.target_summary_tokens
         and row.temperature == profile.temperature
     )
-
-
-def estimate_redo(summary: SessionSummary, snapshot: BranchSnapshot) -> Estimate:
-    """Return what making one summary again would read, call and cost."""
-    return next(estimate_redos([summary], snapshot))
 
 
 def estimate_compaction(snapshot: BranchSnapshot) -> Estimate:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+from django.db import IntegrityError
 from django.db.models import (
     Case,
     Count,
@@ -79,13 +81,15 @@ def refresh_session_figures() -> int:
     changed = changed_sessions().values_list("pk", flat=True)
     done, part = 0, list(changed[:SESSIONS_AT_ONCE])
     while part:
-        SessionFigures.objects.bulk_create(
-            _worked_out(part),
-            update_conflicts=True,
-            unique_fields=["session"],
-            update_fields=_COLUMNS,
-        )
-        done += len(part)
+        # A session that is deleted meanwhile refuses its row: the part is left to the next time.
+        with suppress(IntegrityError):
+            SessionFigures.objects.bulk_create(
+                _worked_out(part),
+                update_conflicts=True,
+                unique_fields=["session"],
+                update_fields=_COLUMNS,
+            )
+            done += len(part)
         part = list(changed.filter(pk__gt=part[-1])[:SESSIONS_AT_ONCE])
     return done
 

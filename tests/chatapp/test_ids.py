@@ -9,9 +9,11 @@ import pytest
 from django.apps import apps
 from django.db import models
 
-from chatapp.ids import SHORT_CHARS, id_q, new_id, short_id
+from chatapp import ids
+from chatapp.ids import SHORT_CHARS, id_q, new_id, own_id_q, short_id
+from chatapp.management.console import find_by_id
 from chatapp.models import Message, Session
-from tests.factories import SessionFactory, store
+from tests.factories import SessionFactory, UserFactory, store
 
 OLD = UUID("3f2a1c2d-1111-4222-8333-444455556666")
 
@@ -132,7 +134,22 @@ def test_what_is_no_part_of_an_id_finds_nothing(mixed, text):
 
 def test_a_short_end_is_looked_for_only_where_it_is_asked_for(mixed):
     assert not Session.objects.filter(id_q(Session, "6666", "id")).exists()
-    assert Session.objects.filter(id_q(Session, "6666", "id", least_end=4)).get().pk == OLD
+    assert Session.objects.filter(own_id_q(Session.objects.all(), "6666")).get().pk == OLD
+
+
+def test_a_short_end_is_looked_for_among_the_rows_that_are_asked_about(mixed, monkeypatch):
+    """Of very many rows some dozens end alike; of one owner's, or one session's, one may."""
+    monkeypatch.setattr(ids, "MOST_FOUND", 2)
+    others = UserFactory()
+    for number in range(4):
+        SessionFactory(owner=others, pk=UUID(f"0000000{number}-1111-4222-8333-444455556666"))
+    rows = Session.objects.filter(owner=mixed[0].owner)
+    assert find_by_id(rows, "6666", noun="session").pk == OLD
+
+
+def test_a_whole_id_is_looked_for_once(mixed, django_assert_num_queries):
+    with django_assert_num_queries(1):
+        assert find_by_id(Session.objects.all(), str(OLD), noun="session").pk == OLD
 
 
 def test_a_whole_id_needs_no_look_at_the_ends(mixed, django_assert_num_queries):

@@ -233,3 +233,42 @@ def test_an_update_says_how_many_rows_it_changed():
     session.refresh_from_db()
     assert session.title == "100 %s 'quoted'"
     compiled._Compiled.every.remove(rename)
+
+
+def test_arguments_in_another_order_are_other_shapes_and_find_the_same():
+    session = SessionFactory()
+    store(session, talk(3))
+
+    @compiled_read
+    def between(*, after: int | None, before: int | None) -> QuerySet[Message, int]:
+        rows = Message.objects.all()
+        rows = rows if after is None else rows.filter(position__gt=after)
+        rows = rows if before is None else rows.filter(position__lt=before)
+        return rows.order_by("position").values_list("position", flat=True)
+
+    second = 2_000_000
+    assert between(after=None, before=second) == [1_000_000]
+    assert between(before=None, after=second) == [
+        position for position in between(after=None, before=None) if position > second
+    ]
+    compiled._Compiled.every.remove(between)
+
+
+class OnlyDefault:
+    """A router as projects write them: it looks at the model."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def db_for_read(self, model: type[Model], **hints: Any) -> str:
+        self.asked.append(model._meta.label)
+        return "default"
+
+    db_for_write = db_for_read
+
+
+def test_a_database_router_is_asked_about_the_model_that_is_read(settings):
+    session, router = SessionFactory(), OnlyDefault()
+    settings.DATABASE_ROUTERS = [router]
+    say(session, "Hello")
+    assert {"chatapp.Message", "chatapp.Session", "chatapp.LearnedLimits"} <= set(router.asked)

@@ -134,11 +134,8 @@ CHANGE = st.tuples(st.sampled_from(sorted(CHANGES)), st.integers(0, 40))
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(
-    changes=st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), st.integers(0, 40)), max_size=2)
-)
+@given(changes=st.lists(CHANGE, max_size=2))
 def test_whatever_is_found_was_suspected(session, changes):
-
     point = transaction.savepoint()
     try:
         for name, number in changes:
@@ -153,6 +150,15 @@ def test_whatever_is_found_was_suspected(session, changes):
             assert to_examine([session.pk]) == {session.pk}, [one.code for one in findings]
     finally:
         transaction.savepoint_rollback(point)
+
+
+def test_a_message_before_the_beginning_of_a_root_is_suspected(owner):
+    """The stored sums agree with each other: its place alone tells."""
+    other = SessionFactory(owner=owner, wires=talk(2))
+    first = Message.objects.filter(session=other).order_by("position")[0]
+    Message.objects.filter(pk=first.pk).update(position=-1)
+    assert "place_before_fork" in [one.code for one in _look(other.pk)]
+    assert to_examine([other.pk]) == {other.pk}
 
 
 def test_statements_do_not_grow_with_sessions_and_branches(session, owner):

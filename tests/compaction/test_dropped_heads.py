@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
+from django.utils import timezone
 
 from chatapp.models import AnswerRequest, Message, Session
 from chatapp.selectors import path_messages
+from compaction.admin.front import incomplete_answers
+from compaction.attention.listing import needs_look
 from compaction.branches.context_builder import context_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
@@ -93,6 +96,15 @@ def test_what_was_passed_over_unread_stands_with_every_later_answer(session, mod
     # Another profile reads all of a history, and not what was passed over before.
     profile(**DROPS | {"head_overflow": "halve"})
     assert left_out(session)["messages"] == 14
+
+
+def test_nobody_has_to_look_at_what_a_profile_leaves_out_on_purpose(session, model_server):
+    """It was chosen, comes back with each answer, and no compaction helps."""
+    dropped_run(session)
+    answer = say(session, "And now?").answer
+    assert answer.metadata["left_out"]["why"] == "head_overflow"
+    assert [item for item in needs_look().items if item.kind.name == "left_out"] == []
+    assert incomplete_answers(timezone.now()) == 0
 
 
 def test_a_pin_among_what_was_passed_over_is_sent_and_not_counted(session, model_server):

@@ -107,6 +107,19 @@ def test_what_is_taken_back_is_in_the_list_again(sessions, owner):
     assert listed() == subjects(sessions[0])
 
 
+def test_what_is_taken_back_while_floors_are_put_is_in_the_list(sessions, owner, monkeypatch):
+    overflow(sessions[0], at=ago(5))
+    mark, put = done(sessions[0], owner), marks._set_floor
+
+    def taken_back(*where):
+        bring_back(mark)
+        put(*where)
+
+    monkeypatch.setattr(marks, "_set_floor", taken_back)
+    raise_floors()
+    assert listed() == subjects(sessions[0])
+
+
 def test_what_is_snoozed_comes_back_when_its_time_is_over(sessions, owner):
     overflow(sessions[0], at=ago(5))
     item = find_item("over_window", str(sessions[0].active_branch_id))
@@ -136,6 +149,16 @@ def test_in_small_parts_it_gets_as_far(sessions, owner, monkeypatch):
     for hours, session in zip((9, 7, 5, 3), sessions, strict=True):
         overflow(session, at=ago(hours))
         done(session, owner)
+    raise_floors()
+    assert floor_of(KIND) > ago(1)
+
+
+def test_what_is_too_old_for_the_list_keeps_no_floor_down(sessions, owner):
+    """Nobody can mark it as done any more, and most failures are never marked at all."""
+    overflow(sessions[0], at=ago(35 * 24))
+    overflow(sessions[1], at=ago(5))
+    done(sessions[1], owner)
+    LookMark.objects.create(kind=KIND.name, done_at=ago(36 * 24))
     raise_floors()
     assert floor_of(KIND) > ago(1)
 

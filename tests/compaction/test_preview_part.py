@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from chatapp.admin.toolkit.path_pages import request_url
-from chatapp.context.backend import FullHistoryBackend
+from chatapp.context.assembly import Context, HistoryPart, assemble
+from chatapp.context.backend import BaseContextBackend, FullHistoryBackend
 from chatapp.context.preview import PREVIEW_MESSAGES, shown_part
-from chatapp.models import POSITION_STEP, Session
+from chatapp.models import POSITION_STEP, Message, Session
+from chatapp.selectors import rows_before
 from compaction.branches.leases import ensure_state
 from compaction.engine.profile import PRESETS
 from compaction.models import CompactionState
 from tests.compaction.session_page import page_of
 from tests.compaction.test_tail_reads import TOKENS, WORDS, backlog, forked, reading, stored
+from tests.deep_forks import counted_reads
 from tests.factories import profile
 
 pytestmark = pytest.mark.django_db
@@ -177,3 +180,32 @@ def test_pages_of_a_request_read_the_same_of_any_backlog(
         found.append(reads)
     assert found[1] == found[2]
     assert max(rows for _, rows in found[2].values()) < 1_000
+
+
+class NewestThree(BaseContextBackend):
+    """A project's backend: it says what it sends, and nothing of pages."""
+
+    def preview(self, session: Session) -> Context:
+        rows = rows_before(session.branch, Message.objects.all(), most=3)
+        return assemble(session, HistoryPart(system=[], kept=rows))
+
+
+def test_a_projects_backend_shows_what_it_sends(owner, api, settings, model_server):
+    session = everything(owner, 1_000)
+    named = f"{__name__}.{NewestThree.__name__}"
+    settings.CHATAPP = settings.CHATAPP | {"CONTEXT": {"BACKEND": named}}
+    found = context_of(api, session)
+    assert len(found["messages"]) == 3
+    assert found["not_shown"] is None
+
+
+def test_a_turn_that_is_sent_again_reads_no_long_history(owner, api, model_server):
+    session = everything(owner, 1_000)
+    address = f"/api/v1/sessions/{session.pk}/turns/"
+    once = {"data": {"content": "Hello"}, "format": "json", "HTTP_IDEMPOTENCY_KEY": "k"}
+    first = api.post(address, **once)
+    with counted_reads() as reads:
+        again = api.post(address, **once)
+    assert first.status_code == again.status_code == 200
+    assert again.json()["answer"] == first.json()["answer"]
+    assert reads.rows < 2 * PREVIEW_MESSAGES

@@ -9,7 +9,8 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.errors import CompactionError
 from compaction.models import SessionSummary
 from compaction.runs import lifecycle
-from compaction.runs.resummarize import estimate_redo, resummarize, summaries_to_redo
+from compaction.runs.redo_estimates import estimate_redos
+from compaction.runs.resummarize import resummarize, summaries_to_redo
 from compaction.runs.worker import execute_run
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent, state, texts
@@ -147,7 +148,7 @@ def test_another_profile_can_be_used(two, model_server):
 
 def test_the_estimate_calls_nobody_and_writes_nothing(session, two, model_server):
     calls = len(model_server.calls)
-    estimate = estimate_redo(two[1], snapshot_of(session))
+    (estimate,) = estimate_redos([two[1]], snapshot_of(session))
     assert (estimate.messages, estimate.calls) == (two[1].message_count, 1)
     assert estimate.tokens == sum(link.message.tokens for link in two[1].links.all())
     assert len(model_server.calls) == calls

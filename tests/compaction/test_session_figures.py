@@ -181,3 +181,22 @@ def test_the_first_roll_up_of_a_day_looks_at_all(sessions):
     refresh_figures(now=NOW + DAY)
     assert DailyFigures.objects.get(day=(NOW + DAY).date()).messages == 36
     assert CompactionRun.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_is_deleted_meanwhile_costs_nobody_the_figures(sessions, monkeypatch):
+    monkeypatch.setattr(session_figures, "SESSIONS_AT_ONCE", 1)
+    forget_figures()
+    gone = min(sessions, key=lambda session: session.pk.hex)
+    work_out = session_figures._worked_out
+
+    def then_delete(ids):
+        rows = work_out(ids)
+        if gone.pk in ids:
+            transcript.delete_session(gone)
+        return rows
+
+    monkeypatch.setattr(session_figures, "_worked_out", then_delete)
+    assert refresh_session_figures() == 2
+    assert changed() == []
+    assert SessionFigures.objects.count() == 2
