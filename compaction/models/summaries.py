@@ -63,6 +63,8 @@ class SessionSummary(models.Model):
         # summary_of_session begins with it.
         db_index=False,
     )
+    # With an index of its own: those of the branch below hold active summaries alone, and whoever
+    # deletes a branch asks for all.
     branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="summaries")
     kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.COMPACTION)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.ACTIVE)
