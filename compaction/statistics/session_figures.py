@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db import IntegrityError
 from django.db.models import (
     Case,
     Count,
@@ -36,6 +37,7 @@ from compaction.models.summaries import HOLDS_EARLIER_VERSION
 from compaction.profiles import find_profile, parameters_of
 
 SESSIONS_AT_ONCE = 500
+TRIES = 5
 # What of a session its figures depend on, besides its profile's parameters.
 _STOOD: dict[str, Any] = {
     "updated_at": F("updated_at"),
@@ -79,15 +81,31 @@ def refresh_session_figures() -> int:
     changed = changed_sessions().values_list("pk", flat=True)
     done, part = 0, list(changed[:SESSIONS_AT_ONCE])
     while part:
-        SessionFigures.objects.bulk_create(
-            _worked_out(part),
-            update_conflicts=True,
-            unique_fields=["session"],
-            update_fields=_COLUMNS,
-        )
+        _store(part)
         done += len(part)
         part = list(changed.filter(pk__gt=part[-1])[:SESSIONS_AT_ONCE])
     return done
+
+
+def _store(ids: Sequence[UUID]) -> None:
+    """Write the figures of some sessions; one that is deleted meanwhile has none.
+
+    Raises IntegrityError where that happened with each of TRIES.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            SessionFigures.objects.bulk_create(
+                _worked_out(ids),
+                update_conflicts=True,
+                unique_fields=["session"],
+                update_fields=_COLUMNS,
+            )
+        except IntegrityError:
+            # Its rows refer to a session that was there when it was read.
+            if not left:
+                raise
+        else:
+            return
 
 
 def changed_sessions() -> QuerySet[Session]:
