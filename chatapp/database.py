@@ -47,7 +47,11 @@ def share_connections(size: int) -> None:
     settings = connections.settings["default"]
     if size < 1 or connection.vendor != "postgresql":
         return
-    connections.close_all()
+    # A worker of several loads the application inside its event loop, where Django closes none;
+    # there none is open yet.
+    for one in connections.all(initialized_only=True):
+        if one.connection is not None:
+            one.close()
     pool = {"min_size": 1, "max_size": size, "timeout": POOL_WAIT_SECONDS}
     settings["OPTIONS"] = settings.get("OPTIONS", {}) | {"pool": pool}
     # The pool keeps them; a thread that kept one would keep it from the others.

@@ -13,8 +13,6 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chatapp.api.exceptions import plain_problem
-
 HEAD_SECONDS = 60
 """A request's head, the first one's and each later one's, arrives within this time."""
 
@@ -56,6 +54,9 @@ class TimedHeadProtocol(H11Protocol):
         self._head_timer = None
         if self.transport.is_closing():
             return
+        # Not above: one of several processes loads this module before the apps are there.
+        from chatapp.api.exceptions import plain_problem
+
         sentence = f"The request did not arrive within {HEAD_SECONDS} seconds. Send it again."
         response: Any = plain_problem(408, sentence)
         head = [

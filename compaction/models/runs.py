@@ -93,6 +93,7 @@ class CompactionRun(models.Model):
     max_depth = models.PositiveIntegerField(default=0)
     model_calls = models.PositiveIntegerField(default=0)
     # Tokens in and out of all calls of a language model, failed ones too: what a budget limits.
+    # An input that was too large was read by nobody and counts as one.
     # The database knows the default, too: processes of the version before may still insert.
     spent_tokens = models.BigIntegerField(default=0, db_default=0)
     # The prompts of those calls, as their servers reported them: what stood in a prompt cache, and

@@ -345,14 +345,15 @@ class StepWriter:
             heard, self.unreported = self.unreported, None
             step = replace(step, cached_tokens=heard.cached_tokens if heard else 0)
         run, spent = self._work.run, self._spent(step)
-        cached = step.cached_tokens if spent else 0
+        # As servers reported them: those of what was too large read nothing.
+        cached, prompt = (step.cached_tokens, step.input_tokens) if spent > 1 else (0, 0)
         with self.not_the_strategys_fault(), transaction.atomic():
             self._work.lease.renew()
             CompactionRun.objects.filter(pk=run.pk, worker=run.worker).update(
                 model_calls=F("model_calls") + int(step.is_call),
                 spent_tokens=F("spent_tokens") + spent,
                 cached_tokens=F("cached_tokens") + cached,
-                uncached_tokens=F("uncached_tokens") + (step.input_tokens - cached if spent else 0),
+                uncached_tokens=F("uncached_tokens") + prompt - cached,
                 **self._run_columns,
             )
             self._store(step)
@@ -386,9 +387,15 @@ class StepWriter:
             self._rows[step.key] = row.pk
 
     def _spent(self, step: Step) -> int:
-        """Return the tokens that a call cost; choosing sentences costs none."""
+        """Return the tokens that a call cost; choosing sentences costs none.
+
+        Nobody is paid for what was too large: it was not sent, or its server refused it unread. One
+        stands for the call: budgets sum those of runs that spent something.
+        """
         if not step.is_call or not isinstance(self._summarizer, ModelSequence):
             return 0
+        if step.outcome == CompactionStep.Outcome.OVERFLOW:
+            return 1
         return max(1, step.input_tokens + step.output_tokens)
 
     def _given(self, step: Step) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from compaction.models.summaries import HOLDS_EARLIER_VERSION
 from compaction.profiles import find_profile, parameters_of
 
 SESSIONS_AT_ONCE = 500
+TRIES = 5
 # What of a session its figures depend on, besides its profile's parameters.
 _STOOD: dict[str, Any] = {
     "updated_at": F("updated_at"),
@@ -81,17 +82,25 @@ def refresh_session_figures() -> int:
     changed = changed_sessions().values_list("pk", flat=True)
     done, part = 0, list(changed[:SESSIONS_AT_ONCE])
     while part:
-        # A session that is deleted meanwhile refuses its row: the part is left to the next time.
-        with suppress(IntegrityError):
-            SessionFigures.objects.bulk_create(
-                _worked_out(part),
-                update_conflicts=True,
-                unique_fields=["session"],
-                update_fields=_COLUMNS,
-            )
-            done += len(part)
+        done += _store(part)
         part = list(changed.filter(pk__gt=part[-1])[:SESSIONS_AT_ONCE])
     return done
+
+
+def _store(ids: Sequence[UUID]) -> int:
+    """Write the figures of some sessions and return of how many.
+
+    A session that is deleted meanwhile refuses its row: the others are worked out again, and where
+    that happens with each of TRIES, they are left to the next time.
+    """
+    for _ in range(TRIES):
+        rows = _worked_out(ids)
+        with suppress(IntegrityError):
+            SessionFigures.objects.bulk_create(
+                rows, update_conflicts=True, unique_fields=["session"], update_fields=_COLUMNS
+            )
+            return len(rows)
+    return 0
 
 
 def changed_sessions() -> QuerySet[Session]:

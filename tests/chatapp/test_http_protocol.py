@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from io import StringIO
 from urllib.parse import urlsplit
@@ -117,6 +120,25 @@ def test_the_command_serves_with_this_protocol(monkeypatch):
         3,
     )
     assert given["http"] == "chatapp.http_protocol:TimedHeadProtocol"
+
+
+@pytest.mark.parametrize("database", ["sqlite:///:memory:", "postgres://nobody@127.0.0.1:1/none"])
+def test_one_of_several_processes_loads_all_of_it(database):
+    """It does so inside its event loop, and the protocol before anything of Django is set up."""
+    loads = "server.Config(serve.APPLICATION, http=serve.PROTOCOL).load()"
+    script = f"""
+import asyncio
+from uvicorn import server
+from chatapp.management.commands import serve
+async def load(): {loads}
+asyncio.run(load())
+"""
+    environment = {**os.environ, "DATABASE_URL": database, "DEBUG": "true"}
+    environment["DJANGO_SETTINGS_MODULE"] = "chatapp.settings"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("wrong", [["--port", "70000"], ["--workers", "0"]])

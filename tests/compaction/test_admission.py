@@ -59,6 +59,19 @@ def test_choosing_sentences_spends_nothing(session):
     assert compact(session).spent_tokens == 0
 
 
+def test_what_was_too_large_to_be_sent_spends_nothing(owner, model_server, use_models, queued):
+    use_models(model_server.models(CONTEXT_WINDOW=2_000, MAX_OUTPUT=400))
+    profile(message_limit=10, keep_last_n=2)
+    run = compact(SessionFactory(owner=owner, wires=talk(12, words=200)))
+    unsent = run.steps.filter(outcome="overflow")
+    sent = run.steps.filter(outcome="ok")
+    assert unsent and all("It was not sent." in step.error for step in unsent)
+    # One stands for each call; those that were sent tell their tokens.
+    told = sum(step.input_tokens + step.output_tokens for step in sent)
+    assert run.spent_tokens == told + len(unsent)
+    assert run.cached_tokens + run.uncached_tokens == sum(step.input_tokens for step in sent)
+
+
 @pytest.mark.parametrize(
     "limit", ["SESSION_CALLS_PER_HOUR", "OWNER_CALLS_PER_HOUR", "SESSION_TOKENS_PER_HOUR"]
 )

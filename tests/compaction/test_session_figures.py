@@ -200,3 +200,21 @@ def test_a_session_that_is_deleted_meanwhile_costs_nobody_the_figures(sessions, 
     assert refresh_session_figures() == 2
     assert changed() == []
     assert SessionFigures.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_is_deleted_meanwhile_stops_nothing(sessions, monkeypatch):
+    """A foreign key is checked when the rows are committed, long after the session was read."""
+    forget_figures()
+    work_out, gone = session_figures._worked_out, sessions[0]
+
+    def deleted_meanwhile(ids):
+        found = work_out(ids)
+        Session.objects.filter(pk=gone.pk).delete()
+        return found
+
+    monkeypatch.setattr(session_figures, "_worked_out", deleted_meanwhile)
+    assert totals() == {**anew(), "sessions": 2}
+    assert set(SessionFigures.objects.values_list("session", flat=True)) == {
+        one.pk for one in sessions[1:]
+    }

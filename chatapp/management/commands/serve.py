@@ -9,6 +9,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 HIGHEST_PORT = 65_535
+APPLICATION = "chatapp.asgi:application"
+PROTOCOL = "chatapp.http_protocol:TimedHeadProtocol"
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 
 
@@ -51,14 +53,14 @@ class Command(BaseCommand):
         import uvicorn
 
         uvicorn.run(
-            "chatapp.asgi:application",
+            APPLICATION,
             host=options["host"],
             port=options["port"],
             workers=options["workers"],
             forwarded_allow_ips=options["forwarded_allow_ips"],
             log_level=options["log_level"],
             timeout_graceful_shutdown=options["graceful_seconds"],
-            http="chatapp.http_protocol:TimedHeadProtocol",
+            http=PROTOCOL,
             log_config=_log_config(uvicorn.config.LOGGING_CONFIG),
             lifespan="off",
             ws="none",
