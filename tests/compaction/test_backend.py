@@ -225,7 +225,7 @@ def reading(act) -> tuple[list[str], int]:
         nonlocal fetched
         result = execute(sql, params, many, context)
         cursor = context["cursor"]
-        for name in ("fetchmany", "fetchone"):
+        for name in ("fetchall", "fetchmany", "fetchone"):
             real = getattr(cursor, name)
 
             def counted(*args, real=real):
