@@ -243,9 +243,8 @@ def write_summary(
 ) -> SessionSummary:
     """Write summary, links and placeholder; `old` is the version that the new one supersedes.
 
-    A draft has no placeholder yet and is not sent.
-
-    `sources` finds the outcome's messages again, so that the database can link them by itself.
+    A draft has no placeholder yet and is not sent. `sources` finds the outcome's messages again, so
+    that the database can link them by itself.
     """
     summary = SessionSummary.objects.create(
         session_id=run.session_id,
