@@ -74,6 +74,26 @@ def lines(*texts: str) -> list[str]:
             "Извини, бюджет 700 рублей (replaces 500)",
         ),
         (
+            "We store sessions in Redis.",
+            "We moved sessions from Redis to Memcached.",
+            "We moved sessions from Redis to Memcached (replaces Redis)",
+        ),
+        (
+            "I live in Hamburg.",
+            "I no longer live in Hamburg, I moved to Leipzig.",
+            "I no longer live in Hamburg, I moved to Leipzig (replaces Hamburg)",
+        ),
+        (
+            "Ship it to 12 Elm Street.",
+            "Please ship it to 48 Oak Avenue instead of 12 Elm Street.",
+            "Please ship it to 48 Oak Avenue instead of 12 Elm Street (replaces 12 Elm Street)",
+        ),
+        (
+            "The database is MySQL 8.",
+            "Scratch that, the database is Postgres 15.",
+            "Scratch that, the database is Postgres 15 (replaces MySQL 8)",
+        ),
+        (
             "La reunión es en Madrid.",
             "Perdón, la reunión es en Sevilla.",
             "Perdón, la reunión es en Sevilla (replaces Madrid)",
@@ -93,11 +113,63 @@ def test_a_correction_takes_the_older_statements_place(old, new, line):
         ("Please book flight AA12.", "Wait, what about AA13?"),
         ("It is 3 pm.", "It is 5 pm."),
         ("My son is 5.", "My daughter is 7."),
+        (
+            "**DTW to PHX** on 17 May, Flight Number: HAT035",
+            "Actually, I want to change my flights to nonstop options from DTW to JFK and back.",
+        ),
+        (
+            "It’s a one-way trip in Economy class.",
+            "Actually, I’d prefer the second cheapest flight in economy class.",
+        ),
+        (
+            "A user of agentSession would set up their listener once.",
+            "No, we want to put it in pendingMessageContainer, on the next submit of the user.",
+        ),
+        ("I'll add a test for that as well.", "The skip rule and its test are gone."),
         ("I love Rome in spring.", "Actually, I have been practising the guitar in Oslo."),
     ],
 )
 def test_two_statements_about_two_things_both_stay(first, second):
     assert lines(first, second) == [first, second]
+
+
+@pytest.mark.parametrize(
+    "cue",
+    ["Sorry, forget that: the bus runs on NATS.", "Couriers no longer get your number at all."],
+)
+@pytest.mark.parametrize(
+    ("older", "behind"),
+    [
+        (
+            "We ship the turbine with Amber.",
+            "About the gallery: “No More Cobalt Heron”, agreed.",
+        ),
+        ("The alias of the garage is kelp_327.", "Note the alias jade_6242 of the greenhouse."),
+        ("Only Ilse may approve changes of the festival.", "The owner of the festival is Willow."),
+        (
+            "The owner of the festival is Basalt.",
+            "Only Anselm may approve changes of the festival.",
+        ),
+    ],
+)
+def test_a_correction_says_nothing_of_the_next_sentence(cue, older, behind):
+    found = lines("The bus runs on RabbitMQ.", older, f"{cue} {behind}")
+    assert [line for line in found if older in line] == [older]
+    assert "replaces" not in found[-1]
+
+
+def test_a_cue_alone_means_the_next_sentence():
+    assert lines("The bus runs on RabbitMQ.", "Sorry, I misspoke. The bus runs on NATS.") == [
+        "Sorry, I misspoke.",
+        "The bus runs on NATS (replaces RabbitMQ)",
+    ]
+
+
+def test_a_value_that_holds_now_is_a_change():
+    (unit,) = units_in(
+        *talk("The owner of the mill is Basalt.", "The owner of the mill is Kestrel now.")
+    )
+    assert (unit.kind, unit.note) == (UnitKind.CHANGE, "replaces Basalt")
 
 
 def test_the_older_value_stands_nowhere_alone():

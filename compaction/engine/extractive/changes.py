@@ -14,9 +14,16 @@ from dataclasses import dataclass, field, replace
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.cues import cue, is_question
+from compaction.engine.extractive.replacing import (
+    MAX_REPLACED_CHARACTERS,
+    MOST_POINTING_WORDS,
+    Stated,
+    old_value,
+    points,
+)
 from compaction.engine.extractive.sentences import shorten, word_set, words_in
 from compaction.engine.extractive.terms import pairs_of, words_of
-from compaction.engine.fidelity.entities import Entity, find_entities
+from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.provenance import Unit, UnitKind
 
 REMEMBERED = 24
@@ -24,22 +31,14 @@ REMEMBERED = 24
 LOOKED_AT_BEFORE = 24
 """A correction that shares no word with what it corrects means something said just before: so many
 statements are looked at."""
-MOST_POINTING_WORDS = 2
-"""A correction with more words than a value has a subject of its own."""
 ENOUGH_IN_COMMON = 1.5
 TOPIC_MENTIONS = 6
 """What was named more often is a subject of the conversation, not one value of one statement."""
-MOST_VALUE_WORDS = 2
-"""Of a value that is no entity, such as "green"."""
-MOST_VALUE_CHARACTERS = 12
-"""Of a value in a script without spaces."""
-MOST_NEW_WORDS = 3
-MAX_REPLACED_CHARACTERS = 60
 MOST_WORDS_BEHIND_VALUE = 2
 CUE_WORDS = word_set(
     "sorry actually correction wait scratch forget mistake oops meant misspoke second thought "
     "change changed update edit longer anymore instead switched moved renamed replaced corrected "
-    "list"
+    "plan plans list take cross strike remove drop leave delete skip"
 )
 """Words of a correction itself: two of them have nothing in common by that."""
 
@@ -58,7 +57,7 @@ _CORRECTION = cue(
     r"\b(?:has|have|is|was|are|were|been|got|we|i) (?:now )?(?:changed|switched|moved|renamed|"
     r"rescheduled|postponed|replaced|corrected|bumped) (?:\w+ ){0,4}?(?:to|with|by|from)\b",
     r"\bnot \S{1,30},? but \S|\breplaced? \S{1,40} (?:with|by)\b",
-    r"\S+ instead(?: of \S+)?[.!]?$",
+    r"\S+ instead(?: of (?:\S+ ){0,4}\S+)?[.!]?$",
     r"^(?:entschuldig(?:ung|e|en sie)?|tut mir leid|doch|nein[,:]|moment|korrektur)\b"
     r"|\bvergiss (?:das|es)\b|\b(?:stattdessen|nicht mehr|statt)\b",
     r"^(?:perdón|perdona|lo siento|olvida (?:eso|lo)|en realidad|mejor|no[,:])"
@@ -71,26 +70,16 @@ _CORRECTION = cue(
     r"|\b(?:вместо|больше не|теперь)\b"
     r"|بدلا من|عفوا",
 )
-_STRONG = lazy_pattern(
-    r"^(?:\w+[,.!]? ){0,2}(?:sorry|actually|correction|wait|scratch|forget|make (?:that|it)|"
-    r"on second thought|change of plan|i (?:meant|misspoke)|no[,:]|entschuldig|vergiss|perdón|"
-    r"olvida|pardon|désolé|oublie|извини|прости|забудь|其实|更正|说错|不对|忘掉|抱歉|对不起|訂正|忘れて|정정|미안)",
-    re.I,
-)
-"""What says that a statement changes an older one, even where no entity shows the value."""
-_POINTING = lazy_pattern(r"\b(?:make (?:that|it)|i meant)\b", re.I)
-_TAKEN_BACK = lazy_pattern(
-    r"(?:\b(?:not|no longer|instead of|rather than|from|statt|вместо|en (?:lugar|vez) de|"
-    r"au lieu de)(?: the| in| on| at)?|不是|而非) ?\Z",
-    re.I,
-)
 _REMOVAL = cue(
     "take cross strike remove drop scratch leave delete skip",
     r"\b(?:take|cross|strike|remove|drop|scratch|leave|delete)\b.{1,60}?\b(?:off|from|out of)\b"
     r".{0,30}?\b(?:list|order|cart|plan|agenda|itinerary|schedule|menu|booking|basket|calendar|"
     r"scope)\b",
-    r"^(?:\w+[,.!]? ){0,2}(?:please )?(?:remove|drop|scratch|delete|skip|take (?:off|out)|"
-    r"leave out) (?!that\b|it\b)[^,:;]{2,40}$",
+    # An order: "the skip rule is gone" takes nothing off.
+    r"^(?:(?:ok(?:ay)?|yes|no|oh|and|so|then|also|now|well|sorry|actually|please|just|let['’]?s|"
+    r"let us|we (?:can|should|could)|you (?:can|should)|(?:can|could|would) (?:you|we))[,.!]? )*"
+    r"(?:remove|drop|scratch|delete|skip|take (?:off|out)|leave out) "
+    r"(?!that\b|it\b)[^,:;]{2,40}$",
     wide=r"(?:从|把).{1,20}(?:去掉|删掉|划掉|拿掉)",
 )
 _ADDED = lazy_pattern(
@@ -120,6 +109,12 @@ _NOTE = lazy_pattern(
 )
 _END = ".!。！"
 _NOW = lazy_pattern(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
+_SAYS_NOW = lazy_pattern(
+    r"\b(?:now|from now on|nowadays|as of (?:today|now)|jetzt|ab jetzt|ahora|désormais|maintenant|"
+    r"теперь)\b|现在|今は|이제|الآن",
+    re.I,
+)
+"""What says that a statement's value is another one than before."""
 _BRACKETS = lazy_pattern(r"[()\n]")
 _COPULA = lazy_pattern(
     r"\b(?:is|are|will be|equals|costs?|(?:runs?|lives?|works?|sits?|stays?) (?:on|in|at|for|with)|"
@@ -163,26 +158,16 @@ def without_note(text: str) -> tuple[str, str]:
 
 
 @dataclass(slots=True)
-class _Statement:
-    """A unit with what it is compared by."""
-
-    unit: Unit
-    words: frozenset[str]
-    entities: list[Entity]
-    gone: bool = False
-
-
-@dataclass(slots=True)
 class _Past:
     """The statements so far, found by their words and by what they name."""
 
     people: frozenset[str]
-    statements: list[_Statement] = field(default_factory=list)
+    statements: list[Stated] = field(default_factory=list)
     by_word: dict[str, deque[int]] = field(default_factory=dict)
     by_entity: dict[str, list[int]] = field(default_factory=dict)
     by_frame: dict[str, int] = field(default_factory=dict)
 
-    def add(self, statement: _Statement) -> None:
+    def add(self, statement: Stated) -> None:
         index = len(self.statements)
         self.statements.append(statement)
         for word in statement.words:
@@ -208,16 +193,17 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
     corrects: int | None = None
     for unit in units:
         if unit.kind is UnitKind.ACTION or not past.is_said(unit):
-            past.add(_Statement(unit, frozenset(), []))
+            past.add(Stated(unit, frozenset(), []))
             continue
         words = frozenset((*words_of(unit.text), *pairs_of(unit.text))) - CUE_WORDS
-        statement = _Statement(unit, words, [])
+        statement = Stated(unit, words, [])
         if unit.speaker in past.people and not unit.note:
             cued = is_correction(unit.text)
             if cued or corrects == unit.position:
-                # The value may stand in the clause behind the cue.
-                corrects = unit.position if cued else None
                 statement = _corrected(statement, past)
+                # The value may stand in the clause behind a cue that says nothing itself.
+                says_nothing = len(words) <= MOST_POINTING_WORDS and not statement.unit.note
+                corrects = unit.position if cued and says_nothing else None
             else:
                 statement = _restated(statement, past)
         past.add(statement)
@@ -225,7 +211,7 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
     return [one.unit for one in past.statements if not one.gone]
 
 
-def _corrected(statement: _Statement, past: _Past) -> _Statement:
+def _corrected(statement: Stated, past: _Past) -> Stated:
     statement.entities = find_entities(statement.unit.text)
     target = _target(statement, past)
     if target is None:
@@ -234,7 +220,7 @@ def _corrected(statement: _Statement, past: _Past) -> _Statement:
     if is_removal(statement.unit.text):
         note = f"removes {_clean(_removed(old, statement))}"
     else:
-        value, key = _old_value(old, statement)
+        value, key = old_value(old, statement)
         if not value:
             return statement
         _forget(old, value, key, past)
@@ -251,7 +237,7 @@ def _clean(value: str) -> str:
     return _BRACKETS.sub("", value).strip(" .,;")[:MAX_REPLACED_CHARACTERS]
 
 
-def _target(statement: _Statement, past: _Past) -> int | None:
+def _target(statement: Stated, past: _Past) -> int | None:
     """Return which older statement is meant: the one with most in common, else one just before."""
     unit = statement.unit
     keys, removes = set(unit.entities), is_removal(unit.text)
@@ -268,17 +254,12 @@ def _target(statement: _Statement, past: _Past) -> int | None:
     if best is not None and most >= ENOUGH_IN_COMMON:
         return best
     named = {word for one in statement.entities for word in words_of(one.text)}
-    if removes or statement.words <= named or _points(statement):
+    if removes or statement.words <= named or points(statement):
         return _just_before(statement, past)
     return best if most >= 1 else None
 
 
-def _points(new: _Statement) -> bool:
-    """Whether a statement has nothing but a value: its subject is what was said just before."""
-    return len(new.words) <= MOST_POINTING_WORDS and bool(_POINTING.search(new.unit.text))
-
-
-def _just_before(new: _Statement, past: _Past) -> int | None:
+def _just_before(new: Stated, past: _Past) -> int | None:
     """Return the statement that one without a subject of its own means ("make that Tuesday")."""
     removes = is_removal(new.unit.text)
     kinds = {one.kind for one in new.entities}
@@ -294,13 +275,13 @@ def _just_before(new: _Statement, past: _Past) -> int | None:
         elif kinds:
             is_meant = bool(kinds & {one.kind for one in find_entities(old.unit.text)})
         else:
-            is_meant = _points(new)
+            is_meant = points(new)
         if is_meant:
             return index
     return None
 
 
-def _removed(old: _Statement, new: _Statement) -> str:
+def _removed(old: Stated, new: Stated) -> str:
     """Return what is taken off; the older statement stays where it says more than that."""
     named = new.words & old.words
     if named and len(old.words - named) > 1:
@@ -313,47 +294,7 @@ def _removed(old: _Statement, new: _Statement) -> str:
     return shorten(old.unit.text, MAX_REPLACED_CHARACTERS)
 
 
-def _old_value(old: _Statement, new: _Statement) -> tuple[str, str]:
-    """Return what the older statement said, as it wrote it, and the key of that; "" without one."""
-    known = set(old.unit.entities)
-    for one in new.entities:
-        before = new.unit.text[max(0, one.start - 20) : one.start]
-        if one.key in known and _TAKEN_BACK.search(before):
-            return one.text, one.key
-    keys = {one.key for one in new.entities}
-    kinds = {one.kind for one in new.entities if one.key not in known}
-    others = [one for one in find_entities(old.unit.text) if one.key not in keys]
-    same = [one for one in others if one.kind in kinds]
-    if same:
-        return same[-1].text, same[-1].key
-    if others or not _STRONG.search(new.unit.text):
-        return "", ""  # it is about something else
-    return _old_words(old, new), ""
-
-
-def _old_words(old: _Statement, new: _Statement) -> str:
-    """Return the words that an older statement has in place of the newer one's."""
-    if " " not in old.unit.text:
-        return _differing(old.unit.text, new.unit.text)
-    if _points(new):
-        return shorten(old.unit.text, MAX_REPLACED_CHARACTERS)
-    said = old.words - new.words
-    if len(new.words - old.words) > MOST_NEW_WORDS or not old.words & new.words:
-        return ""
-    rest = [word for word in old.unit.text.split() if word.casefold().strip(".,") in said]
-    return " ".join(rest) if len(rest) <= MOST_VALUE_WORDS else ""
-
-
-def _differing(old: str, new: str) -> str:
-    """Return what stands in an older text without spaces where the newer one differs."""
-    old, new = old.rstrip("。！."), new.rstrip("。！.")
-    head = next((n for n in range(len(old), 0, -1) if old[:n] in new), 0)
-    tail = next((n for n in range(len(old) - head, 0, -1) if new.endswith(old[-n:])), 0)
-    value = old[head : len(old) - tail]
-    return value if head and 0 < len(value) <= MOST_VALUE_CHARACTERS else ""
-
-
-def _forget(old: _Statement, value: str, key: str, past: _Past) -> None:
+def _forget(old: Stated, value: str, key: str, past: _Past) -> None:
     """Take the older statement out, and with it what else says the value that does not hold now."""
     old.gone = True
     if not key:
@@ -394,7 +335,7 @@ def _frame_and_value(unit: Unit) -> tuple[str, str]:
     return " ".join([*before, "…", after]), value.text
 
 
-def _restated(statement: _Statement, past: _Past) -> _Statement:
+def _restated(statement: Stated, past: _Past) -> Stated:
     """Have a statement that says "X is V" again with another value take the older one's place."""
     frame, value = _frame_and_value(statement.unit)
     index = past.by_frame.get(frame) if frame else None
@@ -405,11 +346,12 @@ def _restated(statement: _Statement, past: _Past) -> _Statement:
     if old_value == value or old.unit.position >= statement.unit.position:
         return statement
     old.gone = True
-    statement.unit = replace(statement.unit, note=f"replaces {_clean(old_value)}")
+    kind = UnitKind.CHANGE if _SAYS_NOW.search(statement.unit.text) else statement.unit.kind
+    statement.unit = replace(statement.unit, kind=kind, note=f"replaces {_clean(old_value)}")
     return statement
 
 
-def _remember_frame(statement: _Statement, past: _Past) -> None:
+def _remember_frame(statement: Stated, past: _Past) -> None:
     if statement.unit.speaker in past.people:
         frame, _ = _frame_and_value(statement.unit)
         if frame:

@@ -66,6 +66,10 @@ _SENTENCE_BREAK = lazy_pattern(
 _BETWEEN_NAMES = lazy_pattern(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
 _TRAILING = ".,:;!?'’-&+#"
 MAX_NAME_WORDS = 4
+_NO_NAMES = {
+    *("I", "OK", "Ok"),
+    *(f"I{mark}{end}" for mark in "'’" for end in ("m", "ve", "d", "ll")),
+}
 # Characters of a text whose entities are remembered for a while.
 LONGEST_REMEMBERED = 400
 
@@ -168,7 +172,7 @@ def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
         return (
             NAME if token.casefold() not in small and _next_is_capital(text, start, token) else ""
         )
-    return "" if token in ("I", "I'm", "I've", "I'd", "I'll", "OK", "Ok") else NAME
+    return "" if token in _NO_NAMES else NAME
 
 
 def _starts_sentence(text: str, start: int) -> bool:
@@ -182,7 +186,7 @@ def _next_is_capital(text: str, start: int, token: str) -> bool:
     return (
         text[after : after + 1] == " "
         and text[after + 1 : after + 2].isupper()
-        and (text[after + 1 : after + 3] not in ("I ", "I'"))
+        and (text[after + 1 : after + 3] not in ("I ", "I'", "I’"))
     )
 
 
