@@ -58,7 +58,7 @@ _RULE = cue(
     r"under no circumstances) (?!know\b|think\b|mind\b|worry\b|hesitate\b|"
     r"forget (?:the|that|about)\b|get me wrong|a\b|the\b)",
     r"[,;:—–] ?(?:and |but |so |please |then )?(?:do not|don['’]t|never|always) "
-    r"(?!know\b|think\b|mind\b|worry\b|really\b|had\b|been\b|was\b|a\b)",
+    r"(?!know\b|think\b|mind\b|worry\b|really\b|had\b|been\b|was\b|a\b|[a-z]{3,}ed\b)",
     r"\b(?!i\b)\w+ (?:must(?:n['’]t)?|shall|may not|should (?:never|always|only|not)|"
     r"(?:can|is|are|be) only (?:be )?(?:used|sent|done|run|shipped|called|paid|booked|made|"
     r"deployed)|(?:is|are) (?:strictly )?(?:not allowed|forbidden|off[- ]limits|prohibited))\b"
@@ -74,14 +74,16 @@ _RULE = cue(
     r"\bne [^.]{1,40} jamais\b|^(?:il faut|n['’]\w+ jamais)"
     r"|\b(?:interdit|ne doit pas|doit toujours)\b",
     r"^nunca\b|\b(?:no debes?|siempre debes?|prohibido|nunca debe\w*)\b",
-    wide=r"必须|不要(?!紧)|不得(?!不)|只能|禁止|务必|一定要|不许|一律|切勿|千万别"
+    wide=r"必须|(?<!要)不要(?!紧)|不得(?!不)|只能|禁止|务必|一定要|不许|一律|切勿|千万别"
     r"|絶対に|しないで|必ず|반드시|절대|하지 ?마|금지"
     r"|\b(?:никогда не|нельзя|обязательно|запрещено)\b|لا تستخدم|يجب|ممنوع",
 )
 _NO_RULE = lazy_pattern(
     r"[?？]\s*$|\bmust[- ]have\b|\bmust (?:have|admit|say)\b"
     r"|\bi(?:['’]ve| have| was|['’]m not)? (?:never|always|only) (?!want)"
-    r"|\b(?:was|were|had|did|used to)\b.*\b(?:always|never|only)\b|\bseems?\b",
+    r"|\b(?:was|were|had|did|used to)\b.*\b(?:always|never|only)\b|\bseems?\b"
+    # What somebody or something says is no order.
+    r"|\b(?:says|appears?)\b.*\bonly\b",
     re.I,
 )
 _REQUEST = cue(
@@ -133,8 +135,11 @@ _DOUBT = lazy_pattern(
 _OPEN = cue(
     "tbd undecided unresolved open not remains waiting awaiting to",
     r"\b(?:tbd|undecided|unresolved|still open|open questions?|not (?:yet )?decided|"
-    r"remains to be|(?:still )?waiting (?:for|on)|awaiting|"
+    r"remains to be|awaiting|"
     r"to be (?:confirmed|decided|determined))\b",
+    # Somebody waits now: "what I have been waiting for" has come.
+    r"^(?!if\b|when\b)(?:(?:.*(?:[,;]|\b(?:still|now|am|are|is)|['’](?:re|m|s)) )?"
+    r"(?:just |only )?waiting (?:for|on)\b)",
     wide=r"待定|待确认|未决|未解决|还没(?:有)?(?:定|回|决定)|尚未",
 )
 _POLITE = lazy_pattern(
