@@ -26,6 +26,7 @@ from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.bisect import BisectStrategy
 from compaction.engine.types import Item, SummaryAnswer, SummaryJob, SummaryRequest
+from tests.bench.agreement import agreements
 from tests.bench.baselines import BASELINES
 from tests.bench.measure import Row
 from tests.bench.remembering import Known, Planted, known_of, of_one_shape, planted
@@ -69,7 +70,7 @@ def measure(sizes: Sizes) -> Iterator[Row]:
                 found.append(known_of(text, made))
             yield _row(f"{name}, {label}: facts", 1, _mean(one.facts for one in found))
         yield from _shape_rows(label, seeds[0], share)
-    yield from _memory_questions()
+    yield from _memory_questions(seeds[0])
 
 
 def _shape_rows(label: str, seed: int, share: float) -> Iterator[Row]:
@@ -166,7 +167,7 @@ def _mean(values: Iterator[float]) -> float:
     return sum(found) / len(found)
 
 
-def _memory_questions() -> Iterator[Row]:
+def _memory_questions(seed: int) -> Iterator[Row]:
     """Yield answers known of questions that somebody else wrote, where the data is there."""
     from tests import real_data
 
@@ -181,6 +182,9 @@ def _memory_questions() -> Iterator[Row]:
                 text = summarised(items, target=_target(items, share), passes=passes)
                 known = real_data.share_answered(text, questions)
                 yield _row(f"questions of {scenario}, {label}", passes, known)
+    yield from agreements(
+        seed, COUNTER.count, lambda items, size: summarised(items, target=size, passes=1)
+    )
 
 
 # --- the check ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from compaction.engine.types import Item
 from tests.bench import fidelity
+from tests.bench.agreement import spearman, texts_of_size
 from tests.bench.fidelity import BASELINE, COUNTER, faults
 from tests.bench.remembering import Change, Planted, known_of, planted
 from tests.facts import DrawnFact
@@ -93,3 +94,30 @@ def test_all_that_is_planted_stands_in_the_conversation():
     known = known_of(whole.replace(". ", ".\n"), made)
     assert (known.rules, known.changes, known.outcomes) == (1, 1, 1)
     assert all(fact.sentence in whole for fact in made.facts)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((1, 2, 3, 4), (10, 20, 30, 40), 1.0),
+        ((1, 2, 3, 4), (9, 7, 5, 3), -1.0),
+        ((1, 2, 2, 3), (1, 2, 3, 4), 0.9487),
+        ((1, 2, 3), (5, 5, 5), 0.0),
+    ],
+)
+def test_ranks_are_compared(first, second, expected):
+    assert spearman(first, second) == pytest.approx(expected, abs=1e-4)
+
+
+def test_compared_texts_have_about_one_size():
+    made = planted(5, COUNTER.count)
+
+    def summarise(items, size):
+        return fidelity.summarised(items, target=size, passes=1)
+
+    sizes = [
+        COUNTER.count(one) for one in texts_of_size(made.items, 300, 5, COUNTER.count, summarise)
+    ]
+    assert len(sizes) == 20
+    # Each is summed up from its lines' counts, which are rounded.
+    assert 250 <= min(sizes) <= max(sizes) <= 310
