@@ -114,6 +114,8 @@ WHOLE = "The larger boot suits your right foot, so we reserved it."
         'raise ValueError("a clock cannot go backwards")',
         "x = 5",
         "Ground rules for everything that we do today:",
+        "**`manual_commit_hooks.go:574-626`** -",
+        "`server/api/routes.py` —",
         "254, 256?",
         "番茄 | 壤土 | 22% | 28% |",
         "Thank you, the photos are clear.",

@@ -65,7 +65,10 @@ _BOILERPLATE_WORDS = word_set(
 _BOILERPLATE_WIDE = lazy_pattern(
     r"谢谢|感谢|不客气|没问题|您好|你好|随时告诉我|希望对你有帮助|好的[，。]|祝(?:您|你)"
 )
-_ANNOUNCEMENT_END = lazy_pattern(r"[:：][*_]{0,2}$|^Traceback \(most recent")
+# What a sentence says stands behind it: "This is left:", "**`hooks.go:574`** -".
+_ANNOUNCEMENT = lazy_pattern(
+    r"[:：][*_]{0,2}$|^\S{1,200} ?[-–—][*_]{0,2}$|^Traceback \(most recent"
+)
 _CELL_EDGE = lazy_pattern(r"\s?\|\s?")
 _CODE = lazy_pattern(
     r"(?:def|class) \w+[(:]|return\b.{0,200}[\w)\]}\"']$|import \w[\w.]*$|from [\w.]+ import "
@@ -107,7 +110,7 @@ def form_worth(sentence: str) -> float:
         if len(cells) > 2:
             wordy = max(map(count_words, cells)) >= WORDY_CELL_WORDS
             return 1.0 if wordy else ROW_WORTH
-    if _ANNOUNCEMENT_END.search(sentence):
+    if _ANNOUNCEMENT.search(sentence):
         return ANNOUNCEMENT_WORTH
     if is_code_line(sentence):
         return CODE_WORTH
