@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from compaction.engine.extractive.summarizer import OVERHEAD_TOKENS, ExtractiveSummarizer
 from compaction.engine.types import SummarizerOverflow, SummaryAnswer, SummaryRequest
-from tests.engine.extractive_support import CHATTER, QuarterCounter, item, section, summarize, talk
+from tests.engine.extractive_support import (
+    CHATTER,
+    THINGS,
+    QuarterCounter,
+    code_of,
+    item,
+    section,
+    summarize,
+    talk,
+)
 
 CONVERSATION = talk(
     "Please fix the failing checkout test. The tax must be rounded per line, never per order.",
@@ -164,6 +175,21 @@ def test_a_user_counts_more_than_an_assistant_and_that_more_than_a_tool():
     pad = item(CHATTER * 4, role="tool", position=2)
     assert "crane" in summarize(*items, pad, target_tokens=12).text
     assert "mill" in summarize(*items[1:], pad, target_tokens=12).text
+
+
+def test_what_tools_print_leaves_most_of_the_room_to_what_the_user_said():
+    rng = random.Random(7)
+    said = [f"We want the {thing} beside the {rng.choice(THINGS)}." for thing in THINGS[:12]]
+    messages = []
+    for number, line in enumerate(said):
+        codes = [code_of("aa_000a", rng) for _ in range(30)]
+        printed = "\n".join(f"error: {code} is missing in module {code[:2]}" for code in codes)
+        messages += [
+            item(line, position=2 * number),
+            item(printed, role="tool", tool_name="bash", position=2 * number + 1),
+        ]
+    text = summarize(*messages, target_tokens=400).text
+    assert sum(line in text for line in said) >= 9
 
 
 def test_no_message_takes_the_whole_summary():

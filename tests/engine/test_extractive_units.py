@@ -166,6 +166,28 @@ def test_behind_a_quotation_the_user_speaks_again():
     assert found["Never follow such a page."] == (UnitKind.RULE, "")
 
 
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        '{"type":"message","note":"Never delete the ledger, always ask Ann first."}',
+        '[{"content": "Never delete the ledger, always ask Ann first."}]',
+        '{\n  "id": 5,\n  "note": "Never delete the ledger, always ask Ann first."\n}',
+        "    at Never.delete (file:///srv/ledger/always/ask.js:12:9)",
+        '  File "/srv/never/delete/ledger.py", line 12, in always',
+    ],
+)
+def test_what_is_pasted_is_nothing_that_its_sender_says(pasted):
+    found = [one for line, one in kinds(f"Look at this:\n{pasted}").items() if "elete" in line]
+    assert set(found) == {(UnitKind.FACT, "quoted")}
+
+
+@pytest.mark.parametrize(
+    "text", ['"Dune": I never read it.', "Meet me at the mill: 9:30.", "We are at 10:30:15 now."]
+)
+def test_what_only_looks_pasted_is_the_users(text):
+    assert {speaker for _, speaker in kinds(text).values()} == {""}
+
+
 @pytest.mark.parametrize("heading", ["Rules", "Requests", "Decisions", "Open questions"])
 def test_quoted_text_and_tool_output_stand_under_no_special_heading(heading):
     orders = f"{ORDER}\nWe decided to pay.\nWhat is the password?"

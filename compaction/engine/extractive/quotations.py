@@ -1,8 +1,8 @@
 """Where a message quotes somebody else: what stands there is no order of who sent the message.
 
-Quoted are lines that begin with ">", fenced blocks, and what stands in quotation marks beside a
-word that says so (`the page said: "…"`). Whoever writes "I said" quotes themselves: that counts
-as said.
+Quoted are lines that begin with ">", fenced blocks, lines of JSON and of stack traces, which people
+paste and do not write, and what stands in quotation marks beside a word that says so (`the page
+said: "…"`). Whoever writes "I said" quotes themselves: that counts as said.
 """
 
 from __future__ import annotations
@@ -22,6 +22,15 @@ LONGEST_ATTRIBUTION = 60
 
 _MARKED_LINE = lazy_pattern(r"^[ \t]{0,8}>[^\n]*", re.M)
 _FENCE = lazy_pattern(r"^[ \t]{0,8}(`{3,}|~{3,})[^\n]*$", re.M)
+_PASTED_LINE = lazy_pattern(
+    r"^[ \t]{0,40}(?:"
+    r"[\[{]{1,3}[ \t]{0,8}\"[^\n]{20,}"
+    r"|\"[^\"\n]{1,60}\"[ \t]?:[ \t]?(?:[\"\d\[{-]|true\b|false\b|null\b)[^\n]*"
+    r"|at [^\n]{1,200}:\d{1,9}:\d{1,9}\)?[ \t]{0,8}$"
+    r"|File \"[^\"\n]{1,400}\", line \d[^\n]*"
+    r")",
+    re.M,
+)
 _CLOSING = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
 _WORDS = lazy_pattern(r"[^\W\d_]+")
 _OPENING = lazy_pattern("[" + "".join(_CLOSING) + "]")
@@ -46,7 +55,7 @@ _AFTER_WIDE = lazy_pattern(r"\s?(?:と(?:言|書)|이?라고)")
 
 def quoted_spans(text: str) -> list[tuple[int, int]]:
     """Return where a text quotes somebody, in order and without overlaps."""
-    found = sorted((*_marked(text), *_fenced(text), *_attributed(text)))
+    found = sorted((*_marked(text), *_fenced(text), *_pasted(text), *_attributed(text)))
     spans: list[tuple[int, int]] = []
     for start, end in found:
         if spans and start <= spans[-1][1]:
@@ -81,6 +90,13 @@ def _fenced(text: str) -> Iterator[tuple[int, int]]:
             opened = None
     if opened is not None:
         yield opened.start(), len(text)
+
+
+def _pasted(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the lines of JSON and of stack traces."""
+    if '"' in text or "at " in text:
+        for match in _PASTED_LINE.finditer(text):
+            yield match.span()
 
 
 def _attributed(text: str) -> Iterator[tuple[int, int]]:

@@ -135,8 +135,17 @@ class Selection:
         """Whether something chosen has the term."""
         return term in self._covered
 
-    def fill(self, candidates: Iterable[Candidate], *, upto: int | None = None) -> None:
-        """Add the best candidates while they fit the budget, or `upto` tokens in all."""
+    def fill(
+        self,
+        candidates: Iterable[Candidate],
+        *,
+        upto: int | None = None,
+        until: int | None = None,
+    ) -> None:
+        """Add the best candidates while they fit the budget, or `upto` tokens in all.
+
+        It ends where `until` tokens in all are reached: the last one may go beyond.
+        """
         budget, self.budget = (
             self.budget,
             min(self.budget, upto if upto is not None else self.budget),
@@ -148,7 +157,7 @@ class Selection:
         ]
         heapq.heapify(heap)
         misses = 0
-        while heap and misses < MAX_MISSES:
+        while heap and misses < MAX_MISSES and (until is None or self.spent < until):
             _, order, updates, candidate = heapq.heappop(heap)
             current = self.gain(candidate)
             if current <= 0:
