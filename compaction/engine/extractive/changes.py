@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.cues import cue, is_question
@@ -242,7 +242,7 @@ def _corrected(statement: _Statement, past: _Past) -> _Statement:
         if not statement.words & old.words and _clean(value) != _clean(old.unit.text):
             # "Make that Tuesday" alone does not say what.
             note += f" in: {_clean(old.unit.text)}"
-    statement.unit = replace(statement.unit, kind=UnitKind.CHANGE, note=note)
+    statement.unit = statement.unit._replace(kind=UnitKind.CHANGE, note=note)
     return statement
 
 
@@ -307,7 +307,7 @@ def _removed(old: _Statement, new: _Statement) -> str:
         text = " ".join(
             word for word in old.unit.text.split() if word.casefold().strip(".,") in named
         )
-        old.unit = replace(old.unit, note=f"later removed: {_clean(text)}")
+        old.unit = old.unit._replace(note=f"later removed: {_clean(text)}")
         return text
     old.gone = True
     return shorten(old.unit.text, MAX_REPLACED_CHARACTERS)
@@ -405,7 +405,7 @@ def _restated(statement: _Statement, past: _Past) -> _Statement:
     if old_value == value or old.unit.position >= statement.unit.position:
         return statement
     old.gone = True
-    statement.unit = replace(statement.unit, note=f"replaces {_clean(old_value)}")
+    statement.unit = statement.unit._replace(note=f"replaces {_clean(old_value)}")
     return statement
 
 
