@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class UnitKind(StrEnum):
@@ -45,8 +45,7 @@ class SourcePiece:
     end: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(NamedTuple):
     """One clause, verbatim but for white space, with who said it and where.
 
     `worth` is what it counts before anything else is chosen (1 is an ordinary clause of a user);

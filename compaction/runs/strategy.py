@@ -219,7 +219,7 @@ def _job(
             redact(text).text for text in (previous, digest, instructions)
         )
         # They were kept while the parameter was off, or before a shape was known.
-        units = [replace(unit, text=redact(unit.text).text) for unit in units]
+        units = [unit._replace(text=redact(unit.text).text) for unit in units]
     read = tuple(limited_results(named, limit, beginning=profile.result_chars_in_summary > 0))
     read = within_limit(read, profile) if drops else read
     job = SummaryJob(
@@ -295,6 +295,8 @@ def _in_messages(outcome: Outcome, changed: Mapping[Any, OffsetMap]) -> dict[str
         if one.message not in changed:
             return one
         start, end = changed[one.message].place(one.start, one.end)
+        if isinstance(one, Unit):
+            return one._replace(start=start, end=end)
         return replace(one, start=start, end=end)
 
     quality = outcome.quality

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.cues import cue, is_question
@@ -228,7 +228,7 @@ def _corrected(statement: Stated, past: _Past) -> Stated:
         if not statement.words & old.words and _clean(value) != _clean(old.unit.text):
             # "Make that Tuesday" alone does not say what.
             note += f" in: {_clean(old.unit.text)}"
-    statement.unit = replace(statement.unit, kind=UnitKind.CHANGE, note=note)
+    statement.unit = statement.unit._replace(kind=UnitKind.CHANGE, note=note)
     return statement
 
 
@@ -288,7 +288,7 @@ def _removed(old: Stated, new: Stated) -> str:
         text = " ".join(
             word for word in old.unit.text.split() if word.casefold().strip(".,") in named
         )
-        old.unit = replace(old.unit, note=f"later removed: {_clean(text)}")
+        old.unit = old.unit._replace(note=f"later removed: {_clean(text)}")
         return text
     old.gone = True
     return shorten(old.unit.text, MAX_REPLACED_CHARACTERS)
@@ -347,7 +347,7 @@ def _restated(statement: Stated, past: _Past) -> Stated:
         return statement
     old.gone = True
     kind = UnitKind.CHANGE if _SAYS_NOW.search(statement.unit.text) else statement.unit.kind
-    statement.unit = replace(statement.unit, kind=kind, note=f"replaces {_clean(old_value)}")
+    statement.unit = statement.unit._replace(kind=kind, note=f"replaces {_clean(old_value)}")
     return statement
 
 

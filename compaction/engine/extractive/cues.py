@@ -18,6 +18,12 @@ from compaction.engine.provenance import UnitKind
 RULE_WORTH = 1.5
 DECISION_WORTH = 1.3
 REQUEST_WORTH = 1.2
+_KIND_WORTH = {
+    UnitKind.RULE: RULE_WORTH,
+    UnitKind.DECISION: DECISION_WORTH,
+    UnitKind.REQUEST: REQUEST_WORTH,
+    UnitKind.CHANGE: RULE_WORTH,
+}
 FEWEST_WORDS = 4
 """Of a request: shorter ones ("Please wait.") ask for nothing that outlives the next answer."""
 
@@ -26,23 +32,34 @@ FEWEST_WORDS = 4
 class Cue:
     """Words that say what a sentence is about: a pattern, tried only where `words` has one of them.
 
-    `wide` are cues of scripts that are not Latin, where words are not parted or inflected.
+    Whatever the pattern finds has one of the `parts` in it: where words are so common that they
+    tell little, these say at once of most sentences that it finds nothing. `wide` are cues of
+    scripts that are not Latin, where words are not parted or inflected.
     """
 
     words: frozenset[str]
     pattern: re.Pattern[str]
     wide: re.Pattern[str]
+    parts: tuple[str, ...] = ()
 
     def is_in(self, sentence: str, words: frozenset[str]) -> bool:
         """Whether the sentence, which has these `words`, has the cue."""
-        if not self.words.isdisjoint(words) and self.pattern.search(sentence):
+        likely = not self.words.isdisjoint(words) and self.may_be_in(sentence)
+        if likely and self.pattern.search(sentence):
             return True
         return not sentence.isascii() and bool(self.wide.search(sentence))
 
+    def may_be_in(self, sentence: str) -> bool:
+        """Whether the sentence has one of the parts, without which the pattern finds nothing."""
+        if not self.parts or not sentence.isascii():
+            return True
+        return any(map(sentence.lower().__contains__, self.parts))
 
-def cue(words: str, *patterns: str, wide: str) -> Cue:
+
+def cue(words: str, *patterns: str, wide: str, parts: tuple[str, ...] = ()) -> Cue:
     """Return a cue of these words whose pattern is any of the given ones."""
-    return Cue(word_set(words), lazy_pattern("|".join(patterns), re.I), lazy_pattern(wide, re.I))
+    found = lazy_pattern("|".join(patterns), re.I)
+    return Cue(word_set(words), found, lazy_pattern(wide, re.I), parts)
 
 
 _OPENERS = (
@@ -77,7 +94,14 @@ _RULE = cue(
     wide=r"必须|(?<!要)不要(?!紧)|不得(?!不)|只能|禁止|务必|一定要|不许|一律|切勿|千万别"
     r"|絶対に|しないで|必ず|반드시|절대|하지 ?마|금지"
     r"|\b(?:никогда не|нельзя|обязательно|запрещено)\b|لا تستخدم|يجب|ممنوع",
-)
+    parts=(
+        "do not", "don't", "never", "always", "only", "make sure", "ensure", "avoid",
+        "circumstances", "must", "shall", "may not", "should not", "not allowed", "forbidden",
+        "off-limits", "off limits", "prohibited", "no more than", "no later than", "not exceed",
+        "at the latest", "allergic", "niemals", "auf keinen", "darf", "jamais", "il faut",
+        "interdit", "doit", "nunca", "debe", "prohibido",
+    ),
+)  # fmt: skip
 _NO_RULE = lazy_pattern(
     r"[?？]\s*$|\bmust[- ]have\b|\bmust (?:have|admit|say)\b"
     r"|\bi(?:['’]ve| have| was|['’]m not)? (?:never|always|only) (?!want)"
@@ -141,7 +165,11 @@ _OPEN = cue(
     r"^(?!if\b|when\b)(?:(?:.*(?:[,;]|\b(?:still|now|am|are|is)|['’](?:re|m|s)) )?"
     r"(?:just |only )?waiting (?:for|on)\b)",
     wide=r"待定|待确认|未决|未解决|还没(?:有)?(?:定|回|决定)|尚未",
-)
+    parts=(
+        "tbd", "unresolved", "still open", "open question", "decided", "remains to",
+        "waiting", "to be confirmed", "to be determined",
+    ),
+)  # fmt: skip
 _POLITE = lazy_pattern(
     r"\b(?:anything else|any(?:thing)? (?:other|more|further)|can i (?:help|assist)|"
     r"(?:need|like) (?:any |more |further )?(?:help|assistance)|how (?:are|about) you|"
@@ -149,6 +177,8 @@ _POLITE = lazy_pattern(
     r"|还有(?:其他|什么)(?:问题|需要)|可以帮(?:您|你)|对吗|好吗",
     re.I,
 )
+LONGEST_QUESTION_END = 6
+"""Characters behind which no end of a question can begin."""
 _QUESTION_END = lazy_pattern(r"[?？؟][\"'”’)\]]{0,3}$|[吗呢][。]?$")
 
 
@@ -187,14 +217,9 @@ def _is_rule(sentence: str, words: frozenset[str]) -> bool:
 
 def kind_worth(kind: UnitKind) -> float:
     """The factor that a kind earns a clause."""
-    return {
-        UnitKind.RULE: RULE_WORTH,
-        UnitKind.DECISION: DECISION_WORTH,
-        UnitKind.REQUEST: REQUEST_WORTH,
-        UnitKind.CHANGE: RULE_WORTH,
-    }.get(kind, 1.0)
+    return _KIND_WORTH.get(kind, 1.0)
 
 
 def is_question(sentence: str) -> bool:
     """Whether a sentence asks something."""
-    return bool(_QUESTION_END.search(sentence))
+    return bool(_QUESTION_END.search(sentence, max(0, len(sentence) - LONGEST_QUESTION_END)))

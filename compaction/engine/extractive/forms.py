@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set, words_in
@@ -62,13 +64,22 @@ _BOILERPLATE_WORDS = word_set(
     "thank thanks looking let feel great happy hope appreciate you're problem sounds course "
     "questions glad give sorry morning here ai nice hi hello hey sure certainly absolutely"
 )
+# Every such phrase has, or is, one of these.
+_BOILERPLATE_PARTS = (
+    "thank", "looking forward", "let me ", "feel free", "great question", "happy to ", "hope ",
+    "appreciate", "re welcome", "no problem", "sounds good", "of course", "any other question",
+    "glad to", "give me", "sorry", "good morning", "here is", "here are", "as an ai",
+    "nice to meet",
+)  # fmt: skip
+_BOILERPLATE_STARTS = ("hi", "hello", "hey", "sure", "certainly", "absolutely")
 _BOILERPLATE_WIDE = lazy_pattern(
     r"谢谢|感谢|不客气|没问题|您好|你好|随时告诉我|希望对你有帮助|好的[，。]|祝(?:您|你)"
 )
 # What a sentence says stands behind it: "This is left:", "**`hooks.go:574`** -".
-_ANNOUNCEMENT = lazy_pattern(
-    r"[:：][*_]{0,2}$|^\S{1,200} ?[-–—][*_]{0,2}$|^Traceback \(most recent"
-)
+LONGEST_ANNOUNCEMENT_END = 4
+_ANNOUNCEMENT_END = lazy_pattern(r"[:：–—-][*_]{0,2}$")
+_LABEL = lazy_pattern(r"\S{1,200} ?[-–—][*_]{0,2}$")
+_TRACEBACK = "Traceback (most recent"
 _CELL_EDGE = lazy_pattern(r"\s?\|\s?")
 _CODE = lazy_pattern(
     r"(?:def|class) \w+[(:]|return\b.{0,200}[\w)\]}\"']$|import \w[\w.]*$|from [\w.]+ import "
@@ -85,52 +96,92 @@ _PLACE = lazy_pattern(r"(?:[\w./@-]{1,120}:)?\d{1,6}[:→-]\s?")
 # A file in a list, a hunk of a patch.
 _LISTED = lazy_pattern(r"[dl-][rwxsStT-]{9}[@+.]? |index [0-9a-f]{7,}|total \d+$")
 _WORD = lazy_pattern(rf"[^\W_{HAN}{KANA}{HANGUL}]{{2,40}}")
+# A class that lists its characters is looked at far more quickly.
+_WORD_ASCII = lazy_pattern("[A-Za-z0-9]{2,40}")
 _WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
 
 
-def outcome_worth(line: str) -> float:
-    """The factor for a line of a tool's output: errors and outcomes before everything else."""
-    if is_error(line) and not is_code_line(line):
+class Signs(NamedTuple):
+    """What may tell of a line that it is an error or boilerplate: parts, one of which each has."""
+
+    errors: tuple[str, ...]
+    phrases: tuple[str, ...]
+
+
+ALL_SIGNS = Signs(_ERROR_PARTS, _BOILERPLATE_PARTS)
+
+
+def signs_in(output: str) -> Signs:
+    """Return the signs that are somewhere in an output: one look for all its lines."""
+    small = output.lower() if output.isascii() else output.casefold()
+    # By their first words: the others may be far behind them there.
+    errors, phrases = (
+        tuple(part for part in parts if part.split()[0] in small) for parts in ALL_SIGNS
+    )
+    return Signs(errors, phrases)
+
+
+def outcome_worth(line: str, signs: Signs = ALL_SIGNS) -> float:
+    """The factor for a line of a tool's output: errors and outcomes before everything else.
+
+    `signs` are those in the output.
+    """
+    if is_error(line, signs) and not is_code_line(line):
         return ERROR_WORTH
-    return ANSWER_WORTH if _ANSWER_KEY.search(line) else 1.0
+    return ANSWER_WORTH if _ANSWER_KEY.match(line) else 1.0
 
 
-def is_error(line: str) -> bool:
+def is_error(line: str, signs: Signs = ALL_SIGNS) -> bool:
     """Whether a line of a tool's output says what went wrong."""
-    small = line.casefold()
-    if not any(part in small for part in _ERROR_PARTS):
+    if not signs.errors:
+        return False
+    if not any(map(line.casefold().__contains__, signs.errors)):
         return False
     return bool(_ERROR.search(line)) and not _NO_ERROR.search(line)
 
 
-def form_worth(sentence: str) -> float:
+def form_worth(sentence: str, signs: Signs = ALL_SIGNS) -> float:
     """The factor for how well a line reads alone: 1 for a whole sentence, less for scraps."""
     if "|" in sentence:
         cells = _CELL_EDGE.split(sentence)
         if len(cells) > 2:
             wordy = max(map(count_words, cells)) >= WORDY_CELL_WORDS
             return 1.0 if wordy else ROW_WORTH
-    if _ANNOUNCEMENT.search(sentence):
+    if _announces(sentence):
         return ANNOUNCEMENT_WORTH
     if is_code_line(sentence):
         return CODE_WORTH
-    if _is_boilerplate(sentence):
+    if _is_boilerplate(sentence, signs.phrases):
         return BOILERPLATE_WORTH
     if sentence.startswith("```"):
         return FRAGMENT_WORTH
     return FRAGMENT_WORTH if count_words(sentence) < 3 else 1.0
 
 
-def _is_boilerplate(sentence: str) -> bool:
+def _announces(sentence: str) -> bool:
+    # Only an end or a beginning: what stands between need not be looked through.
+    end = max(0, len(sentence) - LONGEST_ANNOUNCEMENT_END)
+    found = _ANNOUNCEMENT_END.search(sentence, end)
+    if found:
+        return found[0][0] in ":：" or bool(_LABEL.match(sentence))
+    return sentence.startswith(_TRACEBACK)
+
+
+def _is_boilerplate(sentence: str, phrases: Sequence[str]) -> bool:
     if not sentence.isascii() and _BOILERPLATE_WIDE.search(sentence):
         return True
+    if sentence.isascii():
+        small = sentence.lower()
+        starts = small.startswith(_BOILERPLATE_STARTS)
+        if not (starts or any(map(small.__contains__, phrases))):
+            return False
     likely = not _BOILERPLATE_WORDS.isdisjoint(words_in(sentence))
     return likely and bool(_BOILERPLATE.search(sentence))
 
 
 def is_code_line(sentence: str) -> bool:
     """Whether a line is a piece of a program rather than of a conversation."""
-    if _WIDE.search(sentence):
+    if not sentence.isascii() and _WIDE.search(sentence):
         return False
     place = _PLACE.match(sentence)
     return bool(_CODE.match(sentence, place.end() if place else 0) or _LISTED.match(sentence))
@@ -138,5 +189,6 @@ def is_code_line(sentence: str) -> bool:
 
 def count_words(text: str) -> int:
     """How many words a text has, in a measure that serves scripts without spaces as well."""
-    latin = len(_WORD.findall(text))
-    return latin if text.isascii() else latin + len(_WIDE.findall(text)) // LETTERS_PER_WORD
+    if text.isascii():
+        return len(_WORD_ASCII.findall(text))
+    return len(_WORD.findall(text)) + len(_WIDE.findall(text)) // LETTERS_PER_WORD

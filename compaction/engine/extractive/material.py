@@ -6,7 +6,7 @@ Read once, for whoever chooses from it or looks for where a line comes from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakValueDictionary
 
@@ -122,7 +122,7 @@ def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) ->
             unit = _unit_of_line(line, position=before + number)
             if kept and not unit.speaker:
                 # Where clauses were kept, what is none of them is a model's prose, not the user's.
-                unit = replace(unit, speaker=OF_A_SUMMARY, kind=UnitKind.FACT)
+                unit = unit._replace(speaker=OF_A_SUMMARY, kind=UnitKind.FACT)
             # Of identifiers without their sentences, those that a kept unit has are known.
             is_part = line.section is SummarySection.IDENTIFIERS and bool(unit.entities)
             is_known = line_key(unit.text) in known or (is_part and named >= set(unit.entities))
@@ -130,17 +130,21 @@ def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) ->
                 carried.append(unit)
     said = units_of(request.items) if said is None else said
     units = [*carried, *kept, *said]
-    latest = {(unit.kind is unit.kind.ACTION, line_key(unit.text)): unit for unit in units}
-    alone = [
-        unit for unit in units if latest[unit.kind is unit.kind.ACTION, line_key(unit.text)] is unit
-    ]
+    alone: list[Unit] = []
+    seen: tuple[set[str], set[str]] = set(), set()
+    for unit in reversed(units):
+        key, said_before = line_key(unit.text), seen[unit.kind is UnitKind.ACTION]
+        if key not in said_before:
+            said_before.add(key)
+            alone.append(unit)
+    alone.reverse()
     return with_changes(alone, people=people_of(alone) | speakers_of(request.items))
 
 
 def _since_answered(unit: Unit) -> Unit:
     """Return a question that was the last word when it was kept as a fact: it has been answered."""
     if unit.kind is UnitKind.QUESTION and is_question(unit.text):
-        return replace(unit, kind=UnitKind.FACT)
+        return unit._replace(kind=UnitKind.FACT)
     return unit
 
 

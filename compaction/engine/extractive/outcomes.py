@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.forms import is_error
+from compaction.engine.extractive.forms import is_error, signs_in
 from compaction.engine.extractive.sentences import (
     encodable,
+    fold,
     is_json,
+    line_spans,
     printable,
     shorten,
     split_lines,
@@ -140,7 +142,10 @@ def _command_parts(text: str, error: str) -> list[str]:
 
 def _first_error(text: str) -> str:
     looked_at = text if len(text) <= 2 * ENDS_READ else f"{text[:ENDS_READ]}\n{text[-ENDS_READ:]}"
-    errors = (line for line in split_lines(looked_at) if is_error(line))
+    signs = signs_in(looked_at)
+    if not signs.errors:
+        return ""
+    errors = (line for line in split_lines(looked_at) if is_error(line, signs))
     first = next(errors, "")
     if first.startswith("Traceback"):
         # What went wrong stands at its end.
@@ -149,7 +154,8 @@ def _first_error(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    for line in reversed([*split_lines(text[-ENDS_READ:])]):
+    for start, end in reversed([*line_spans(end_of := text[-ENDS_READ:])]):
+        line = fold(end_of[start:end])
         if not _BORING.fullmatch(line) and not _EXIT.match(line.strip("[](){}<> ")):
             return shorten(line, LINE_CHARACTERS)
     return ""

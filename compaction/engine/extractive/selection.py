@@ -46,7 +46,10 @@ class Candidate:
 
 def weigh(units: Sequence[Unit]) -> list[Candidate]:
     """Return the units as candidates, with their terms."""
-    found = [terms_of(unit.text, (*unit.entities, *filter(None, [unit.note]))) for unit in units]
+    found = [
+        terms_of(unit.text, (*unit.entities, unit.note) if unit.note else unit.entities)
+        for unit in units
+    ]
     rare = rarity(found)
     candidates = []
     for order, (unit, terms) in enumerate(zip(units, found, strict=True)):
@@ -95,10 +98,14 @@ class Selection:
     def gain(self, candidate: Candidate) -> float:
         """What choosing the candidate now would add, per token; 0 when it would repeat."""
         # A loop, not a sum: this is called more often than all else.
-        new, covered = 0.0, self._covered
-        for term, weight in candidate.terms.items():
-            if term not in covered:
-                new += weight
+        covered, terms = self._covered, candidate.terms
+        new = 0.0
+        if covered and not covered.isdisjoint(terms):
+            for term, weight in terms.items():
+                if term not in covered:
+                    new += weight
+        else:
+            new = candidate.whole
         if new <= candidate.whole * COVERED_SHARE:
             return 0.0
         said = SAID_AGAIN * (candidate.whole - new)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from chatapp.messages.patterns import lazy_pattern
 
@@ -27,15 +28,18 @@ def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_LINE = lazy_pattern(
-    r"[^\x00-\x08\n\x0b\x0c\r\x0e-\x1f\x7f\x85\u2028\u2029\ud800-\udfff\ufffe\uffff]+"
-)
+_UNPRINTABLE = r"\x00-\x08\n\x0b\x0c\r\x0e-\x1f\x7f\x85\u2028\u2029\ud800-\udfff\ufffe\uffff"
+# Without white space at its ends.
+_LINE = lazy_pattern(rf"[^\s{_UNPRINTABLE}](?:[^{_UNPRINTABLE}]*[^\s{_UNPRINTABLE}])?")
 _END = lazy_pattern(
     r"[.!?][\"'”’)\]*]{0,3}(?=\s)"
     r"|[。！？；][”’」』）]{0,2}(?=[^.!?。！？；”’」』）])"
     rf"|[!?](?=[{HAN}{KANA}])"
 )
+# The same in a text of which only the first way can end a sentence.
+_END_ASCII = lazy_pattern(r"[.!?][\"')\]*]{0,3}(?=\s)")
 _BULLET = lazy_pattern(r"(?:[-*•+>|#]{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX]\]\s+)")
+_BULLET_STARTS = frozenset("-*•+>|#[")
 _CLAUSE_END = lazy_pattern(r"[;；，、：]|[,:](?=\s)|\s?[—–]|\s-\s")
 _MONTH_AFTER = lazy_pattern(
     r"\s(?:jan|feb|märz|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec|\d)", re.IGNORECASE
@@ -48,10 +52,15 @@ _ABBREVIATIONS = word_set(
 _JSON_START = lazy_pattern(r"\s{0,80}(?:\{\s{0,80}\"|\[\s{0,80}[\[{\"])")
 _WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
 _FORM = lazy_pattern(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+# A class that lists its characters is looked at far more quickly.
+_FORM_ASCII = lazy_pattern(r"[a-z]+(?:'[a-z]+)*")
 
 
+@lru_cache(maxsize=1024)
 def words_in(text: str) -> frozenset[str]:
     """The words of a text, casefolded: for a quick look before a slow pattern is tried."""
+    if text.isascii():
+        return frozenset(_FORM_ASCII.findall(text.lower()))
     return frozenset(_FORM.findall(text.casefold().replace("’", "'")))
 
 
@@ -70,9 +79,7 @@ def encodable(text: str) -> str:
 def line_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where the lines of a text that are not blank stand; unprintable characters end one, too."""
     for match in _LINE.finditer(text):
-        start, end = _stripped(text, match.start(), match.end())
-        if start < end:
-            yield start, end
+        yield match.span()
 
 
 def split_lines(text: str) -> Iterator[str]:
@@ -87,17 +94,20 @@ def printable(text: str) -> str:
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where the sentences of a text stand, without list markers and white space at their ends."""
-    for first, last in line_spans(text):
-        start = _without_bullet(text, first, last)
-        for match in _END.finditer(text, start, last):
-            if match[0][0] == "." and _is_abbreviation(text, start, match.start() + 1):
-                continue
-            yield _stripped(text, start, match.end())
-            start, _ = _stripped(text, match.end(), last)
+    ends = _END_ASCII if text.isascii() else _END
+    for line in _LINE.finditer(text):
+        start, last = line.span()
+        if text[start] in _BULLET_STARTS or text[start].isdecimal():
             start = _without_bullet(text, start, last)
-        start, end = _stripped(text, start, last)
-        if start < end:
-            yield start, end
+        for match in ends.finditer(text, start, last):
+            end = match.end()
+            if text[match.start()] == "." and _is_abbreviation(text, start, match.start() + 1):
+                continue
+            yield _stripped(text, start, end)
+            start, _ = _stripped(text, end, last)
+            start = _without_bullet(text, start, last)
+        if start < last:
+            yield start, last
 
 
 def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[tuple[int, int]]:
@@ -105,14 +115,17 @@ def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[t
 
     It is parted at a clause, else at a space, else anywhere. Chinese says as much in half as many.
     """
-    wide = not text[start:end].isascii() and 2 * len(_WIDE.findall(text, start, end)) > end - start
-    longest = longest // 2 if wide else longest
-    while end - start > longest:
-        cut = _cut(text, start, longest)
-        first, last = _stripped(text, start, cut)
-        if first < last:
-            yield first, last
-        start = cut
+    # Most are shorter than what even Chinese is parted at.
+    if 2 * (end - start) > longest:
+        piece = text[start:end]
+        wide = not piece.isascii() and 2 * len(_WIDE.findall(piece)) > end - start
+        longest = longest // 2 if wide else longest
+        while end - start > longest:
+            cut = _cut(text, start, longest)
+            first, last = _stripped(text, start, cut)
+            if first < last:
+                yield first, last
+            start = cut
     first, last = _stripped(text, start, end)
     if first < last:
         yield first, last
@@ -136,16 +149,21 @@ def without_bullet(line: str) -> str:
 
 
 def _without_bullet(text: str, start: int, end: int) -> int:
-    while match := _BULLET.match(text, start, end):
+    while start < end and (text[start] in _BULLET_STARTS or text[start].isdecimal()):
+        match = _BULLET.match(text, start, end)
+        if match is None:
+            break
         start = match.end()
     return start
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the span without white space at its ends."""
-    piece = text[start:end]
-    left = len(piece) - len(piece.lstrip())
-    return start + left, max(start + left, start + len(piece.rstrip()))
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, max(start, end)
 
 
 def shorten(text: str, limit: int) -> str:

@@ -7,10 +7,14 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from compaction.engine.extractive.cues import classify, kind_worth
-from compaction.engine.extractive.forms import ANNOUNCEMENT_WORTH, form_worth, outcome_worth
+from compaction.engine.extractive.forms import (
+    ANNOUNCEMENT_WORTH,
+    form_worth,
+    outcome_worth,
+    signs_in,
+)
 from compaction.engine.extractive.outcomes import leaf_spans, outcome_units
 from compaction.engine.extractive.quotations import QUOTED, is_quoted, quoted_spans
 from compaction.engine.extractive.sentences import (
@@ -49,7 +53,10 @@ REPEATED_FORM_LIMIT = 3
 MAX_OUTPUT_CHARACTERS = 400_000
 """Of a tool's output, the head and the end are read: no summary needs the middle of a megabyte."""
 
+# Read once: a member of an enumeration is found slowly, and most clauses are facts.
+_FACT = UnitKind.FACT
 _DIGITS = re.compile(r"\d+")
+_SAYS = re.compile(r"[^\W_]")
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*)\S{0,4}\s?")
 _LETTERS = re.compile(r"[^\W\d_][\w./-]*")
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?) ?[:：] ?(?=\S)")
@@ -78,9 +85,10 @@ def units_of(
     speakers = speakers_of(items)
     last_asked = max((n for n, item in enumerate(items) if item.is_question), default=-1)
     units: list[Unit] = []
+    earned: dict[str, float] = {}
     for number, item in enumerate(items):
         if item.role == "tool":
-            units += _units_of_output(item, entities[number])
+            units += _units_of_output(item, entities[number], earned)
         else:
             last = number >= last_asked
             units += _units_of_message(item, entities[number], last=last, speakers=speakers)
@@ -119,19 +127,21 @@ def _units_of_message(
         speaker, begin = match[1], match.end()
     elif item.is_question and item.tool_name in speakers:
         speaker = item.tool_name
+    voice, is_assistants = item.voice, item.role == "assistant"
     starts = [entity.start for entity in entities]
     quoted, alike = quoted_spans(text), Counter[str]()
-    base = ROLE_WORTH.get(item.voice, OTHER_ROLE_WORTH)
+    has_headings = "#" in text or "**" in text
+    base = ROLE_WORTH.get(voice, OTHER_ROLE_WORTH)
     for start, end in sentence_spans(text):
         if end <= begin:
             continue
         start = max(start, begin)
-        kind = _kind_of(text, start, end, role=item.voice, last=last, quoted=quoted)
-        whole = kind is not UnitKind.FACT
-        longest = MAX_SENTENCE_CHARACTERS if whole else CLAUSE_CHARACTERS
+        kind = _kind_of(text, start, end, role=voice, last=last, quoted=quoted)
+        longest = CLAUSE_CHARACTERS if kind is _FACT else MAX_SENTENCE_CHARACTERS
+        of_kind = kind_worth(kind)
         for first, final in clause_spans(text, start, end, longest=longest):
             clause = fold(encodable(text[first:final]))
-            if not any(character.isalnum() for character in clause):
+            if not _SAYS.search(clause):
                 continue
             worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
             if len(_DIGITS.findall(clause)) > 1:
@@ -139,9 +149,9 @@ def _units_of_message(
                 shape = _LETTERS.sub("a", _DIGITS.sub("0", clause))
                 alike[shape] += 1
                 worth /= max(1, alike[shape] - REPEATED_FORM_LIMIT)
-            if _HEADING.fullmatch(text, text.rfind("\n", 0, first) + 1, first):
+            if has_headings and _HEADING.fullmatch(text, text.rfind("\n", 0, first) + 1, first):
                 worth *= ANNOUNCEMENT_WORTH
-            is_own = item.role == "assistant" or not is_quoted(quoted, first, final)
+            is_own = is_assistants or not is_quoted(quoted, first, final)
             yield Unit(
                 text=clause,
                 kind=kind,
@@ -151,7 +161,7 @@ def _units_of_message(
                 start=first,
                 end=final,
                 entities=_between(entities, starts, first, final),
-                worth=worth * kind_worth(kind) * form_worth(clause),
+                worth=worth * of_kind * form_worth(clause),
             )
 
 
@@ -159,8 +169,8 @@ def _kind_of(
     text: str, start: int, end: int, *, role: str, last: bool, quoted: Sequence[tuple[int, int]]
 ) -> UnitKind:
     """Return what a sentence is about; one that quotes somebody orders and asks nothing."""
-    if is_quoted(quoted, start, end):
-        return UnitKind.FACT
+    if quoted and is_quoted(quoted, start, end):
+        return _FACT
     return classify(fold(text[start:end])[:MAX_SENTENCE_CHARACTERS], role=role, last=last)
 
 
@@ -175,12 +185,20 @@ def label_of(item: Item) -> str:
 def _between(
     entities: Sequence[Entity], starts: list[int], first: int, final: int
 ) -> tuple[str, ...]:
-    inside = entities[bisect_left(starts, first) : bisect_right(starts, final)]
-    return tuple(dict.fromkeys(one.key for one in inside if one.end <= final))
+    begin = bisect_left(starts, first)
+    if begin == len(starts) or starts[begin] > final:
+        return ()
+    inside = entities[begin : bisect_right(starts, final)]
+    return tuple(dict.fromkeys([one.key for one in inside if one.end <= final]))
 
 
-def _units_of_output(item: Item, entities: Sequence[Entity]) -> Iterator[Unit]:
-    """Yield the lines of a tool's output, or the fields of one in JSON."""
+def _units_of_output(
+    item: Item, entities: Sequence[Entity], earned: dict[str, float]
+) -> Iterator[Unit]:
+    """Yield the lines of a tool's output, or the fields of one in JSON.
+
+    `earned` is what lines are known to be worth by their words: outputs repeat each other's.
+    """
     worth = ROLE_WORTH["tool"]
     use = use_of(item.tool_name)
     if use is not None:
@@ -188,24 +206,30 @@ def _units_of_output(item: Item, entities: Sequence[Entity]) -> Iterator[Unit]:
     label, alike = label_of(item), Counter[str]()
     has_fields = is_json(item.text)
     starts = [entity.start for entity in entities]
-    for start, end in _output_spans(_read(item)):
-        line = fold(encodable(item.text[start:end]))
-        if not any(character.isalnum() for character in line):
+    text = _read(item)
+    storable = encodable(text)
+    signs, is_storable = signs_in(storable), len(storable) == len(text)
+    for start, end in _output_spans(text):
+        line = fold(text[start:end] if is_storable else encodable(text[start:end]))
+        if not _SAYS.search(line):
             continue
         shape = _DIGITS.sub("0", line)
         alike[shape] += 1
-        earned = FIELD_WORTH if has_fields else outcome_worth(line) * form_worth(line)
+        if has_fields:
+            factor = FIELD_WORTH
+        elif (factor := earned.get(line, 0.0)) == 0.0:
+            factor = earned[line] = outcome_worth(line, signs) * form_worth(line, signs)
         repeated = max(1, alike[shape] - REPEATED_FORM_LIMIT)
         yield Unit(
             text=line,
-            kind=UnitKind.FACT,
+            kind=_FACT,
             speaker=label,
             position=item.position,
             message=item.id,
             start=start,
             end=end,
             entities=_between(entities, starts, start, end),
-            worth=worth * earned * (1 + math.exp(-start / HEAD_CHARACTERS)) / repeated,
+            worth=worth * factor * (1 + math.exp(-start / HEAD_CHARACTERS)) / repeated,
         )
 
 
@@ -221,11 +245,13 @@ def _named_again(units: list[Unit], *, people: frozenset[str]) -> list[Unit]:
     """Raise what a tool printed or somebody quoted, where a person or a model names it later."""
     last: dict[str, int] = {}
     for unit in units:
-        if unit.speaker in people:
-            last.update(dict.fromkeys(unit.entities, unit.position))
+        if unit.entities and unit.speaker in people:
+            for key in unit.entities:
+                last[key] = unit.position
     return [
-        replace(unit, worth=unit.worth * NAMED_AGAIN_WORTH)
-        if unit.speaker not in people
+        unit._replace(worth=unit.worth * NAMED_AGAIN_WORTH)
+        if unit.entities
+        and unit.speaker not in people
         and any(last.get(key, -1) > unit.position for key in unit.entities)
         else unit
         for unit in units

@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from compaction.engine.extractive.cues import is_rule
@@ -323,7 +322,7 @@ def _entities_of(item: Item, small: Container[str]) -> Sequence[Entity]:
     if skipped <= 0:
         return found
     return [
-        replace(one, start=one.start + skipped, end=one.end + skipped) if one.start >= head else one
+        one._replace(start=one.start + skipped, end=one.end + skipped) if one.start >= head else one
         for one in found
     ]
 

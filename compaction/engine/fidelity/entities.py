@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, KANA
@@ -30,25 +30,46 @@ _MONTH = (
     r"décembre|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря)"
 )
 _MONTHS_BEGIN = "adefjmnosадимносфя"
-# Ordinary words are passed over without a look at each; then comes a token, or any other character.
-_TOKEN = lazy_pattern(
-    r"(?:[a-z]++(?:['’-][a-z]++)*+(?:\s++|[,.;:!?)\"]++(?:\s++|$)))*+(?:"
-    r"(?P<url>\bhttps?://[^\s<>\"'`，。；）)\]】]{1,300})"
-    r"|(?P<mail>[A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9-]{1,64}(?:\.[A-Za-z0-9-]{1,64}){1,5})"
-    # Nearly no token begins with a digit or with a month's first letter: one look tells.
-    r"|(?P<date>(?=\d)(?:\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"
-    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
-    rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of |de )?(?i:{_MONTH})\b(?:,? \d{{4}}\b)?"
-    r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]|(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?:\s?(?i:[ap]\.?m)\b\.?)?"
-    r"|\b\d{1,2}\s?(?i:[ap]\.?m)\b\.?)"
-    rf"|\b(?i:(?=[{_MONTHS_BEGIN}]){_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?)"
-    r"|(?P<path>(?:~|\.{1,2}|[A-Za-z]:)?(?:[A-Za-z0-9_.@+-]{0,80}[/\\]){1,12}[A-Za-z0-9_.@+-]{1,80}"
-    r"|\b[A-Za-z0-9_-]{1,60}\.(?:py|js|ts|tsx|md|json|ya?ml|toml|txt|csv|html?|css|sh|sql|go|rs|"
-    r"java|cpp|h|rb|php|cfg|ini|lock|log|pdf|docx?|xlsx?|png|jpe?g|zip)\b)"
-    r"|(?P<money>[$€£¥₽₹]\s?\d[\d.,\u00a0\u202f]*(?:\s?(?i:[kmb]|million|billion|trillion)\b)?)"
-    rf"|(?P<word>[^\W_{HAN}{KANA}](?:[^\W{HAN}{KANA}]|[-.:'’&+#@](?=[^\W{HAN}{KANA}])"
-    r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)"
-    rf"|[{HAN}{KANA}]++|\S|$)"
+# No token begins with one of these, and none that began goes on with one.
+_APART = r"[^\w\s~./\\@+$€£¥₽₹:'’&#%‰-]"
+
+
+def _tokens(*, first: str, part: str, apart: str) -> re.Pattern[str]:
+    """Return what finds tokens: words of characters that are a `part`, the `first` of them too.
+
+    Ordinary words are passed over without a look at each, and so is what stands `apart` from all
+    tokens; then comes a token, or any other character.
+    """
+    return lazy_pattern(
+        r"(?:[a-z]++(?:['’-][a-z]++)*+(?:\s++|[,.;:!?)\"]++(?:\s++|$)|(?=" + apart + r"))"
+        rf"|{apart}++|\s++)*+(?:"
+        r"(?P<url>\bhttps?://[^\s<>\"'`，。；）)\]】]{1,300})"
+        r"|(?P<mail>[A-Za-z0-9_.+-]{1,64}+@[A-Za-z0-9-]{1,64}(?:\.[A-Za-z0-9-]{1,64}){1,5})"
+        # Nearly no token begins with a digit or with a month's first letter: one look tells.
+        r"|(?P<date>(?=\d)(?:\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"
+        r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}(?!\d)"
+        rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of |de )?(?i:{_MONTH})\b(?:,? \d{{4}}\b)?"
+        r"|(?:\d{4}年)?\d{1,2}月\d{1,2}[日号]"
+        r"|(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?:\s?(?i:[ap]\.?m)\b\.?)?"
+        r"|\b\d{1,2}\s?(?i:[ap]\.?m)\b\.?)"
+        rf"|\b(?i:(?=[{_MONTHS_BEGIN}]){_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)"
+        r"(?:,? \d{4}\b)?)"
+        r"|(?P<path>(?:~|\.{1,2}|[A-Za-z]:)?"
+        r"(?:[A-Za-z0-9_.@+-]{0,80}+[/\\]){1,12}[A-Za-z0-9_.@+-]{1,80}"
+        r"|\b[A-Za-z0-9_-]{1,60}+\.(?:py|js|ts|tsx|md|json|ya?ml|toml|txt|csv|html?|css|sh|sql|go|"
+        r"rs|java|cpp|h|rb|php|cfg|ini|lock|log|pdf|docx?|xlsx?|png|jpe?g|zip)\b)"
+        r"|(?P<money>[$€£¥₽₹]\s?\d[\d.,\u00a0\u202f]*"
+        r"(?:\s?(?i:[kmb]|million|billion|trillion)\b)?)"
+        rf"|(?P<word>{first}(?:{part}|[-.:'’&+#@](?={part})"
+        r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)"
+        rf"|[{HAN}{KANA}]++|\S|$)"
+    )
+
+
+_TOKEN = _tokens(first=rf"[^\W_{HAN}{KANA}]", part=rf"[^\W{HAN}{KANA}]", apart=_APART)
+# The same for a text of ASCII: a class that lists its characters is looked at far more quickly.
+_TOKEN_ASCII = _tokens(
+    first="[A-Za-z0-9]", part="[A-Za-z0-9_]", apart=r"[\x00-\x08\x0e-\x1b!\"()*,;<=>?[\]^`{|}\x7f]"
 )
 _WIDE = lazy_pattern(f"[{HAN}{KANA}]")
 _QUOTED = lazy_pattern(r"[《「『“]([^《》「」『』“”\n]{2,40})[》」』”]")
@@ -57,7 +78,9 @@ _PURE_NUMBER = lazy_pattern(
     r"ghz|px|eur|usd|bn)?(?:-(?:day|year|month|week|hour|minute|minutes|person|page|point))?$",
     re.IGNORECASE,
 )
-_LONG_DIGITS = lazy_pattern(r"\d{7,}|\d{2,}(?:-\d{2,}){2,}")
+LONG_NUMBER = 7
+"""A number of so many digits, and no separator, is a code."""
+_LONG_DIGITS = lazy_pattern(r"\d{2,}(?:-\d{2,}){2,}")
 _DIGIT = lazy_pattern(r"\d")
 _CAMEL = lazy_pattern(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
 _SENTENCE_BREAK = lazy_pattern(
@@ -74,8 +97,7 @@ _NO_NAMES = {
 LONGEST_REMEMBERED = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(NamedTuple):
     """One thing that a text names, where it stands, and its `key`: the form to compare by."""
 
     kind: str
@@ -111,22 +133,27 @@ def _remembered(text: str) -> tuple[Entity, ...]:
 
 def _looked_for(text: str, small: Container[str]) -> list[Entity]:
     found: list[Entity] = []
-    for match in _TOKEN.finditer(text):
+    tokens = _TOKEN_ASCII if text.isascii() else _TOKEN
+    for match in tokens.finditer(text):
         shape = match.lastgroup
         if shape is None:
             continue
-        start, end = match.span(shape)
-        end = start + len(text[start:end].rstrip(_TRAILING))
-        kind = _KINDS.get(shape) or _of_token(text[start:end], text, start, small)
-        if shape == PATH:
-            token = text[start:end]
-            kind = PATH if _is_path(token) else _of_token(token, text, start, small)
-        if not kind or end <= start:
+        token = match[shape].rstrip(_TRAILING)
+        # Most are ordinary words behind all.
+        if not token or (token.isalpha() and token.islower()):
             continue
+        start = match.start(shape)
+        end = start + len(token)
+        if shape == "word" or (shape == PATH and not _is_path(token)):
+            kind = _of_token(token, text, start, small)
+            if not kind:
+                continue
+        else:
+            kind = _KINDS[shape]
         if kind == NAME and found and _continues(found[-1], text, start):
             start = found.pop().start
-        piece = text[start:end]
-        found.append(Entity(kind, piece, key_of(piece), start, end))
+            token = text[start:end]
+        found.append(Entity(kind, token, key_of(token), start, end))
     if not text.isascii():
         found += _quoted(text)
         found.sort(key=lambda one: one.start)
@@ -154,6 +181,8 @@ def _is_path(token: str) -> bool:
 def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
     """Return the kind of a token; empty for an ordinary word."""
     is_plain = token.isalpha()
+    if token.isdecimal():
+        return IDENTIFIER if len(token) >= LONG_NUMBER else NUMBER
     if not is_plain and _DIGIT.search(token):
         if _LONG_DIGITS.fullmatch(token):
             return IDENTIFIER
@@ -212,8 +241,9 @@ def small_words(texts: Iterable[str]) -> frozenset[str]:
     """Return the words that occur in small letters: written large, they only start a sentence."""
     words: set[str] = set()
     for text in texts:
-        words.update(word for word in _WORDS.findall(text) if word.islower())
-    return frozenset(words)
+        words.update((_WORDS_ASCII if text.isascii() else _WORDS).findall(text))
+    return frozenset(filter(str.islower, words))
 
 
 _WORDS = lazy_pattern(rf"{_LETTER}{{2,40}}")
+_WORDS_ASCII = lazy_pattern("[A-Za-z]{2,40}")

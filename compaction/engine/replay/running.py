@@ -234,7 +234,7 @@ class ReplayedRun:
             named, _ = redact_items(named)
             kept, _ = redact_items(kept)
             previous, digest = redact(previous).text, redact(digest).text
-            units = tuple(replace(unit, text=redact(unit.text).text) for unit in units)
+            units = tuple(unit._replace(text=redact(unit.text).text) for unit in units)
         limit = None if reads_whole else self._result_chars()
         read = tuple(limited_results(named, limit, beginning=profile.result_chars_in_summary > 0))
         again = branch.sums.pinned_in(after, after + len(items))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from compaction.engine.abridged import Entry
 from compaction.engine.abridging import read_entries
@@ -91,7 +91,7 @@ class ReplayedSummary:
             holds_earlier=outcome.holds_earlier,
             is_digest=outcome.is_digest,
             units=tuple(
-                replace(one, worth=round(one.worth, WORTH_DIGITS)) for one in outcome.units
+                one._replace(worth=round(one.worth, WORTH_DIGITS)) for one in outcome.units
             ),
             named_weight=outcome.quality.named_weight if outcome.quality else 0.0,
             files=files,
