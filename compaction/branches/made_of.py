@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from chatapp.answer_requests import short_id, write_parts
+from chatapp.compiled import compiled_read
 from chatapp.models import Message
-from chatapp.selectors import rows_before, rows_from
+from chatapp.selectors import is_own, rows_before, rows_from
 from compaction.branches.coverage import sent_chain
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import BehindCursor
@@ -159,8 +162,7 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
         return None
     apart = [*behind.system, *(row for row in behind.pins if row.position < start)]
     count = waiting - len(apart) - len(behind.rows)
-    places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
-    ends = _ends(snapshot, places, snapshot.state.cursor + 1, start, apart)
+    ends = _hidden_ends(snapshot, behind, start, apart)
     if count <= 0 or not ends:
         return None
     ((first, last),) = ends
@@ -170,6 +172,24 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
         last=last.position,
         tokens=_tokens_between(first, last, apart),
     )
+
+
+def _hidden_ends(
+    snapshot: BranchSnapshot, behind: BehindCursor, start: int, apart: Sequence[Message]
+) -> list[tuple[Message, Message]]:
+    """Return the first and the last message that a limit hides; the last may have been read."""
+    branch, cursor, last = snapshot.branch, snapshot.state.cursor, behind.last_hidden
+    if apart or last is None or not is_own(branch, cursor):
+        places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
+        return _ends(snapshot, places, cursor + 1, start, apart)
+    first = _own_places.first(branch=branch.pk, after=cursor)
+    return [(first, last)] if first is not None else []
+
+
+@compiled_read
+def _own_places(*, branch: UUID, after: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return rows.order_by("position").only(*_SUMS)
 
 
 def place_of(position: int) -> str:
