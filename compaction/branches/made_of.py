@@ -7,7 +7,8 @@ Nothing is read where nothing is left out: the snapshot has it all.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,8 @@ from django.db.models import QuerySet
 
 from chatapp.answer_requests import short_id, write_parts
 from chatapp.compiled import compiled_read
-from chatapp.models import Message
+from chatapp.context.preview import NotShown
+from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import is_own, rows_before, rows_from
 from compaction.branches.coverage import sent_chain
 from compaction.branches.snapshot import BranchSnapshot
@@ -87,6 +89,8 @@ def left_out_of(
             last=missing[-1].position,
             tokens=sum(row.tokens for row in missing),
         )
+        if behind.not_shown is not None:
+            halved = _with_those_before(halved, behind.not_shown)
     limited = _hidden(snapshot, behind)
     unread = _dropped(snapshot, kept)
     parts = [*unread, *(one for one in (limited, halved) if one is not None)]
@@ -100,6 +104,16 @@ def left_out_of(
         "tokens": sum(one.tokens for one in parts),
         "why": why if limited or halved else DROPPED,
     }
+
+
+def _with_those_before(gone: _Gone, unread: NotShown) -> _Gone:
+    """Return what is missing with the older messages that nobody read (past_window.py)."""
+    return replace(
+        gone,
+        messages=gone.messages + unread.messages,
+        first=int(Decimal(unread.first) * POSITION_STEP),
+        tokens=gone.tokens + unread.tokens,
+    )
 
 
 def _dropped(snapshot: BranchSnapshot, kept: Sequence[Message]) -> list[_Gone]:

@@ -9,7 +9,7 @@ branch has not been summarised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, TypeVar
@@ -128,7 +128,8 @@ class BehindCursor:
 
 
 def show_part(snapshot: BranchSnapshot, *, most: int, oldest: int = 0) -> None:
-    """Have contexts of this snapshot hold the newest messages only: for pages that show a request.
+    """Have contexts of this snapshot hold the newest messages only: for pages that show a request,
+    and for one that cannot fit (past_window.py).
 
     At most `most` are read besides the `oldest` ones, where the profile does not send fewer.
     """
@@ -150,6 +151,28 @@ def show_part(snapshot: BranchSnapshot, *, most: int, oldest: int = 0) -> None:
             rows=[row for row in part.rows if not row.is_pinned_system],
             not_shown=part.not_shown,
         )
+
+
+def show_question(snapshot: BranchSnapshot) -> None:
+    """Have a part that is shown hold the newest question, which may stand before it."""
+    part: BehindCursor | None = snapshot.derived.get(_BEHIND)
+    if part is None or part.not_shown is None or any(row.is_question for row in part.rows):
+        return
+    asked = _countable(snapshot).filter(**QUESTIONS).order_by("-position").first()
+    if asked is None:
+        return
+    next_one = _countable(snapshot, after=asked.position).order_by("position")[:1].get()
+    is_first = part.not_shown.first == asked.place
+    snapshot.derived[_BEHIND] = replace(
+        part,
+        rows=[asked, *part.rows],
+        not_shown=replace(
+            part.not_shown,
+            messages=part.not_shown.messages - 1,
+            tokens=part.not_shown.tokens - asked.tokens,
+            first=next_one.place if is_first else part.not_shown.first,
+        ),
+    )
 
 
 def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:

@@ -25,6 +25,7 @@ from chatapp.database import release_connection
 from chatapp.models import Session
 from compaction.branches.cache_clock import without_clock
 from compaction.branches.context_builder import foreseen, sendable
+from compaction.branches.past_window import bounded
 from compaction.branches.planning import cut_of, decision_of, due_before_request
 from compaction.branches.reading import current_snapshot, is_still_so
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
@@ -85,7 +86,7 @@ class Preparation:
             self._or_go_on(partial(note_problems, snapshot))
             if is_still_so(snapshot):
                 return replace(context, origin=snapshot)
-            snapshot = snapshot_of(self.session)
+            snapshot = bounded(snapshot_of(self.session))
         return sendable(snapshot, run_id=run_id)
 
     def _settled(self) -> BranchSnapshot:
@@ -109,11 +110,11 @@ class Preparation:
 
     def _read(self) -> BranchSnapshot:
         """Return the branch as it is; wait for a worker that does just what this request needs."""
-        snapshot = current_snapshot(self.session)
+        snapshot = bounded(current_snapshot(self.session))
         without_clock(snapshot.state)
         if snapshot.hides_messages and _has_live_holder(snapshot.state):
             self._wait_for_holder(snapshot)
-            snapshot = snapshot_of(self.session)
+            snapshot = bounded(snapshot_of(self.session))
         return snapshot
 
     def _due(self, snapshot: BranchSnapshot) -> Decision | None:
