@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.db import DatabaseError, models
+from django.db import models
 from django.utils import timezone
 
 from chatapp.compiled import CompiledInsert
+from chatapp.round_trips import Statement
 
 if TYPE_CHECKING:
     from chatapp.models import Message
@@ -125,14 +126,10 @@ def long_id(short: str) -> UUID:
 _stored: OrderedDict[tuple[UUID, str], None] = OrderedDict()
 
 
-class RequestNotKeptError(Exception):
-    """A record could not be stored; the transaction that it stands in has to be undone."""
+def keeping_request(answer: Message, record: RequestRecord) -> list[Statement[None]]:
+    """Return what stores the record of an answer with its texts, for the answer's transaction.
 
-
-def keep_request(answer: Message, record: RequestRecord) -> None:
-    """Store the record of an answer with its texts, in the transaction that stores the answer.
-
-    Raises RequestNotKeptError where the database refuses. `remember_texts` follows the commit.
+    `remember_texts` follows the commit.
     """
     session_id = answer.session_id
     new = [digest for digest in record.texts if (session_id, digest) not in _stored]
@@ -150,11 +147,8 @@ def keep_request(answer: Message, record: RequestRecord) -> None:
         left_out_branch=answer.branch_id if needs_look else None,
         created_at=answer.created_at,
     )
-    try:
-        # Another process may have stored a text just now.
-        _insert([own, *rows])
-    except DatabaseError as error:
-        raise RequestNotKeptError from error
+    # Another process may have stored a text just now: it stays.
+    return _insert.asked([own, *rows])
 
 
 def remember_texts(session_id: UUID, record: RequestRecord) -> None:

@@ -12,6 +12,7 @@ nothing else: everywhere else the queryset is clearer, and fast enough.
 
     rows = newest(branch=branch.pk, after=cursor, most=64)
 
+`newest.asked(…)` is the statement, which can go together with others (chatapp/round_trips.py).
 Arguments are keys, whole numbers, texts and times, which are bound; true, false and None stand for
 another shape of the query, and each shape is compiled by itself. A test compares every one of them
 with its queryset (tests/compaction/test_compiled_queries.py).
@@ -23,16 +24,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
-from django.db import connections, models, router, transaction
+from django.db import connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.query import ModelIterable, ValuesListIterable, get_related_populators
 from django.db.models.sql import UpdateQuery
 
+from chatapp.round_trips import Statement
+
+Result = TypeVar("Result")
 Row = TypeVar("Row")
 Bound = UUID | int | str | datetime
 # (name of the argument) of a place that is bound with each call, or (None, what stands there).
@@ -133,22 +137,31 @@ class _Compiled:
 
 
 class CompiledRead(_Compiled, Generic[Row]):
-    """A read; called with the function's arguments, and `most` for the first rows alone."""
+    """A read; called with the function's arguments, and `most` for so many rows behind `skip`."""
 
     build: Callable[..., QuerySet[Any, Row]]
 
-    def __call__(self, *, most: int | None = None, **values: Any) -> list[Row]:
+    def __call__(self, **values: Any) -> list[Row]:
         """Return the rows that the queryset has, as it would return them."""
+        return self.asked(**values).run()
+
+    def asked(
+        self, *, most: int | None = None, skip: int = 0, **values: Any
+    ) -> Statement[list[Row]]:
+        """Return the same as a statement, to be run together with others."""
         connection = connections[router.db_for_read(self._model_of(values))]
         statement, columns = self._shape(values, connection)
-        rows = _fetched(statement, values, most, connection)
-        return cast(list[Row], list(_made(rows, columns, connection)))
+
+        def rows(cursor: Any) -> list[Row]:
+            return list(_made(cursor.fetchall(), columns, connection))
+
+        return _limited(statement, values, (most, skip), connection, rows)
 
     def raw(self, *, most: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
         """Return the rows' columns as the database gives them, converted by nobody."""
         connection = connections[router.db_for_read(self._model_of(values))]
         statement, _ = self._shape(values, connection)
-        return _fetched(statement, values, most, connection)
+        return _limited(statement, values, (most, 0), connection, _all).run()
 
     def first(self, **values: Any) -> Row | None:
         """Return the first of the rows, if there is one."""
@@ -178,14 +191,19 @@ class CompiledUpdate(_Compiled):
 
     def __call__(self, **values: Any) -> int:
         """Change the rows and return their number."""
+        return self.asked(**values).run()
+
+    def asked(self, **values: Any) -> Statement[int]:
+        """Return the same as a statement, to be run together with others."""
         connection = connections[router.db_for_write(self._model_of(values))]
         statement: _CompiledSql = self._shape(values, connection)
-        with (
-            transaction.mark_for_rollback_on_error(connection.alias),
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement.sql, statement.params(values, connection))
-            return int(cursor.rowcount)
+        return Statement(
+            connection=connection,
+            sql=statement.sql,
+            params=statement.params(values, connection),
+            result=lambda cursor: int(cursor.rowcount),
+            writes=True,
+        )
 
     def _rows(self, samples: Mapping[str, Any]) -> QuerySet[Any, Any]:
         return self.build(**samples)[0]
@@ -219,16 +237,24 @@ class CompiledInsert:
 
     def __call__(self, rows: Sequence[models.Model]) -> None:
         """Insert the rows, at most `batch_size` a statement; they are as saved ones afterwards."""
+        for one in self.asked(rows):
+            one.run()
+
+    def asked(self, rows: Sequence[models.Model]) -> list[Statement[None]]:
+        """Return the same as statements, to be run together with others."""
         connection = connections[router.db_for_write(self.model)]
         if connection.vendor not in self._frames:
             self._compile(connection)
         most = connection.ops.bulk_batch_size(self._fields, rows)
         size = max(1, min(self.batch_size, most))
-        with transaction.mark_for_rollback_on_error(connection.alias):
-            for start in range(0, len(rows), size):
-                self._insert(rows[start : start + size], connection)
+        return [
+            self._part(rows[start : start + size], connection)
+            for start in range(0, len(rows), size)
+        ]
 
-    def _insert(self, rows: Sequence[models.Model], connection: BaseDatabaseWrapper) -> None:
+    def _part(
+        self, rows: Sequence[models.Model], connection: BaseDatabaseWrapper
+    ) -> Statement[None]:
         params = [
             one.get_db_prep_save(one.pre_save(row, add=True), connection=connection)
             for row in rows
@@ -237,11 +263,15 @@ class CompiledInsert:
         before, behind = self._frames[connection.vendor]
         places = f"({', '.join(['%s'] * len(self._fields))})"
         sql = " ".join([before, ", ".join([places] * len(rows)), behind])
-        with connection.cursor() as cursor:
-            cursor.execute(sql, params)
-        for row in rows:
-            row._state.adding = False
-            row._state.db = connection.alias
+
+        def are_stored(cursor: Any) -> None:
+            for row in rows:
+                row._state.adding = False
+                row._state.db = connection.alias
+
+        return Statement(
+            connection=connection, sql=sql, params=params, result=are_stored, writes=True
+        )
 
     def _compile(self, connection: BaseDatabaseWrapper) -> None:
         fields = self.model._meta.concrete_fields
@@ -324,19 +354,22 @@ def _named(param: Any, places: Mapping[Any, str]) -> str | None:
         return None
 
 
-def _fetched(
+def _limited(
     statement: _CompiledSql,
     values: Mapping[str, Any],
-    most: int | None,
+    part: tuple[int | None, int],
     connection: BaseDatabaseWrapper,
-) -> list[tuple[Any, ...]]:
+    result: Callable[[Any], Result],
+) -> Statement[Result]:
     sql, params = statement.sql, statement.params(values, connection)
-    if most is not None:
-        sql += " LIMIT %s"
-        params.append(most)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return cast(list[tuple[Any, ...]], cursor.fetchall())
+    if part[0] is not None:
+        sql += " LIMIT %s OFFSET %s" if part[1] else " LIMIT %s"
+        params += filter(None, part)
+    return Statement(connection=connection, sql=sql, params=params, result=result)
+
+
+def _all(cursor: Any) -> list[tuple[Any, ...]]:
+    return list(cursor.fetchall())
 
 
 # --- rows -----------------------------------------------------------------------------------------

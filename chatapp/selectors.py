@@ -29,6 +29,7 @@ from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.pairing import answers
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, WireMessage
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
+from chatapp.round_trips import Statement
 
 # What nobody who goes through a path reads of its messages.
 NOT_READ = ("usage", "summary", "response_id")
@@ -164,9 +165,14 @@ def path_messages(
 
 def messages_behind(branch: Branch, position: int) -> list[Message]:
     """Return all messages and notes of the branch's path behind a position, in order."""
-    if is_own(branch, position):
-        return _own_messages(branch=branch.pk, after=position)
-    return list(path_messages(branch, after=position))
+    asked = asked_behind(branch, position)
+    return list(path_messages(branch, after=position)) if asked is None else asked.run()
+
+
+def asked_behind(branch: Branch, position: int) -> Statement[list[Message]] | None:
+    """Return the read of the same; None where it is not the branch's own alone."""
+    own = is_own(branch, position)
+    return _own_messages.asked(branch=branch.pk, after=position) if own else None
 
 
 @compiled_read

@@ -33,6 +33,7 @@ from compaction.branches.cache_clock import note_request
 from compaction.branches.context_builder import foreseen, sendable
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.pins import warning_of
+from compaction.branches.reading import current_snapshot
 from compaction.branches.request_hooks import before_hooks, with_hooks
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.branches.tail import show_part
@@ -113,7 +114,7 @@ class CompactionBackend(BaseContextBackend):
     def message_stored(self, session: Session, message: Message) -> None:
         """Queue a run where a trigger is due; should that not work, the sweep looks again."""
         with check_again_if_it_fails(message.branch_id):
-            check_branch(session, message.branch)
+            check(current_snapshot(session, message.branch))
 
     def sessions_imported(self, sessions: Sequence[Session]) -> None:
         """Look at a few sessions at once; where they are many, the sweep does, in its time."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import F, Max, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from chatapp.compiled import compiled_read
+from chatapp.round_trips import Statement
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS, ProfileError, build
@@ -55,6 +58,19 @@ def _current(*, name: str | None) -> QuerySet[CompactionProfile]:
     """Return the current version of a name, or of the default profile."""
     rows = CompactionProfile.objects.filter(is_current=True)
     return rows.filter(is_default=True) if name is None else rows.filter(name=name)
+
+
+@compiled_read
+def _of_branch(*, branch: UUID) -> QuerySet[CompactionProfile]:
+    """Return the current version of what a branch's state names; without a name, the default."""
+    own = Subquery(CompactionState.objects.filter(pk=branch).values("profile"))
+    rows = CompactionProfile.objects.filter(is_current=True).alias(own=Coalesce(own, Value("")))
+    return rows.filter(Q(name=F("own")) | Q(own="", is_default=True))
+
+
+def asked_profile(branch: UUID) -> Statement[list[CompactionProfile]]:
+    """Return the read of a branch's profile that can go with the read of its state."""
+    return _of_branch.asked(branch=branch, most=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +217,16 @@ def _says_the_same(old: CompactionProfile, new: CompactionProfile) -> bool:
     )
 
 
-def profile_of(state: CompactionState) -> CompactionProfile:
-    """Return the profile that counts for a branch; the default one where its own is gone."""
+def profile_of(
+    state: CompactionState, found: Sequence[CompactionProfile] = ()
+) -> CompactionProfile:
+    """Return the profile that counts for a branch; the default one where its own is gone.
+
+    `found` is what asked_profile found beside the state, which may name another one by now.
+    """
+    for row in found:
+        if row.name == state.profile or (row.is_default and not state.profile):
+            return row
     try:
         return find_profile(state.profile)
     except CompactionError as error:

@@ -17,6 +17,7 @@ from chatapp.extensions import MarkKind, TreeMark
 from chatapp.lineage import PathTable
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.models import Branch, Message
+from chatapp.round_trips import Statement
 from chatapp.selectors import (
     has_ancestors,
     on_path_q,
@@ -147,25 +148,43 @@ def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[Sessio
     return list(reversed(without_overlaps(rows.only(*SENT_COLUMNS)[: limit + spare])[:limit]))
 
 
+def asked_written(branch: Branch, limit: int, *, through: int) -> Statement[list[Any]] | None:
+    """Return the read that sent_summaries begins with; None where another branch's count, too."""
+    if has_ancestors(branch):
+        return None
+    spare = MAX_OVERLAPS if branch.parent_id else 0
+    return _written_on.asked(branch=branch.pk, through=through, most=limit + spare)
+
+
 def sent_summaries(
-    branch: Branch, limit: int, *, through: int, besides: SessionSummary | None = None
+    branch: Branch,
+    limit: int,
+    *,
+    through: int,
+    besides: SessionSummary | None = None,
+    written: list[Any] | None = None,
 ) -> list[SessionSummary]:
     """Return what is sent of the summaries up to a cursor, oldest first.
 
     Those are the newest `limit` that a summariser wrote, down to one that holds what was before it,
     and the newest fallback digest that no summary has taken in since. `besides` is left out, as if
-    it did not count.
+    it did not count; `written` is what asked_written found of the same.
     """
     # Only a fork reads more than it sends (newest_summaries). Hardly a branch has a fallback
     # digest.
-    spare = MAX_OVERLAPS if branch.parent_id else 0
-    most = limit + spare
-    if besides is None and not has_ancestors(branch):
-        marked: list[Any] = _written_on(branch=branch.pk, through=through, most=most)
+    if not through:
+        # A summary covers a message at least.
+        return []
+    asked = asked_written(branch, limit, through=through) if besides is None else None
+    if written is not None:
+        marked = written
+    elif asked is not None:
+        marked = asked.run()
     else:
-        marked = list(_written(_through(branch, through, besides))[:most])
+        spare = MAX_OVERLAPS if branch.parent_id else 0
+        marked = list(_written(_through(branch, through, besides))[: limit + spare])
     found: list[SessionSummary] = list(marked)
-    if through and (not marked or marked[0].untaken is not None):
+    if not marked or marked[0].untaken is not None:
         found += _untaken(_through(branch, through, besides)).only(*SENT_COLUMNS)[:1]
         found.sort(key=lambda row: (row.covers_through, row.created_at), reverse=True)
     chain = without_overlaps(found)

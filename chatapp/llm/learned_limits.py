@@ -8,7 +8,7 @@ decided by it changes: of many that learn the same at once, one writes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -21,6 +21,7 @@ from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig, all_models, get_model
 from chatapp.messages.outgoing import FLAT
 from chatapp.models import LearnedLimits
+from chatapp.round_trips import Statement
 
 # Smaller windows and answers than these are misread numbers.
 SMALLEST_WINDOW_TOKENS = 256
@@ -43,9 +44,18 @@ def with_learned_limits(model: ModelConfig) -> ModelConfig:
 
     A window or an answer is only ever made smaller: what the settings say may be on purpose.
     """
+    return as_taught(model, asked_limits(model).run())
+
+
+def asked_limits(model: ModelConfig) -> Statement[list[LearnedLimits]]:
+    """Return the read of what a model's server taught, for as_taught."""
     server, name = _key_of(model)
-    limits = _taught.first(server=server, name=name)
-    return model if limits is None else _limited(model, limits)
+    return _taught.asked(server=server, name=name, most=1)
+
+
+def as_taught(model: ModelConfig, found: Sequence[LearnedLimits]) -> ModelConfig:
+    """Return the model with what was found of its server's lessons."""
+    return _limited(model, found[0]) if found else model
 
 
 @compiled_read
@@ -193,7 +203,7 @@ def learn_from_usage(model: ModelConfig, reported: int | None, counted: int) -> 
     ratio = reported / counted
     if not SMALLEST_RATIO <= ratio <= LARGEST_RATIO:
         return
-    if abs(ratio / model.tokens_per_count - 1) <= NEWS:
+    if abs(ratio / model.tokens_per_count - 1) <= NEWS or max(ratio, model.tokens_per_count) < 1:
         return
     limits = _rows(model).first()
     stored = limits.tokens_per_count if limits else None

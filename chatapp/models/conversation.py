@@ -315,7 +315,8 @@ class Message(models.Model):
     @property
     def place(self) -> str:
         """The sequence id for people: 3, or 3.5 for what was put between."""
-        return f"{self.sequence_id.normalize():f}"
+        whole, rest = divmod(self.position, POSITION_STEP)
+        return f"{self.sequence_id.normalize():f}" if rest else str(whole)
 
     @property
     def is_spoken(self) -> bool:

@@ -16,13 +16,12 @@ from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.models import POSITION_STEP, Branch, Message, Session
 from chatapp.selectors import counter_of
 from chatapp.titles import opening_of
+from chatapp.transcript.placing import INSERT_BATCH, store_originals
 from chatapp.transcript.request_size import whole_request
 from chatapp.transcript.sums import PathSums, give_places, set_totals
 from chatapp.transcript.writing import (
-    INSERT_BATCH,
     NewMessage,
     row_of,
-    store_originals,
 )
 
 

@@ -17,14 +17,13 @@ from chatapp.messages.pairing import answers
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of
 from chatapp.transcript.part_files import look_again
+from chatapp.transcript.placing import INSERT_BATCH, store_originals
 from chatapp.transcript.sums import PathSums, give_places, set_totals
 from chatapp.transcript.writing import (
-    INSERT_BATCH,
     NewMessage,
     SessionDeletedError,
     lock_branches,
     row_of,
-    store_originals,
 )
 
 _SUMS = ("head_position", "message_count", "token_total", "char_total")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db import connection
+from django.db import connections, router
 from django.db.models import F
 
 from chatapp.messages.wire import chars_of
 from chatapp.models import POSITION_STEP, Branch, Message
+from chatapp.round_trips import Statement
 from chatapp.selectors import path_q
 
 
@@ -80,31 +81,37 @@ def give_places(
     return through
 
 
-def add_at_end(branch: Branch, *, places: int, messages: int, sums: PathSums) -> bool:
-    """Move the branch's head and add to its sums; the object then holds what is stored.
+def adding_at_end(
+    branch: Branch, *, places: int, messages: int, sums: PathSums
+) -> Statement[tuple[int, ...] | None]:
+    """Return what moves the branch's head and adds to its sums: the new ones, for take_totals.
 
     The UPDATE takes the row lock (or SQLite's write lock): a second writer queues up behind it.
     RETURNING, which the ORM has for no UPDATE, spares every append and every turn a second look.
-    False where the branch is gone.
+    None is returned where the branch is gone.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE branches SET head_position = head_position + %s, "
-            "message_count = message_count + %s, token_total = token_total + %s, "
-            "char_total = char_total + %s "
-            "WHERE id = %s RETURNING head_position, message_count, token_total, char_total",
-            [
-                places * POSITION_STEP,
-                messages,
-                sums.tokens,
-                sums.chars,
-                Branch._meta.pk.get_db_prep_value(branch.pk, connection),
-            ],
-        )
-        found = cursor.fetchone()
-    if found is not None:
-        branch.head_position, branch.message_count, branch.token_total, branch.char_total = found
-    return found is not None
+    connection = connections[router.db_for_write(Branch)]
+    return Statement(
+        connection=connection,
+        sql="UPDATE branches SET head_position = head_position + %s, "
+        "message_count = message_count + %s, token_total = token_total + %s, "
+        "char_total = char_total + %s "
+        "WHERE id = %s RETURNING head_position, message_count, token_total, char_total",
+        params=[
+            places * POSITION_STEP,
+            messages,
+            sums.tokens,
+            sums.chars,
+            Branch._meta.pk.get_db_prep_value(branch.pk, connection),
+        ],
+        result=lambda cursor: cursor.fetchone(),
+        writes=True,
+    )
+
+
+def take_totals(branch: Branch, totals: tuple[int, ...]) -> None:
+    """Have the object hold what is stored."""
+    branch.head_position, branch.message_count, branch.token_total, branch.char_total = totals
 
 
 def sums_at(branch: Branch, position: int) -> PathSums | None:

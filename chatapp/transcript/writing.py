@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, Max, Min, OuterRef, Q, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.answer_requests import move_places
 from chatapp.audit import record
-from chatapp.compiled import CompiledInsert, compiled_update
 from chatapp.context.backend import context_backend
 from chatapp.formatting import plural
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
 from chatapp.selectors import copies_of, counter_of, group_of
-from chatapp.titles import told_by, told_columns
+from chatapp.titles import told_by
 from chatapp.transcript.part_files import files_only_if_stored, keep_apart, look_again
-from chatapp.transcript.sums import (
-    PathSums,
-    add_at_end,
-    add_behind,
-    count_chars,
-    give_places,
-    sums_at,
+from chatapp.transcript.placing import (
+    Beside,
+    BranchGoneError,
+    Ending,
+    SessionMark,
+    place_where_it_goes_on,
+    store_originals,
 )
+from chatapp.transcript.sums import PathSums, add_behind, count_chars, sums_at
 
 
 class TranscriptError(Exception):
@@ -104,9 +104,6 @@ def lock_some_branches(session_id: UUID, *branch_ids: UUID) -> None:
         list(rows.filter(pk__in=branch_ids).values_list("pk", flat=True))
 
 
-# Rows in one INSERT; requests are smaller, imported files may be larger.
-INSERT_BATCH = 500
-_insert = CompiledInsert(Message, batch_size=INSERT_BATCH)
 MAX_RESPONSE_ID_CHARS = 200
 
 
@@ -118,17 +115,17 @@ def append(
     edits: UUID | None = None,
     request_tokens: int | None = None,
     mark: SessionMark | None = None,
-    within: Callable[[list[Message]], None] | None = None,
+    beside: Beside | None = None,
 ) -> list[Message]:
     """Store messages at the branch's end and return the rows, in order.
 
     With `client_key` (an Idempotency-Key) the same call twice returns the rows of the first; what
     they take the place of (`edits`) makes another call of it. `request_tokens` is the size of the
     request that an answer answers (chatapp.titles.told_by). `mark` writes the session's row in the
-    place of the usual UPDATE, and `within` is called with the rows when they are stored; both stand
+    place of the usual UPDATE, and `beside` returns, for the rows, what else is stored; both stand
     in the same transaction, and what they raise stores nothing. Raises
     chatapp.messages.wire.InvalidMessageError before anything is written, KeyReusedError when the
-    key belongs to other messages.
+    key belongs to other messages, NotStoredBesideError where `beside` may be what was refused.
     """
     if not drafts:
         return []
@@ -145,7 +142,9 @@ def append(
     try:
         with files_only_if_stored(rows):
             told = told_by(rows, request_tokens=request_tokens)
-            _place_where_it_goes_on(branch, rows, _Ending(told, mark or SessionMark(), within))
+            place_where_it_goes_on(branch, rows, Ending(told, mark or SessionMark(), beside))
+    except BranchGoneError:
+        raise SessionDeletedError from None
     except IntegrityError:
         if client_key and (earlier := stored_under(branch.session_id, client_key, digest)):
             return earlier
@@ -208,100 +207,6 @@ def _keep_whole(row: Message, draft: NewMessage) -> None:
     row.metadata[CUT_FROM] = len(whole["content"] or "")
     # The relation is known from both sides then, without a query.
     MessageOriginal(message=row, content=whole["content"] or "", parts=whole["parts"])
-
-
-def store_originals(rows: Sequence[Message]) -> None:
-    """Write the whole texts of those rows that were cut when they were made."""
-    cut = [row.original for row in rows if CUT_FROM in row.metadata]
-    if cut:
-        MessageOriginal.objects.bulk_create(cut)
-
-
-class _ReplacedError(Exception):
-    """The branch was replayed meanwhile; `by` is the one that goes on."""
-
-    def __init__(self, by: Branch) -> None:
-        super().__init__()
-        self.by = by
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """What ends the transaction that stores rows: the session's columns, and what others add."""
-
-    told: Mapping[str, Any]
-    mark: SessionMark
-    within: Callable[[list[Message]], None] | None
-
-
-def _place_where_it_goes_on(branch: Branch, rows: list[Message], ending: _Ending) -> None:
-    """Store the rows at the branch's end, or at that of the replay that took its place."""
-    while True:
-        try:
-            with transaction.atomic():
-                _place_at_end(branch, rows)
-                _mark_session(branch, ending)
-                if ending.within is not None:
-                    ending.within(rows)
-            return
-        except _ReplacedError as replaced:
-            branch = replaced.by
-            for row in rows:
-                row.branch = branch
-
-
-class SessionMark:
-    """How the session's row is written with new messages: it changed, and what lists tell of it.
-
-    A turn writes its lease in the same UPDATE (chatapp/turns/lease.py).
-    """
-
-    def active(self, *, session: UUID, branch: UUID, **told: Any) -> bool:
-        """Mark a session where the branch is the active one; return whether it is."""
-        return bool(_mark(session=session, branch=branch, **told))
-
-    def elsewhere(self, *, session: UUID, now: datetime) -> None:
-        """Mark a session that went on in another branch: its size and title are that one's."""
-        Session.objects.filter(pk=session).update(updated_at=now)
-
-
-def _mark_session(branch: Branch, ending: _Ending) -> None:
-    """Mark the session of rows that were stored on a branch.
-
-    Raises _ReplacedError when the branch has been replayed since the caller looked which one is
-    active: what is stored behind the old one would never be sent.
-    """
-    if ending.mark.active(session=branch.session_id, branch=branch.pk, **ending.told):
-        return
-    sessions = Session.objects.filter(pk=branch.session_id)
-    active = Branch.objects.filter(pk__in=sessions.values("active_branch")).first()
-    current = active
-    while current is not None and current.replaces is not None:
-        current = current.replaces
-        if active is not None and current.pk == branch.pk:
-            raise _ReplacedError(active)
-    ending.mark.elsewhere(session=branch.session_id, now=ending.told["now"])
-
-
-@compiled_update
-def _mark(*, session: UUID, branch: UUID, **told: Any) -> tuple[QuerySet[Session], dict[str, Any]]:
-    return Session.objects.filter(pk=session, active_branch=branch), told_columns(**told)
-
-
-def _place_at_end(branch: Branch, rows: list[Message]) -> None:
-    counted = [row for row in rows if row.is_spoken]
-    sums = PathSums.of(rows)
-    if not add_at_end(branch, places=len(rows), messages=len(counted), sums=sums):
-        raise SessionDeletedError
-    give_places(
-        rows,
-        after=branch.head_position - len(rows) * POSITION_STEP,
-        through=PathSums.whole(branch).less(sums),
-        is_empty=branch.message_count == len(counted),
-    )
-    look_again(rows)
-    _insert(rows)
-    store_originals(rows)
 
 
 # Sent inside the transaction that moved positions: `session`, `moved` {old position: new position}.

@@ -119,6 +119,9 @@ class TurnAttempts:
         while True:
             # A backend's work may have taken long; nobody else's turn may start before this ends.
             self.question.keep_lease()
+            if self.context.not_shown is not None:
+                self._recover_unsent()
+                continue
             model = self.context.model or model_of(self.session)
             request = self._request(model)
             self.question.tell_left_out(self.context)
@@ -130,6 +133,20 @@ class TurnAttempts:
                 self._take_back(error)
             else:
                 return self._answered(reply, model, request)
+
+    def _recover_unsent(self) -> None:
+        """Go on as after an overflow: the backend's sums say that no server could take all of it.
+
+        The request was not even put together, so nothing is learned of the server.
+        """
+        account = self.context.account
+        self.last_error = ModelError(
+            ErrorKind.CONTEXT_OVERFLOW,
+            f"Not sent: the request has about {account.used:,} tokens, and the model's window is "
+            f"{account.window:,}.",
+            observed=account.used,
+        )
+        self._recover(self.last_error)
 
     def _request(self, model: ModelConfig) -> ModelRequest:
         if not self.context.asks_something:

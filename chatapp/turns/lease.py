@@ -27,8 +27,9 @@ from chatapp.conf import chatapp_settings
 from chatapp.database import again_if_cut, close_connection
 from chatapp.formatting import plural
 from chatapp.models import Session
+from chatapp.round_trips import Statement, together
 from chatapp.titles import told_columns
-from chatapp.transcript.writing import SessionMark
+from chatapp.transcript.placing import SessionMark
 
 LEASE_SECONDS = 60
 BEAT_SECONDS = 15
@@ -71,13 +72,13 @@ class TurnLease:
         """
         waits = connection.features.has_select_for_update
         with transaction.atomic() if waits else nullcontext():
-            _wait_for_others_of(self.session.owner_id)
-            taken = _take(
+            taking = _take.asked(
                 session=self.session.pk,
                 user=self.session.owner_id,
                 owner=self.owner,
                 most=chatapp_settings.turns_per_owner,
             )
+            *_, taken = together(*_waiting_for_others_of(self.session.owner_id), taking, ends=True)
         if not taken:
             raise self.refusal()
         self.is_held = True
@@ -143,52 +144,53 @@ class _Taking(SessionMark):
     def __init__(self, lease: TurnLease) -> None:
         self._lease = lease
 
-    def active(self, *, session: UUID, branch: UUID, **told: Any) -> bool:
-        """Mark the session and take the lease; raise as TurnLease.take does where that fails."""
+    def active(self, *, session: UUID, branch: UUID, **told: Any) -> list[Statement[Any]]:
+        """Return what marks the session and takes the lease."""
         lease = self._lease
-        user = lease.session.owner_id
-        _wait_for_others_of(user)
-        most = chatapp_settings.turns_per_owner
-        taken = _take_with(
+        user, most = lease.session.owner_id, chatapp_settings.turns_per_owner
+        taking = _take_with.asked(
             session=session, branch=branch, user=user, owner=lease.owner, most=most, **told
         )
-        lease.is_held = bool(taken)
-        return bool(taken)
+        return [*_waiting_for_others_of(user), taking]
 
     def elsewhere(self, *, session: UUID, now: datetime) -> None:
         """Take the lease of a session that went on in another branch, or whose turn runs."""
         self._lease.take()
         super().elsewhere(session=session, now=now)
 
+    def stored(self, *, is_active: bool) -> None:
+        """Have the lease know that it is held, where the transaction that took it is over."""
+        self._lease.is_held |= is_active
+
 
 class GivingBack(SessionMark):
-    """Gives a lease back in the UPDATE that tells of the answer; `confirm` follows the commit."""
+    """Gives a lease back in the UPDATE that tells of the answer."""
 
     def __init__(self, lease: TurnLease) -> None:
         self._lease = lease
-        self._is_free = False
 
-    def confirm(self) -> None:
+    def active(self, *, session: UUID, branch: UUID, **told: Any) -> list[Statement[Any]]:
+        """Return what marks the session and frees it, unless its lease ran out: then it is another
+        turn's.
+        """
+        owner = self._lease.owner
+        return [_mark_and_free.asked(session=session, branch=branch, owner=owner, **told)]
+
+    def stored(self, *, is_active: bool) -> None:
         """Have the lease know that it is given back, where the UPDATE did that."""
-        if self._is_free:
+        if is_active:
             self._lease.forget()
 
-    def active(self, *, session: UUID, branch: UUID, **told: Any) -> bool:
-        """Mark the session and free it; a lease that ran out belongs to another turn now."""
-        owner = self._lease.owner
-        self._is_free = bool(_mark_and_free(session=session, branch=branch, owner=owner, **told))
-        return self._is_free
 
-
-def _wait_for_others_of(owner_id: Any) -> None:
+def _waiting_for_others_of(owner_id: Any) -> list[Statement[Any]]:
     """Let an owner's turns take their leases one by one where writers do not wait by themselves.
 
     Each statement sees what was committed before it: several would count the same turns. The lock
     is held until the transaction ends, and taken behind that of a branch: who deletes an owner
     takes them in that order.
     """
-    if connection.features.has_select_for_update:
-        _lock_owner(owner=owner_id)
+    waits = connection.features.has_select_for_update
+    return [_lock_owner.asked(owner=owner_id)] if waits else []
 
 
 @compiled_read

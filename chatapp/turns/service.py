@@ -19,12 +19,7 @@ from uuid import UUID
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, OperationalError, transaction
 
-from chatapp.answer_requests import (
-    RequestNotKeptError,
-    RequestRecord,
-    keep_request,
-    remember_texts,
-)
+from chatapp.answer_requests import RequestRecord, keeping_request, remember_texts
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
 from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
@@ -34,8 +29,10 @@ from chatapp.llm.registry import get_model
 from chatapp.llm.requests import Reply
 from chatapp.messages.wire import EVENTS, REQUEST_MARK, VENDOR, WireMessage, is_blank
 from chatapp.models import Message, Session
+from chatapp.round_trips import Statement
 from chatapp.selectors import active_branch, copies_of, path_q, rows_before
 from chatapp.transcript import append, fork_before, switch
+from chatapp.transcript.placing import NotStoredBesideError
 from chatapp.transcript.writing import (
     NewMessage,
     SessionDeletedError,
@@ -312,19 +309,15 @@ def _store(
     record = None if sent is None else _record_of(session, sent)
     store = partial(append, active_branch(session), [draft], request_tokens=used)
     if record is not None:
-        mark = GivingBack(started.lease)
+        beside = partial(_keeping, record, session.active_branch_id)
         try:
-            answer = store(mark=mark, within=partial(_keep, record, session.active_branch_id))[0]
-        except RequestNotKeptError:
+            answer = store(mark=GivingBack(started.lease), beside=beside)[0]
+        except NotStoredBesideError:
             logger.exception("What a request of session %s was made of is not kept.", session.pk)
         else:
-            mark.confirm()
             remember_texts(session.pk, record)
             return answer
-    mark = GivingBack(started.lease)
-    answer = store(mark=mark)[0]
-    mark.confirm()
-    return answer
+    return store(mark=GivingBack(started.lease))[0]
 
 
 def _record_of(session: Session, sent: SentRequest) -> RequestRecord | None:
@@ -335,12 +328,14 @@ def _record_of(session: Session, sent: SentRequest) -> RequestRecord | None:
         return None
 
 
-def _keep(record: RequestRecord, asked_in: UUID | None, stored: Sequence[Message]) -> None:
+def _keeping(
+    record: RequestRecord, asked_in: UUID | None, stored: Sequence[Message]
+) -> list[Statement[None]]:
     answer = stored[0]
     if asked_in is not None and asked_in != answer.branch_id:
         # The branch was replayed meanwhile: the request's messages stand in the older one.
         record = replace(record, made_of={**record.made_of, "branch": str(asked_in)})
-    keep_request(answer, record)
+    return keeping_request(answer, record)
 
 
 def _failed(

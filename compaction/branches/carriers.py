@@ -10,30 +10,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chatapp.context.assembly import text_tokens
 from chatapp.llm.registry import ModelConfig
+from chatapp.round_trips import Statement
 from compaction.engine import carrying
 from compaction.engine.carrying import chars_as_sent, counts_characters, sends_node
 from compaction.engine.parameters import Profile
 from compaction.engine.protocols import SentSummary
 from compaction.models import CompactionState, SessionSummary
-from compaction.selectors import newest_that_holds_all, sent_summaries
+from compaction.selectors import asked_written, newest_that_holds_all, sent_summaries
 
 if TYPE_CHECKING:
     from chatapp.models import Branch
 
 
-def summaries_to_send(branch: Branch, profile: Profile, *, through: int) -> list[SessionSummary]:
+def summaries_to_send(
+    branch: Branch, profile: Profile, *, through: int, written: list[Any] | None = None
+) -> list[SessionSummary]:
     """Return the summaries up to a cursor that the profile sends, oldest first.
 
-    A node holds the newest alone, which has taken in those before it.
+    A node holds the newest alone, which has taken in those before it. `written` is what
+    asked_summaries found of them.
     """
-    sent = partial(sent_summaries, branch, through=through)
-    if sends_node(profile):
-        return newest_that_holds_all(sent)
-    return sent(profile.summary_limit)
+    first = _first_asked(profile)
+
+    def sent(limit: int) -> list[SessionSummary]:
+        found = written if limit == first else None
+        return sent_summaries(branch, limit, through=through, written=found)
+
+    return newest_that_holds_all(sent) if sends_node(profile) else sent(first)
+
+
+def asked_summaries(
+    branch: Branch, profile: Profile, *, through: int
+) -> Statement[list[Any]] | None:
+    """Return the read that summaries_to_send begins with; None where it is another one."""
+    return asked_written(branch, _first_asked(profile), through=through)
+
+
+def _first_asked(profile: Profile) -> int:
+    return 1 if sends_node(profile) else profile.summary_limit
 
 
 def sent_form(row: SessionSummary) -> SentSummary:

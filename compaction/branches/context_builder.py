@@ -143,7 +143,8 @@ def _assembled(snapshot: BranchSnapshot, cut: RequestCut) -> Context:
         pinned=for_their_pin(snapshot),
     )
     context = assemble(snapshot.session, part, model=snapshot.model, reserve=snapshot.reserve)
-    context = showing_part(context, behind_cursor(snapshot).not_shown)
+    if cut.groups is None:
+        context = showing_part(context, behind_cursor(snapshot).not_shown)
     if excess := excess_now(snapshot, context.account.pinned):
         snapshot.failed[PINS_OVER_SHARE] = excess
     is_halved = cut.groups is not None

@@ -6,10 +6,15 @@ import math
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
+
+from django.db.models import QuerySet
 
 from chatapp import selectors
+from chatapp.compiled import compiled_read
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.database import database_now
+from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.cache_clock import age_ms
 from compaction.branches.carriers import history_chars
@@ -118,13 +123,27 @@ def waiting_since(snapshot: BranchSnapshot) -> datetime | None:
 
     Not before the last compaction: what a restored summary gave back waits anew.
     """
-    tail = snapshot.profile.tail
-    countable = without_pinned_system(path_messages(snapshot.branch, after=snapshot.state.cursor))
-    rows = countable[tail : tail + 1]
-    pushed = next(iter(rows.values_list("created_at", flat=True)), None)
+    branch, cursor, tail = snapshot.branch, snapshot.state.cursor, snapshot.profile.tail
+    if selectors.is_own(branch, cursor):
+        times = _own_times(branch=branch.pk, after=cursor, most=1, skip=tail)
+    else:
+        times = list(_times(path_messages(branch, after=cursor))[tail : tail + 1])
+    pushed = next(iter(times), None)
     if pushed is None:
         return None
     return max(pushed, snapshot.state.last_consolidated_at or pushed)
+
+
+def _times(rows: QuerySet[Message]) -> QuerySet[Message, datetime]:
+    rows = without_pinned_system(rows).order_by("position")
+    return rows.values_list("created_at", flat=True)
+
+
+@compiled_read
+def _own_times(*, branch: UUID, after: int) -> QuerySet[Message, datetime]:
+    """Return when a branch's own countable messages behind a position came."""
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return _times(rows)
 
 
 def _seconds_since(moment: datetime | None) -> float | None:

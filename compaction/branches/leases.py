@@ -5,7 +5,7 @@ Why: docs/decisions/0005-leases-by-the-databases-clock.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from django.dispatch import Signal
 from chatapp.compiled import compiled_read
 from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch
+from chatapp.round_trips import Statement
 from chatapp.selectors import has_ancestors, own_pinned_tokens
 from chatapp.transcript import lock_some_branches
 from compaction.branches.coverage import Coverage, coverage_of
@@ -28,7 +29,7 @@ from compaction.branches.holds import inherited
 from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
-from compaction.models import CompactionState, SessionSummary
+from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.models.summaries import NEWEST_VERSION
 from compaction.selectors import passed_over_behind
 
@@ -52,9 +53,19 @@ def state_of(branch: Branch) -> CompactionState:
     would hide everything: it counts as standing where the summaries reach. So does one that rests
     on summaries of a later program (after a rollback), which nobody here can read.
     """
-    found = _stored.first(branch=branch.pk, is_own=not has_ancestors(branch))
-    if found is not None:
+    return state_as_found(branch, asked_state(branch).run())
+
+
+def asked_state(branch: Branch) -> Statement[list[Any]]:
+    """Return the read that state_of begins with, for state_as_found or ensure_state."""
+    return _stored.asked(branch=branch.pk, is_own=not has_ancestors(branch), most=1)
+
+
+def state_as_found(branch: Branch, rows: Sequence[Any]) -> CompactionState:
+    """Return what state_of does, of what its read found."""
+    for found in rows:
         found.pinned_sum = getattr(found, "own_pins", None)
+        found.has_waiting_run = found.run_waits
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
     reach = coverage_of(branch)
@@ -75,16 +86,26 @@ def state_of(branch: Branch) -> CompactionState:
 def _stored(*, branch: UUID, is_own: bool) -> QuerySet[Any]:
     """Return a branch's state; with the tokens of its pins, too, where all of them are its own."""
     states = CompactionState.objects.select_related("branch").filter(pk=branch)
-    states = states.annotate(is_ahead=_of_later_program("branch__session"))
+    waiting = CompactionRun.objects.filter(
+        branch=branch,
+        status=CompactionRun.Status.QUEUED,
+        trigger=CompactionRun.Trigger.PROACTIVE,
+    )
+    states = states.annotate(
+        is_ahead=_of_later_program("branch__session"), run_waits=Exists(waiting)
+    )
     if not is_own:
         return states
     pins = own_pinned_tokens(OuterRef("pk"), through=OuterRef("cursor"))
     return states.annotate(own_pins=Coalesce(Subquery(pins), 0))
 
 
-def ensure_state(branch: Branch) -> CompactionState:
-    """Return the branch's state, stored, so that nothing has to be worked out again."""
-    state = state_of(branch)
+def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> CompactionState:
+    """Return the branch's state, stored, so that nothing has to be worked out again.
+
+    `found` is what asked_state has just found.
+    """
+    state = state_of(branch) if found is None else state_as_found(branch, found)
     if state._state.adding:
         with transaction.atomic():
             # Where a summary is being taken back meanwhile, this waits for how it ends.

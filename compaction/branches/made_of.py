@@ -7,13 +7,18 @@ Nothing is read where nothing is left out: the snapshot has it all.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from chatapp.answer_requests import short_id, write_parts
-from chatapp.models import Message
-from chatapp.selectors import rows_before, rows_from
+from chatapp.compiled import compiled_read
+from chatapp.context.preview import NotShown
+from chatapp.models import POSITION_STEP, Message
+from chatapp.selectors import is_own, rows_before, rows_from
 from compaction.branches.coverage import sent_chain
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import BehindCursor
@@ -84,6 +89,8 @@ def left_out_of(
             last=missing[-1].position,
             tokens=sum(row.tokens for row in missing),
         )
+        if behind.not_shown is not None:
+            halved = _with_those_before(halved, behind.not_shown)
     limited = _hidden(snapshot, behind)
     unread = _dropped(snapshot, kept)
     parts = [*unread, *(one for one in (limited, halved) if one is not None)]
@@ -97,6 +104,16 @@ def left_out_of(
         "tokens": sum(one.tokens for one in parts),
         "why": why if limited or halved else DROPPED,
     }
+
+
+def _with_those_before(gone: _Gone, unread: NotShown) -> _Gone:
+    """Return what is missing with the older messages that nobody read (past_window.py)."""
+    return replace(
+        gone,
+        messages=gone.messages + unread.messages,
+        first=int(Decimal(unread.first) * POSITION_STEP),
+        tokens=gone.tokens + unread.tokens,
+    )
 
 
 def _dropped(snapshot: BranchSnapshot, kept: Sequence[Message]) -> list[_Gone]:
@@ -159,8 +176,7 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
         return None
     apart = [*behind.system, *(row for row in behind.pins if row.position < start)]
     count = waiting - len(apart) - len(behind.rows)
-    places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
-    ends = _ends(snapshot, places, snapshot.state.cursor + 1, start, apart)
+    ends = _hidden_ends(snapshot, behind, start, apart)
     if count <= 0 or not ends:
         return None
     ((first, last),) = ends
@@ -170,6 +186,24 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
         last=last.position,
         tokens=_tokens_between(first, last, apart),
     )
+
+
+def _hidden_ends(
+    snapshot: BranchSnapshot, behind: BehindCursor, start: int, apart: Sequence[Message]
+) -> list[tuple[Message, Message]]:
+    """Return the first and the last message that a limit hides; the last may have been read."""
+    branch, cursor, last = snapshot.branch, snapshot.state.cursor, behind.last_hidden
+    if apart or last is None or not is_own(branch, cursor):
+        places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
+        return _ends(snapshot, places, cursor + 1, start, apart)
+    first = _own_places.first(branch=branch.pk, after=cursor)
+    return [(first, last)] if first is not None else []
+
+
+@compiled_read
+def _own_places(*, branch: UUID, after: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return rows.order_by("position").only(*_SUMS)
 
 
 def place_of(position: int) -> str:

@@ -11,15 +11,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from uuid import UUID
 
+from django.db.models import QuerySet
+
+from chatapp.compiled import compiled_read
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.tokens import context_tokens
 from chatapp.messages.wire import ASKED_MODEL, DOUBTED_USAGE, NEW_PART_ONLY, REQUEST_MARK
 from chatapp.models import POSITION_STEP, Branch, Message
-from chatapp.selectors import GROUP_REACH, placeholders, rows_before
+from chatapp.selectors import GROUP_REACH, is_own, placeholders, rows_before
 
 # So many answers are looked at, where the newest ones were broken off or have no report.
 MOST_ANSWERS = 8
@@ -83,13 +85,31 @@ def size_of_rest(total: int, through: int, scale: float) -> int:
 
 def _newest_answers(branch: Branch, *, cursor: int) -> Iterator[Message]:
     """Yield the newest answers behind a position, the newest first: mostly one is enough."""
-    answers = Message.objects.filter(role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE)
-    start = max(cursor + 1, branch.head_position - GROUP_REACH * POSITION_STEP)
-    read = partial(rows_before, branch, answers.only(*_COLUMNS), start=start)
-    newest = read(most=1)
+    after = max(cursor, branch.head_position - GROUP_REACH * POSITION_STEP - 1)
+    newest = _answers_before(branch, None, after=after, most=1)
     yield from newest
     if newest:
-        yield from reversed(read(most=MOST_ANSWERS, end=newest[0].position))
+        yield from _answers_before(branch, newest[0].position, after=after, most=MOST_ANSWERS)
+
+
+def _answers_before(branch: Branch, end: int | None, *, after: int, most: int) -> list[Message]:
+    """Return the newest answers between two positions, the newest first."""
+    if is_own(branch, after):
+        return _own_answers(branch=branch.pk, after=after, before=end, most=most)
+    rows = _answers(Message.objects.all())
+    return rows_before(branch, rows, start=after + 1, end=end, most=most)[::-1]
+
+
+def _answers(rows: QuerySet[Message]) -> QuerySet[Message]:
+    answers = rows.filter(role=Message.Role.ASSISTANT, kind=Message.Kind.MESSAGE)
+    return answers.only(*_COLUMNS)
+
+
+@compiled_read
+def _own_answers(*, branch: UUID, after: int, before: int | None) -> QuerySet[Message]:
+    rows = _answers(Message.objects.filter(branch=branch, position__gt=after))
+    rows = rows if before is None else rows.filter(position__lt=before)
+    return rows.order_by("-position")
 
 
 def _newest_placeholder(branch: Branch) -> int:

@@ -351,10 +351,14 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
         return snapshot_of(known.session, state=state)
     fresh = replace(known, state=state, derived={}, failed={})
     kept = {"_usable_profile", "model", "memories"}
+    since = state.last_consolidated_at == known.state.last_consolidated_at
     if state.cursor == known.state.cursor:
         if "pinned" in known.__dict__:
             fresh.derived[PINS_THEN] = pinned_tokens(known)
-        kept |= {"summaries", "old_placeholders", "sent_forms", "summary_tokens"}
+        kept |= {"summaries", "old_placeholders", "sent_forms", "summary_tokens", "pins_behind"}
+        # Who waits longest goes on waiting; whether anybody does may be news.
+        if since and known.__dict__.get("waiting_since") is not None:
+            kept.add("waiting_since")
     # What a cached property has worked out stands in the instance's dict under its name.
     fresh.__dict__.update({name: known.__dict__[name] for name in kept & known.__dict__.keys()})
     return fresh

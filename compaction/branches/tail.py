@@ -9,7 +9,7 @@ branch has not been summarised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, TypeVar
@@ -20,7 +20,14 @@ from django.db.models import QuerySet
 from chatapp.compiled import compiled_read
 from chatapp.context.preview import NotShown, shown_part
 from chatapp.models import POSITION_STEP, Message
-from chatapp.selectors import is_own, path_messages, pinned_messages, without_pinned_system
+from chatapp.selectors import (
+    NOT_READ,
+    is_own,
+    path_messages,
+    pinned_messages,
+    without_pinned_system,
+)
+from compaction.branches.reading import read_limited, read_request
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import ITEM_COLUMNS, items_of, read_items
 from compaction.engine.types import Item
@@ -116,10 +123,13 @@ class BehindCursor:
     last_covered: Message | None = None
     # What is sent besides the rows where a preview shows a part only.
     not_shown: NotShown | None = None
+    # The newest message that the limit hides, where it was read, too.
+    last_hidden: Message | None = None
 
 
 def show_part(snapshot: BranchSnapshot, *, most: int, oldest: int = 0) -> None:
-    """Have contexts of this snapshot hold the newest messages only: for pages that show a request.
+    """Have contexts of this snapshot hold the newest messages only: for pages that show a request,
+    and for one that cannot fit (past_window.py).
 
     At most `most` are read besides the `oldest` ones, where the profile does not send fewer.
     """
@@ -143,6 +153,28 @@ def show_part(snapshot: BranchSnapshot, *, most: int, oldest: int = 0) -> None:
         )
 
 
+def show_question(snapshot: BranchSnapshot) -> None:
+    """Have a part that is shown hold the newest question, which may stand before it."""
+    part: BehindCursor | None = snapshot.derived.get(_BEHIND)
+    if part is None or part.not_shown is None or any(row.is_question for row in part.rows):
+        return
+    asked = _countable(snapshot).filter(**QUESTIONS).order_by("-position").first()
+    if asked is None:
+        return
+    next_one = _countable(snapshot, after=asked.position).order_by("position")[:1].get()
+    is_first = part.not_shown.first == asked.place
+    snapshot.derived[_BEHIND] = replace(
+        part,
+        rows=[asked, *part.rows],
+        not_shown=replace(
+            part.not_shown,
+            messages=part.not_shown.messages - 1,
+            tokens=part.not_shown.tokens - asked.tokens,
+            first=next_one.place if is_first else part.not_shown.first,
+        ),
+    )
+
+
 def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:
     """Return what may be sent; of a branch with more than the limit, only that is read."""
     found: BehindCursor | None = snapshot.derived.get(_BEHIND)
@@ -159,6 +191,7 @@ def behind_cursor(snapshot: BranchSnapshot) -> BehindCursor:
 
 
 def _whole(snapshot: BranchSnapshot) -> BehindCursor:
+    read_request(snapshot)
     rows = snapshot.rows
     return BehindCursor(
         system=[row for row in rows if row.is_pinned_system],
@@ -169,35 +202,53 @@ def _whole(snapshot: BranchSnapshot) -> BehindCursor:
 
 
 def _limited(snapshot: BranchSnapshot, limit: int) -> BehindCursor:
-    rows = _newest_turns(snapshot, limit)
+    branch, cursor = snapshot.branch, snapshot.state.cursor
+    if is_own(branch, cursor):
+        asked = _own_newest.asked(branch=branch.pk, after=cursor, most=limit + 1)
+        newest, marked = read_limited(snapshot, asked)
+    else:
+        newest = newest_rows(snapshot, list, most=limit + 1)
+        marked = list(pinned_messages(branch).filter(position__gt=cursor))
+    rows, before = _newest_turns(snapshot, newest[::-1], limit)
     start = rows[0].position if rows else 0
-    marked = list(pinned_messages(snapshot.branch).filter(position__gt=snapshot.state.cursor))
     return BehindCursor(
         system=[row for row in marked if row.is_pinned_system],
         pins=[row for row in marked if not row.is_pinned_system and row.position < start],
         rows=rows,
+        last_hidden=before,
     )
 
 
-def _newest_turns(snapshot: BranchSnapshot, limit: int) -> list[Message]:
-    """Return the newest rows from a turn's start on: at most `limit`, or the last turn."""
-    rows = list(reversed(_newest(snapshot, list, most=limit + 1)))
+@compiled_read
+def _own_newest(*, branch: UUID, after: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return without_pinned_system(rows).order_by("-position").defer(*NOT_READ)
+
+
+def _newest_turns(
+    snapshot: BranchSnapshot, rows: list[Message], limit: int
+) -> tuple[list[Message], Message | None]:
+    """Return the newest rows from a turn's start on: at most `limit`, or the last turn.
+
+    `rows` are the newest, one more than the limit where there are so many. The second value is the
+    last one before the turn's start, where it is known.
+    """
     if len(rows) <= limit:
-        return rows
+        return rows, None
     starts = [i for i, row in enumerate(rows) if i and row.is_question]
     if starts:
-        return rows[starts[0] :]
+        return rows[starts[0] :], rows[starts[0] - 1]
     # The last turn is longer than the limit; without a question everything is one.
     asked = _countable(snapshot).filter(**QUESTIONS).order_by("-position")
     start = asked.values_list("position", flat=True).first()
-    return list(_countable(snapshot).filter(position__gte=start or 0))
+    return list(_countable(snapshot).filter(position__gte=start or 0)), None
 
 
 def _newest_items(snapshot: BranchSnapshot, *, most: int | None, before: int | None) -> list[Item]:
     """Return the newest items, the newest first: at most so many, before a position."""
     branch, cursor = snapshot.branch, snapshot.state.cursor
     if most is None or not is_own(branch, cursor):
-        return _newest(snapshot, read_items, most=most, before=before)
+        return newest_rows(snapshot, read_items, most=most, before=before)
     return items_of(_own_items.raw(branch=branch.pk, after=cursor, before=before, most=most))
 
 
@@ -208,7 +259,7 @@ def _own_items(*, branch: UUID, after: int, before: int | None) -> QuerySet[Any,
     return without_pinned_system(rows).order_by("-position").values_list(*ITEM_COLUMNS)
 
 
-def _newest(
+def newest_rows(
     snapshot: BranchSnapshot,
     read: Callable[[QuerySet[Message]], list[Row]],
     *,

@@ -94,6 +94,8 @@ class CompactionState(models.Model):
     # Whether a summary of a later program covers what stands behind the cursor, as far as that was
     # asked for (branches/leases.state_of).
     passes_over: bool = False
+    # Whether an automatic run waits for the branch; None where that was not asked for.
+    has_waiting_run: bool | None = None
 
     class Meta:
         db_table = "compaction_states"

@@ -20,8 +20,10 @@ from chatapp.transcript.writing import TranscriptError
 from compaction.branches.context_builder import RequestCut, context_of, grouped
 from compaction.branches.leases import state_of
 from compaction.branches.made_of import with_steps
+from compaction.branches.past_window import bounded
 from compaction.branches.planning import cut_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
+from compaction.branches.tail import behind_cursor
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.recovery import (
@@ -92,7 +94,7 @@ def recover_overflow(
     emit: Emit,
 ) -> Recovery:
     """Return a smaller context after an overflow, or a sentence that says what to do."""
-    snapshot = snapshot_of(session)
+    snapshot = bounded(snapshot_of(session))
     profile = snapshot.profile
     if not snapshot.recovers:
         why = "Compaction after an overflow is switched off."
@@ -128,7 +130,7 @@ class _OverflowRecovery:
     def recover(self) -> Recovery:
         """Return the next context to try, or the sentence of the end."""
         while True:
-            snapshot = snapshot_of(self.session)
+            snapshot = bounded(snapshot_of(self.session))
             action = self.memory.policy.next(self._recovery_input(snapshot))
             if action is RecoveryAction.GIVE_UP or is_hopeless(self.error, snapshot, self.refused):
                 return self._give_up(snapshot)
@@ -144,7 +146,7 @@ class _OverflowRecovery:
                 return Recovery(context=context, memory=self.memory)
 
     def _recovery_input(self, snapshot: BranchSnapshot) -> RecoveryInput:
-        rows = [row for row in snapshot.rows if not row.is_pinned_system]
+        rows = behind_cursor(snapshot).rows
         return RecoveryInput(
             # Shorter results are not fewer messages.
             oversized=self.error.kind is not ErrorKind.TOO_MANY_MESSAGES
@@ -172,7 +174,7 @@ class _OverflowRecovery:
             run = _compact(self.session, snapshot.branch, reason, end, keep)
         waited = self.memory.waited + monotonic() - began
         self.memory = replace(self.memory, waited=waited)
-        context = context_of(snapshot_of(self.session), run_id=str(run.pk))
+        context = context_of(bounded(snapshot_of(self.session)), run_id=str(run.pk))
         # A smaller window that the refusal taught makes every request smaller: that is not freed.
         before = self._size(context_of(snapshot))
         freed = min(self._freed(context), before - self._size(context))
@@ -205,7 +207,7 @@ class _OverflowRecovery:
             cut = cut_tool_results(snapshot, window_of(self.error))
         except (CompactionError, TranscriptError) as refusal:
             return _Step(policy=policy.after_truncation(), text=str(refusal), failed=True)
-        context = context_of(snapshot_of(self.session))
+        context = context_of(bounded(snapshot_of(self.session)))
         freed = self._freed(context)
         return _Step(
             policy=policy.after_truncation(),

@@ -15,21 +15,19 @@ from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
 from typing import Any
-from uuid import UUID
 
 from django.db import Error
-from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from chatapp.compiled import compiled_read
 from chatapp.context.assembly import Context
 from chatapp.context.backend import Emit
 from chatapp.database import release_connection
 from chatapp.models import Session
 from compaction.branches.cache_clock import without_clock
 from compaction.branches.context_builder import foreseen, sendable
-from compaction.branches.leases import ensure_state
+from compaction.branches.past_window import bounded
 from compaction.branches.planning import cut_of, decision_of, due_before_request
+from compaction.branches.reading import current_snapshot, is_still_so
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
@@ -86,9 +84,9 @@ class Preparation:
         for _ in range(MOST_READS - 1):
             context = sendable(snapshot, run_id=run_id)
             self._or_go_on(partial(note_problems, snapshot))
-            if _is_still_so(snapshot):
+            if is_still_so(snapshot):
                 return replace(context, origin=snapshot)
-            snapshot = snapshot_of(self.session)
+            snapshot = bounded(snapshot_of(self.session))
         return sendable(snapshot, run_id=run_id)
 
     def _settled(self) -> BranchSnapshot:
@@ -112,11 +110,11 @@ class Preparation:
 
     def _read(self) -> BranchSnapshot:
         """Return the branch as it is; wait for a worker that does just what this request needs."""
-        state = without_clock(ensure_state(self.session.branch))
-        snapshot = snapshot_of(self.session, state=state)
+        snapshot = bounded(current_snapshot(self.session))
+        without_clock(snapshot.state)
         if snapshot.hides_messages and _has_live_holder(snapshot.state):
             self._wait_for_holder(snapshot)
-            snapshot = snapshot_of(self.session)
+            snapshot = bounded(snapshot_of(self.session))
         return snapshot
 
     def _due(self, snapshot: BranchSnapshot) -> Decision | None:
@@ -228,15 +226,3 @@ def _has_live_holder(state: CompactionState) -> bool:
         lease_owner__isnull=False,
         lease_expires_at__gt=Now() + timedelta(seconds=left),
     ).exists()
-
-
-def _is_still_so(snapshot: BranchSnapshot) -> bool:
-    """Whether the cursor stands where it stood when the request was begun."""
-    state = snapshot.state
-    return state._state.adding or _reaches.first(branch=state.pk, cursor=state.cursor) is not None
-
-
-@compiled_read
-def _reaches(*, branch: UUID, cursor: int) -> QuerySet[CompactionState, UUID]:
-    rows = CompactionState.objects.filter(pk=branch, cursor__gte=cursor)
-    return rows.values_list("pk", flat=True)

@@ -21,7 +21,8 @@ from chatapp.models import Branch, Message, Session
 from compaction.branches.cache_clock import fires_at
 from compaction.branches.leases import after_lease, ensure_state
 from compaction.branches.planning import cut_of, decision_of, least_tokens
-from compaction.branches.snapshot import BranchSnapshot, snapshot_of
+from compaction.branches.reading import current_snapshot
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.window import ages
 from compaction.engine.types import Decision
@@ -47,23 +48,36 @@ def check_branch(session: Session, branch: Branch | None = None) -> CompactionRu
     While another worker holds the branch only a recheck is requested; after failures nothing
     happens until the back-off is over, and where all is kept verbatim there is nothing to do.
     """
-    return check(snapshot_of(session, state=ensure_state(branch or session.branch)))
+    snapshot = current_snapshot(session, branch)
+    run = check(snapshot)
+    return lifecycle.waiting_run(snapshot.branch) if snapshot.derived.get(_WAITS) else run
+
+
+# In `derived`: that a run for what is due waits for the queue already.
+_WAITS = "waits"
 
 
 def check(snapshot: BranchSnapshot) -> CompactionRun | None:
-    """Do the same for a branch whose snapshot was just read."""
+    """Do the same for a branch whose snapshot was just read; return the run if it is a new one."""
     plainly = None if snapshot.backs_off else decision_of(snapshot, by_limits_alone=True)
     # While a run waits for the queue, further messages do not look for its cut again.
-    run = lifecycle.waiting_run(snapshot.branch) if plainly else None
-    if plainly is not None and run is None:
+    waits = snapshot.derived[_WAITS] = plainly is not None and _has_waiting_run(snapshot)
+    run = None
+    if plainly is not None and not waits:
         if snapshot.state.lease_owner is not None and _ask_holder(snapshot):
             note_problems(snapshot)
             return None
         decision = decision_of(snapshot)
         run = _queue(snapshot, decision) if decision is not None else None
     note_problems(snapshot)
-    schedule_next_check(snapshot, waits=run is not None)
+    schedule_next_check(snapshot, waits=waits or run is not None)
     return run
+
+
+def _has_waiting_run(snapshot: BranchSnapshot) -> bool:
+    """Whether a run waits for the branch: one that was claimed since reads what came before."""
+    known = snapshot.state.has_waiting_run
+    return lifecycle.waiting_run(snapshot.branch) is not None if known is None else known
 
 
 def note_problems(snapshot: BranchSnapshot) -> None:

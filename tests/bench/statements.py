@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db import connection
 
+from chatapp.round_trips import BETWEEN
 from tests.bench.measure import Row
 from tests.bench.proxy import database_behind_proxy
 from tests.deep_forks import counted_reads
@@ -44,7 +45,8 @@ def counted() -> Iterator[Asked]:
     asked = Asked()
 
     def noted(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        asked.sql.append(sql)
+        # Those that go in one message are counted one by one.
+        asked.sql.extend(sql.split(BETWEEN))
         return execute(sql, params, many, context)
 
     # A turn gives its connection back meanwhile, so the class is watched, not the connection.

@@ -21,7 +21,7 @@ from chatapp import transcript
 from chatapp.erasure import erase_user
 from chatapp.models import Message, Session
 from chatapp.part_store import delete_files_of, keep_texts, part_storage
-from chatapp.transcript import part_files, writing
+from chatapp.transcript import part_files, placing, writing
 from chatapp.transcript.part_files import delete_orphans, files_only_if_stored
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from compaction import tasks
@@ -108,7 +108,7 @@ def test_an_erasure_that_the_store_breaks_off_is_finished_by_asking_again(
 
 def fail_to_store(session: Session, *wires) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "store_originals", lambda rows: 1 / 0)
+        patch.setattr(placing, "_originals", lambda rows: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store(session, wires)
 
@@ -144,13 +144,13 @@ def test_what_comes_into_a_deleted_session_leaves_no_file(session, part_folder):
 def test_a_file_that_somebody_deleted_meanwhile_is_there_when_its_row_is(
     session, part_folder, monkeypatch
 ):
-    add_at_end = writing.add_at_end
+    adding_at_end = placing.adding_at_end
 
     def after_a_clean_up(branch, **sums):
         delete_files_of(session.pk)
-        return add_at_end(branch, **sums)
+        return adding_at_end(branch, **sums)
 
-    monkeypatch.setattr(writing, "add_at_end", after_a_clean_up)
+    monkeypatch.setattr(placing, "adding_at_end", after_a_clean_up)
     store(session, [user_with(IMAGE)])
     assert Message.objects.get().content_with_files()[1] == IMAGE
 
@@ -173,7 +173,8 @@ def test_a_process_that_is_killed_between_any_two_statements_leaves_no_row_witho
         assert not Message.objects.exists()
         assert len(files_below(part_folder)) == 2
         statements += 1
-    assert statements > 2
+    # PostgreSQL gets two messages, of several statements each.
+    assert statements >= (2 if connection.vendor == "postgresql" else 3)
     rows = Message.objects.order_by("position")
     assert [row.content_with_files()[1] for row in rows] == [IMAGE, PDF]
     age(*files_below(part_folder))

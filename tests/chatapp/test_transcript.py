@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
 from django.test import TestCase
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -325,10 +326,12 @@ def test_appending_one_message_takes_at_most_six_queries(session, django_assert_
 
 
 def test_appending_costs_the_same_however_long_the_branch_is(session, django_assert_num_queries):
-    with django_assert_num_queries(3 + 2):  # and the savepoint of the test's own transaction
+    # PostgreSQL gets them in two messages; and the savepoint of the test's own transaction.
+    messages = (2 if connection.vendor == "postgresql" else 3) + 2
+    with django_assert_num_queries(messages):
         store(session, talk(1))
     store(session, talk(200, words=1))
-    with django_assert_num_queries(3 + 2):
+    with django_assert_num_queries(messages):
         store(session, talk(1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -18,10 +19,13 @@ from chatapp import compiled
 from chatapp.answer_requests import AnswerRequest
 from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compiled_read
 from chatapp.models import Message, Session
+from chatapp.round_trips import Statement
 from chatapp.selectors import pinned_tokens, pins_behind
 from chatapp.transcript import set_pinned
 from compaction.models import CompactionProfile, CompactionRun
+from compaction.profiles import save_profile
 from compaction.runs.lifecycle import waiting_run
+from compaction.runs.scheduling import assign_profile
 from tests.compaction.support import compact, say
 from tests.factories import SessionFactory, api_key, store, talk
 from tests.facts import seed
@@ -101,26 +105,43 @@ def everything_of(row: Any, *, deep: bool = True) -> Any:
 def compared(monkeypatch) -> dict[str, int]:
     """Have every compiled read compared with its queryset; {name: rows that were compared}."""
     seen: dict[str, int] = {}
-    read = CompiledRead.__call__
+    asked = CompiledRead.asked
 
-    def compare(self: Any, *, most: int | None = None, **given: Any) -> list[Any]:
-        found = read(self, most=most, **given)
+    def compare(
+        self: Any, *, most: int | None = None, skip: int = 0, **given: Any
+    ) -> Statement[list[Any]]:
+        statement = asked(self, most=most, skip=skip, **given)
         rows: QuerySet[Any] = self.build(**given)
-        expected = list(rows if most is None else rows[:most])
-        assert list(map(everything_of, found)) == list(map(everything_of, expected))
-        seen[name_of(self)] = seen.get(name_of(self), 0) + len(found)
-        return found
+        expected = list(rows if most is None else rows[skip : skip + most])
+
+        def compared(cursor: Any) -> list[Any]:
+            found = statement.result(cursor)
+            assert list(map(everything_of, found)) == list(map(everything_of, expected))
+            seen[name_of(self)] = seen.get(name_of(self), 0) + len(found)
+            return found
+
+        return replace(statement, result=compared)
 
     raw = CompiledRead.raw
 
     def compare_raw(self: Any, *, most: int | None = None, **given: Any) -> list[Any]:
         found = raw(self, most=most, **given)
-        assert len(found) == len(compare(self, most=most, **given))
+        assert len(found) == len(compare(self, most=most, **given).run())
         return found
 
-    monkeypatch.setattr(CompiledRead, "__call__", compare)
+    monkeypatch.setattr(CompiledRead, "asked", compare)
     monkeypatch.setattr(CompiledRead, "raw", compare_raw)
     return seen
+
+
+def take_a_turn_that_leaves_messages_out(session: Session) -> None:
+    limits = {"context_size": 0, "compression_hard_limit": 0, "history_limit": 6}
+    limits |= {"context_size_by": "usage"}
+    save_profile(name="narrow", base="sliding_window", parameters={**limits, "tail_keep_size": 2})
+    assign_profile(session, "narrow")
+    *_, row = store(session, talk(12))
+    set_pinned(row, True)
+    say(session, "What is left out?")
 
 
 def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
@@ -141,6 +162,7 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
         profile=CompactionProfile.objects.get(is_default=True, is_current=True),
     )
     assert waiting_run(session.branch) is not None
+    take_a_turn_that_leaves_messages_out(session)
     key = {"Authorization": f"Bearer {api_key(session.owner)}"}
     assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
     reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}

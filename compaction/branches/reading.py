@@ -1,0 +1,114 @@
+"""What a turn reads of its branch, in as few round trips as it takes: one for where the branch
+stands, and one for what a request sends of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from chatapp.compiled import compiled_read
+from chatapp.llm.learned_limits import as_taught, asked_limits
+from chatapp.llm.registry import UnknownModelError, get_model
+from chatapp.models import Branch, Message, Session
+from chatapp.round_trips import Statement, together
+from chatapp.selectors import asked_behind
+from compaction.branches.carriers import asked_summaries, summaries_to_send
+from compaction.branches.leases import asked_state, ensure_state
+from compaction.branches.snapshot import BranchSnapshot
+from compaction.models import CompactionState
+from compaction.profiles import asked_profile, profile_of
+
+# In `derived` of a branch whose request may go out: whether the cursor stood where it did when
+# the request's parts had been read.
+_STILL_SO = "still_so"
+
+
+def current_snapshot(session: Session, branch: Branch | None = None) -> BranchSnapshot:
+    """Return where a session's branch stands now; its state is stored then (ensure_state)."""
+    branch = branch or session.branch
+    asked: list[Statement[Any]] = [asked_state(branch), asked_profile(branch.pk)]
+    try:
+        model = get_model(session.model)
+    except UnknownModelError:
+        # Whoever needs to know it hears of it.
+        model = None
+    if model is not None:
+        asked.append(asked_limits(model))
+    states, profiles, *limits = together(*asked)
+    state = ensure_state(branch, states)
+    snapshot = BranchSnapshot(session=session, state=state, profile_row=profile_of(state, profiles))
+    if model is not None:
+        snapshot.__dict__["model"] = as_taught(model, limits[0])
+    snapshot.derived[_STILL_SO] = False
+    return snapshot
+
+
+def read_request(snapshot: BranchSnapshot) -> None:
+    """Read what a request sends of a branch that has no limit by messages, if nobody has yet.
+
+    What is not the branch's own alone is read where it is needed.
+    """
+    known = snapshot.__dict__
+    rows = asked_behind(snapshot.branch, snapshot.state.cursor - 1)
+    if rows is not None and "_from_cursor" not in known:
+        (known["_from_cursor"],) = _with_summaries(snapshot, rows)
+
+
+def read_limited(
+    snapshot: BranchSnapshot, newest: Statement[list[Message]]
+) -> tuple[list[Message], list[Message]]:
+    """Return the newest messages of a branch's own, and all pinned ones behind the cursor."""
+    if "pins_behind" in snapshot.__dict__ and not snapshot.pins_behind:
+        return _with_summaries(snapshot, newest)[0], []
+    cursor = snapshot.state.cursor
+    pins = _own_pins.asked(branch=snapshot.branch.pk, after=cursor)
+    rows, marked = _with_summaries(snapshot, newest, pins)
+    return rows, marked
+
+
+@compiled_read
+def _own_pins(*, branch: UUID, after: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return rows.filter(pinned=True).order_by("position")
+
+
+def _with_summaries(snapshot: BranchSnapshot, *asked: Statement[Any]) -> list[Any]:
+    """Return what was asked for; read the summaries with it, if nobody has yet.
+
+    Where a request may go out, the look whether the cursor is still where it was stands behind
+    them, so that no summary that was restored meanwhile is missing.
+    """
+    branch, state, known = snapshot.branch, snapshot.state, snapshot.__dict__
+    more: dict[str, Statement[Any]] = {}
+    if "summaries" not in known and state.cursor:
+        written = asked_summaries(branch, snapshot.profile, through=state.cursor)
+        more |= {} if written is None else {"summaries": written}
+    if state.cursor and _STILL_SO in snapshot.derived and ("summaries" in known or more):
+        more[_STILL_SO] = _reaches.asked(branch=state.pk, cursor=state.cursor, most=1)
+    found = together(*asked, *more.values())
+    told = dict(zip(more, found[len(asked) :], strict=True))
+    if "summaries" in told:
+        known["summaries"] = summaries_to_send(
+            branch, snapshot.profile, through=state.cursor, written=told["summaries"]
+        )
+    if _STILL_SO in more:
+        snapshot.derived[_STILL_SO] = bool(told[_STILL_SO])
+    return found[: len(asked)]
+
+
+def is_still_so(snapshot: BranchSnapshot) -> bool:
+    """Whether the cursor stands where it stood when the request was begun."""
+    state = snapshot.state
+    # Before the beginning it cannot be.
+    if state._state.adding or not state.cursor or snapshot.derived.get(_STILL_SO):
+        return True
+    return _reaches.first(branch=state.pk, cursor=state.cursor) is not None
+
+
+@compiled_read
+def _reaches(*, branch: UUID, cursor: int) -> QuerySet[CompactionState, UUID]:
+    rows = CompactionState.objects.filter(pk=branch, cursor__gte=cursor)
+    return rows.values_list("pk", flat=True)
