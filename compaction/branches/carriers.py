@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from chatapp.context.assembly import text_tokens
 from chatapp.llm.registry import ModelConfig
 from compaction.engine import carrying
-from compaction.engine.carrying import chars_as_sent, counts_characters, sends_node
+from compaction.engine.carrying import chars_as_sent, counts_characters
 from compaction.engine.parameters import Profile
 from compaction.engine.protocols import SentSummary
 from compaction.models import CompactionState, SessionSummary
-from compaction.selectors import newest_that_holds_all, sent_summaries
+from compaction.selectors import sent_summaries
 
 if TYPE_CHECKING:
     from chatapp.models import Branch
@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 def summaries_to_send(branch: Branch, profile: Profile, *, through: int) -> list[SessionSummary]:
     """Return the summaries up to a cursor that the profile sends, oldest first.
 
-    A node holds the newest alone, which has taken in those before it.
+    In whatever rendering: the newest alone, or with those that it has not taken in.
     """
-    sent = partial(sent_summaries, branch, through=through)
-    if sends_node(profile):
-        return newest_that_holds_all(sent)
-    return sent(profile.summary_limit)
+    return sent_summaries(branch, profile.summary_limit, through=through)
 
 
 def sent_form(row: SessionSummary) -> SentSummary:

@@ -175,7 +175,7 @@ _ROLES = ("system", "user", "assistant")
 
 
 def makes_node(rendering: Rendering) -> bool:
-    """Whether a rendering is given the newest summary alone, with its abridged history."""
+    """Whether a rendering makes one node of the summaries, with their abridged history."""
     return isinstance(rendering, NodeRendering)
 
 
