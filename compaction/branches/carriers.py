@@ -59,9 +59,9 @@ def history_chars(
     """Return the characters of the whole history as it is sent.
 
     That is what came since the last summary, and the summary itself as it is sent: a history begins
-    with the summary of what was before. `summaries` returns those that are sent. It is asked where
-    a rule by characters is in force alone: other profiles read nothing for it, and count what came
-    since.
+    with the summary of what was before. Pins before the cursor are the caller's to add. `summaries`
+    returns those that are sent. It is asked where a rule by characters is in force alone: other
+    profiles read nothing for it, and count what came since.
     """
     chars = chars_since_summary(state)
     if counts_characters(profile):
