@@ -153,8 +153,8 @@ def test_a_rule_fires_once_between_two_steps_and_nothing_is_lost_in_three_rounds
     assert life.kept_tokens(result) == 19_849
     life.check_nothing_is_lost()
 
-    # The last question was never answered.
-    for _ in life.live(BY_RULE + 1, life.recording.asked[-1]):
+    # The last message was never answered.
+    for _ in life.live(BY_RULE + 1, max(life.recording.messages)):
         assert CompactionRun.objects.count() == 2
     third = compact(life.session)
     assert (third.status, third.error) == ("succeeded", "")
