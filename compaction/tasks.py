@@ -14,6 +14,7 @@ from compaction.memories.execution import execute_memory_run
 from compaction.runs import queue
 from compaction.runs.bulk_work import work_at_bulk
 from compaction.runs.heartbeat import beat
+from compaction.runs.measuring import measure_edited
 from compaction.runs.sweep import look_at_clocks, sweep_runs
 from compaction.runs.worker import execute_run
 from compaction.statistics.daily import refresh_figures
@@ -68,6 +69,12 @@ def work_at_bulk_job(job_id: str) -> str:
         return "left to another worker"
     beat()
     return work_at_bulk(UUID(job_id), is_stopping=queue.is_stopping)
+
+
+def measure_own_text(summary_id: str) -> str:
+    """Measure a text that a person wrote; return what came of it for the queue's own list."""
+    beat()
+    return measure_edited(UUID(summary_id))
 
 
 def compare_profiles(key: str) -> str:

@@ -65,7 +65,7 @@ KIND_MEANINGS = {
 READS_MESSAGES = frozenset({CHUNK, UPDATE, PREFIX, BRANCH})
 SUMMARY_STATUSES = {SessionSummary.Status.DRAFT.value: "Draft: not sent yet"}
 NOT_MEASURED = "Not measured: made before quality was measured."
-WRITTEN_BY_PERSON = "Not measured: a person wrote the text."
+WRITTEN_BY_PERSON = "Not measured yet: a person wrote the text, and a worker measures it."
 # How a line of a summary is known to come from its messages.
 ORIGINS = {
     Origin.EXACT: "exact words",

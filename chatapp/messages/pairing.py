@@ -47,6 +47,24 @@ def answers(messages: Sequence[Mapping[str, Any]]) -> dict[int, CallPlace]:
     return pair(map(_ids, messages))
 
 
+def parted(messages: Sequence[Mapping[str, Any]], cut: int) -> tuple[int, int] | None:
+    """Return the first and the last index of what a cut before `messages[cut]` would part.
+
+    That is a call and its results, with what came in between them, and other calls that overlap
+    with it. None where the cut parts nothing.
+    """
+    spans = [(caller, index) for index, (caller, _) in answers(messages).items()]
+    over = [span for span in spans if span[0] < cut <= span[1]]
+    if not over:
+        return None
+    first, last = min(caller for caller, _ in over), max(index for _, index in over)
+    for caller, index in sorted(spans, key=lambda span: span[1]):
+        last = index if caller <= last < index else last
+    for caller, index in sorted(spans, reverse=True):
+        first = caller if caller < first <= index else first
+    return first, last
+
+
 def _ids(message: Mapping[str, Any]) -> tuple[str | None, Sequence[str]]:
     if message["role"] == "tool":
         return str(message.get("tool_call_id") or ""), ()

@@ -20,7 +20,7 @@ from chatapp.ids import new_id
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import counter_of, group_of, messages_through, path_q, rows_before
+from chatapp.selectors import counter_of, messages_through, parted_at, path_q, rows_before
 from chatapp.transcript.part_files import bytes_of
 from chatapp.transcript.request_size import prompt_tokens, whole_request
 from chatapp.transcript.sums import PathSums, count_chars, set_totals
@@ -67,11 +67,10 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK, label: 
     inside a call and its results, which may not be parted.
     """
     _refuse_strangers(session, at)
-    members = group_of(at)
-    if members[-1].pk != at.pk:
+    if parted := parted_at(at):
         raise TranscriptError(
             "A branch cannot start between a tool call and its results: "
-            f"fork at the last of them, message {members[-1].pk}."
+            f"fork at the last of them, message {parted[-1].pk}."
         )
     return _fork_behind(session, at, kind=kind, label=label)
 
@@ -100,11 +99,10 @@ def fork_before(session: Session, *, at: Message, label: str = "") -> Branch:
     TranscriptError as fork() does.
     """
     _refuse_strangers(session, at)
-    first = group_of(at)[0]
-    if first.pk != at.pk:
+    if parted := parted_at(at, before=True):
         raise TranscriptError(
             "A branch cannot start between a tool call and its results: "
-            f"fork before the call, message {first.pk}."
+            f"fork before the call, message {parted[0].pk}."
         )
     messages = Message.objects.filter(kind__in=Message.SPOKEN)
     before = next(iter(rows_before(at.branch, messages, end=at.position, most=1)), None)

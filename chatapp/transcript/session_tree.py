@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from uuid import UUID
 
 from chatapp.lineage import child_lineage
-from chatapp.messages.pairing import answers
+from chatapp.messages.pairing import parted
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of
 from chatapp.transcript.part_files import look_again
@@ -45,6 +45,7 @@ class _TreeBranch:
     rows: list[Message] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     last_message: int = -1
+    last_result: int = -1
 
     def take(self, row: Message) -> None:
         """Add a row at the end."""
@@ -54,6 +55,8 @@ class _TreeBranch:
         self.counts.append(before + is_message)
         if is_message:
             self.last_message = row.position
+        if row.role == Message.Role.TOOL:
+            self.last_result = row.position
 
     def index(self, position: int) -> int:
         """The number of the last row up to a position; -1 where there is none."""
@@ -187,23 +190,18 @@ class SessionTree:
         return found.branch if found is not None else None
 
     def _end_of_group(self, message: Message) -> Message:
-        """Return the last message of a call and its results; as selectors.group_of finds them."""
-        from_call = [message]
-        if message.role == Message.Role.TOOL:
-            path = list(islice(self._back_from(message), GROUP_REACH))[::-1]
-            place = answers(_as_wires(path)).get(len(path) - 1)
-            if place is None:
-                return message
-            from_call = path[place[0] :]
-        if not from_call[0].tool_calls:
-            return message
-        # Results stand on the path of the branch that the message stands in.
+        """Return the last message of what a branch behind this one would part; else this one.
+
+        As selectors.parted_at finds it: results stand on the path of the message's own branch.
+        """
         one = self._branches[message.branch_id]
+        if one.last_result <= message.position:
+            return message
+        path = list(islice(self._back_from(message), GROUP_REACH))[::-1]
         behind = islice(one.rows, one.index(message.position) + 1, None)
-        spoken = (row for row in behind if row.is_spoken)
-        rows = list(islice(chain(from_call, spoken), GROUP_REACH))
-        mine = [index for index, place in answers(_as_wires(rows)).items() if place[0] == 0]
-        return rows[max(mine, default=0)]
+        rows = [*path, *islice((row for row in behind if row.is_spoken), GROUP_REACH)]
+        found = parted(_as_wires(rows), len(path))
+        return rows[found[1]] if found else message
 
     def _back_from(self, message: Message) -> Iterator[Message]:
         """Yield the messages of the path from this one back to the root."""

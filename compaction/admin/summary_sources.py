@@ -28,7 +28,7 @@ from compaction.models import SessionSummary, SessionSummaryMessage, SummaryLine
 TITLE = "Sources"
 FATE_TITLE = "In summaries"
 NO_LINES = "Where its lines come from is not known: it was made before that was stored."
-OF_PERSON = "Its lines have no sources: a person wrote them."
+OF_PERSON = "Its lines have no sources yet: a person wrote them, and a worker looks for them."
 ROWS_SHOWN = 1000
 FATES_SHOWN = 20
 _BULLETS = " \t-*•"

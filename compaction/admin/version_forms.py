@@ -22,8 +22,9 @@ from compaction.admin.forms import INSTRUCTIONS_CHARS
 from compaction.admin.restoring import may_restore
 from compaction.admin.summary_panels import person_of
 from compaction.models import SessionSummary
+from compaction.runs.measuring import edit_and_measure
 from compaction.summaries.activating import Activated, Newer, activate_version
-from compaction.summaries.editing import Edited, edit_summary
+from compaction.summaries.editing import Edited
 
 Status, Kind = SessionSummary.Status, SessionSummary.Kind
 NOT_COUNTING = (Status.SUPERSEDED, Status.RESTORED)
@@ -138,7 +139,7 @@ def _make_edit(request: HttpRequest, summary: SessionSummary, data: Any) -> form
 
 def _edit(request: HttpRequest, summary: SessionSummary, asked: dict[str, Any]) -> SafeString:
     try:
-        return edited(edit_summary(summary, author=request.user, **asked))
+        return edited(edit_and_measure(summary, author=request.user, **asked))
     except REFUSALS as refusal:
         raise RefusedError(str(refusal)) from refusal
 

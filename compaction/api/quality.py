@@ -32,7 +32,7 @@ from compaction.summaries.sources import (
 KEY_CHARS, MOST_IGNORED = 2000, 500
 NOT_MEASURED = (
     "There is no such summary of yours, or its quality was not measured: it was made before that, "
-    "or a person wrote its text."
+    "or a person wrote its text just now."
 )
 
 

@@ -17,8 +17,8 @@ from chatapp.api.exceptions import Conflict
 from compaction.api.serializers import SummarySerializer
 from compaction.errors import CompactionError, UnfitTextError
 from compaction.models import SessionSummary
+from compaction.runs.measuring import edit_and_measure
 from compaction.summaries.activating import Newer, activate_version
-from compaction.summaries.editing import edit_summary
 
 INSTRUCTIONS_CHARS = 4000
 # Far above what any profile may ask for: who writes more gets the service's sentence.
@@ -117,7 +117,7 @@ class SummaryEdit(KnownQueryView):
         form = EditSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         try:
-            edited = edit_summary(summary, author=request.user, **form.validated_data)
+            edited = edit_and_measure(summary, author=request.user, **form.validated_data)
         except UnfitTextError as error:
             raise ValidationError({"text": [str(error)]}) from error
         except CompactionError as error:

@@ -16,11 +16,11 @@ from chatapp.context.assembly import text_tokens
 from chatapp.llm.registry import ModelConfig
 from chatapp.round_trips import Statement
 from compaction.engine import carrying
-from compaction.engine.carrying import chars_as_sent, counts_characters, sends_node
+from compaction.engine.carrying import chars_as_sent, counts_characters
 from compaction.engine.parameters import Profile
 from compaction.engine.protocols import SentSummary
 from compaction.models import CompactionState, SessionSummary
-from compaction.selectors import asked_written, newest_that_holds_all, sent_summaries
+from compaction.selectors import asked_written, sent_summaries
 
 if TYPE_CHECKING:
     from chatapp.models import Branch
@@ -31,27 +31,17 @@ def summaries_to_send(
 ) -> list[SessionSummary]:
     """Return the summaries up to a cursor that the profile sends, oldest first.
 
-    A node holds the newest alone, which has taken in those before it. `written` is what
-    asked_summaries found of them.
+    In whatever rendering: the newest alone, or with those that it has not taken in. `written` is
+    what asked_summaries found of them.
     """
-    first = _first_asked(profile)
-
-    def sent(limit: int) -> list[SessionSummary]:
-        found = written if limit == first else None
-        return sent_summaries(branch, limit, through=through, written=found)
-
-    return newest_that_holds_all(sent) if sends_node(profile) else sent(first)
+    return sent_summaries(branch, profile.summary_limit, through=through, written=written)
 
 
 def asked_summaries(
     branch: Branch, profile: Profile, *, through: int
 ) -> Statement[list[Any]] | None:
     """Return the read that summaries_to_send begins with; None where it is another one."""
-    return asked_written(branch, _first_asked(profile), through=through)
-
-
-def _first_asked(profile: Profile) -> int:
-    return 1 if sends_node(profile) else profile.summary_limit
+    return asked_written(branch, profile.summary_limit, through=through)
 
 
 def sent_form(row: SessionSummary) -> SentSummary:
@@ -80,9 +70,9 @@ def history_chars(
     """Return the characters of the whole history as it is sent.
 
     That is what came since the last summary, and the summary itself as it is sent: a history begins
-    with the summary of what was before. `summaries` returns those that are sent. It is asked where
-    a rule by characters is in force alone: other profiles read nothing for it, and count what came
-    since.
+    with the summary of what was before. Pins before the cursor are the caller's to add. `summaries`
+    returns those that are sent. It is asked where a rule by characters is in force alone: other
+    profiles read nothing for it, and count what came since.
     """
     chars = chars_since_summary(state)
     if counts_characters(profile):

@@ -10,6 +10,8 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from django.db.models import Sum
+
 from chatapp import selectors
 from chatapp.compiled import compiled_read
 from chatapp.context.assembly import text_tokens, tools_tokens
@@ -18,6 +20,7 @@ from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.cache_clock import age_ms
 from compaction.branches.carriers import history_chars
+from compaction.engine.carrying import counts_characters
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.window import ages, waiting_messages
 from compaction.engine.registry import TRIGGERS
@@ -46,7 +49,7 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
         pinned_system=pinned_system,
         tokens=tokens,
         request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * tokens),
-        chars=history_chars(state, profile, lambda: snapshot.sent_forms),
+        chars=history_chars(state, profile, lambda: snapshot.sent_forms) + _pinned_chars(snapshot),
         passes_over=state.passes_over,
         gainless_tokens=max(0, state.gainless_total - state.covered_tokens),
         usable=window - snapshot.reserve if window > 0 else None,
@@ -116,6 +119,22 @@ def pinned_tokens(snapshot: BranchSnapshot) -> int:
     if known is not None:
         return known
     return selectors.pinned_tokens(snapshot.branch, through=snapshot.state.cursor)
+
+
+def _pinned_chars(snapshot: BranchSnapshot) -> int:
+    """Return the characters of what is sent for its pin alone, where a rule counts characters.
+
+    It is part of the history as it is sent. Rules of the conversation are part of the prompt.
+    """
+    state = snapshot.state
+    counts = counts_characters(snapshot.profile)
+    if not counts or not state.cursor or state.known_pinned_tokens == 0:
+        return 0
+    if "pinned" in snapshot.__dict__:
+        return sum(row.chars for row in snapshot.pinned if not row.is_pinned_system)
+    pins = selectors.pinned_messages(snapshot.branch, through=state.cursor).order_by()
+    found = pins.exclude(role=Message.Role.SYSTEM).aggregate(total=Sum("chars", default=0))
+    return int(found["total"])
 
 
 def waiting_since(snapshot: BranchSnapshot) -> datetime | None:

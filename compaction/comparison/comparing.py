@@ -15,7 +15,7 @@ from django.db import Error
 
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
-from compaction.comparison.candidates import ComparedProfile, ComparedSummariser
+from compaction.comparison.candidates import ComparedProfile, ComparedSummariser, is_long
 from compaction.comparison.reading import StoredConversation
 from compaction.conf import compaction_settings
 from compaction.engine.policy.gates import gate_of
@@ -50,6 +50,13 @@ class ProfileComparison:
     sessions: list[ComparedSession] = field(default_factory=list)
     rows: list[ReplayFigures] = field(default_factory=list)
 
+    @property
+    def approximated(self) -> int:
+        """How many conversations were so long that summaries stood in for those of a profile."""
+        if self.summariser.asks_model:
+            return 0
+        return sum(is_long(one.messages) for one in self.sessions)
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {
@@ -61,6 +68,7 @@ class ProfileComparison:
                 for one in self.sessions
             ],
             "messages": sum(one.messages for one in self.sessions),
+            "approximated": self.approximated,
             "profiles": [row.as_dict() for row in self.rows],
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chatapp import formatting
+from compaction.comparison.candidates import LONGEST_EXACT
 from compaction.engine.replay.survival import IDENTIFIERS, MARKERS, NUMBERS, PATHS
 
 Figures = Mapping[str, Any]
@@ -62,6 +63,13 @@ def notes_of(found: Mapping[str, Any]) -> list[str]:
         "“Still sent” is of the request that would follow the whole conversation: the part of all "
         "that its messages name. Costs need prices of the models.",
     ]
+    if long := found.get("approximated"):
+        notes.append(
+            f"{formatting.plural(long, 'conversation')} of more than {LONGEST_EXACT:,} messages: "
+            "there summaries choose from what is new alone. They are about as long as they would "
+            "be, and say less of what was said long ago; compactions may come some messages "
+            "earlier or later, and less is still sent."
+        )
     if found["asks_model"]:
         notes.append("Seconds are those of the model's calls that requests waited for.")
     elif found["is_estimate"]:

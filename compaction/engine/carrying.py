@@ -52,7 +52,7 @@ def least_stretch(reason: str, *, frame: int, is_first: bool) -> int:
 
 
 def sends_node(profile: Profile) -> bool:
-    """Whether the profile's rendering makes one node of the newest summary."""
+    """Whether the profile's rendering makes one node of its summaries."""
     try:
         return makes_node(RENDERINGS.get(profile.rendering))
     except UnknownNameError:

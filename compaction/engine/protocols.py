@@ -140,8 +140,8 @@ class SentSummary:
 class Rendering(Protocol):
     """Says how summaries are sent.
 
-    One that also has a method `node` (NodeRendering) is given the newest summary alone, together
-    with its abridged history and the profile; `messages` then serves what has neither.
+    One that also has a method `node` (NodeRendering) is given the summaries together
+    with their abridged histories and the profile; `messages` then serves what has neither.
     """
 
     @property
@@ -160,12 +160,12 @@ class Rendering(Protocol):
 
 @runtime_checkable
 class NodeRendering(Rendering, Protocol):
-    """A rendering that makes one node of the newest summary and its abridged history."""
+    """A rendering that makes one node of the summaries and their abridged history."""
 
     def node(self, summaries: Sequence[SentSummary], profile: Profile) -> list[dict[str, Any]]:
         """Return the messages of the node, held against what those of `messages` are.
 
-        There is one summary, or several where the newest may not have taken in those before it (a
-        hook's, a fallback digest), oldest first.
+        There is one summary, or several where the newest has not taken in those before it, oldest
+        first.
         """
         ...

@@ -175,7 +175,7 @@ _ROLES = ("system", "user", "assistant")
 
 
 def makes_node(rendering: Rendering) -> bool:
-    """Whether a rendering is given the newest summary alone, with its abridged history."""
+    """Whether a rendering makes one node of the summaries, with their abridged history."""
     # A look at the whole protocol takes longer than all else that is asked of a rendering.
     return hasattr(rendering, "node") and isinstance(rendering, NodeRendering)
 

@@ -32,6 +32,7 @@ IMPORT_TASK = "compaction.tasks.import_file"
 MEMORY_TASK = "compaction.tasks.work_at_memories"
 BULK_TASK = "compaction.tasks.work_at_bulk_job"
 COMPARE_TASK = "compaction.tasks.compare_profiles"
+MEASURE_TASK = "compaction.tasks.measure_own_text"
 SWEEP_TASK = "compaction.tasks.sweep"
 # A change takes effect with the next `migrate`, which stores the schedules anew.
 SWEEP_MINUTES = 1
@@ -72,6 +73,11 @@ def enqueue_memory_run(run_id: UUID) -> None:
 def enqueue_bulk(job_id: UUID) -> None:
     """Have a worker go on with a bulk job, in the same way."""
     _put_on_commit(BULK_TASK, job_id)
+
+
+def enqueue_measuring(summary_id: UUID) -> None:
+    """Have a worker measure a text that a person wrote, in the same way."""
+    _put_on_commit(MEASURE_TASK, summary_id)
 
 
 def enqueue_comparison(key: str) -> None:

@@ -31,8 +31,6 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, FirstValue, RowNumber
 
 from chatapp.models import Message, Session
-from compaction.engine.registry import RENDERINGS
-from compaction.engine.rendering import makes_node
 from compaction.models import CompactionProfile, DailyFigures, SessionFigures, SessionSummary
 from compaction.models.summaries import HOLDS_EARLIER_VERSION
 from compaction.profiles import find_profile, parameters_of
@@ -207,7 +205,5 @@ def _limits() -> Case:
 
 
 def _limit_of(row: CompactionProfile) -> int:
-    """Return how many summaries a profile sends; a node holds the newest alone."""
-    profile = parameters_of(row)
-    is_node = makes_node(RENDERINGS.get(profile.rendering))
-    return 1 if is_node else profile.summary_limit
+    """Return how many summaries a profile sends at most."""
+    return parameters_of(row).summary_limit

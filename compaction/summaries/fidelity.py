@@ -47,13 +47,19 @@ def store_fidelity(summary: SessionSummary, outcome: Outcome) -> None:
     any more becomes a line without a source.
     """
     quality = outcome.quality
-    known = _known_messages(summary, outcome)
     if outcome.units or quality is not None:
+        known = _known_messages(summary, outcome)
         SummaryUnits.objects.create(
             summary=summary,
             units=[_unit_row(unit, known) for unit in outcome.units],
             named_weight=_named_weight(summary, quality),
         )
+    store_quality(summary, outcome)
+
+
+def store_quality(summary: SessionSummary, outcome: Outcome) -> None:
+    """Store lines and quality alone: of a text whose clauses no later pass chooses from."""
+    quality, known = outcome.quality, _known_messages(summary, outcome)
     SummaryLine.objects.bulk_create(_line_rows(summary, outcome.lines, known), ROWS_AT_ONCE)
     if quality is not None:
         rejected = sum(step.outcome == REJECTED for step in outcome.steps)

@@ -18,7 +18,6 @@ from chatapp.transcript import set_request_tokens
 from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
 from compaction.branches.planning import least_tokens
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
-from compaction.engine.carrying import sends_node
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.protocols import SentSummary
 from compaction.engine.strategies.acceptance import does_not_shrink
@@ -165,20 +164,12 @@ def _staying(snapshot: BranchSnapshot, outcome: Outcome) -> list[SessionSummary]
     if outcome.is_digest:
         return staying
     # The new one takes the oldest one's place, and the fallback digest's, if it has taken that in.
-    others = 0 if outcome.holds_earlier else _most_others(snapshot, outcome)
+    others = 0 if outcome.holds_earlier else snapshot.profile.summary_limit - 1
     staying = staying[-others:] if others else []
     beside = snapshot.digest
     if beside is not None and beside not in snapshot.continued:
         staying.append(beside)
     return staying
-
-
-def _most_others(snapshot: BranchSnapshot, outcome: Outcome) -> int:
-    """Return how many summaries are sent beside an outcome that may not hold what they say."""
-    if not sends_node(snapshot.profile):
-        return snapshot.profile.summary_limit - 1
-    # A node holds the newest alone, and what a hook's may have left out.
-    return len(snapshot.summaries) if outcome.from_hook else 0
 
 
 def _question_behind(snapshot: BranchSnapshot, last: Item) -> int:

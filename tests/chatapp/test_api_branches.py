@@ -9,7 +9,7 @@ from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript import SwitchRefusedError
 from tests.chatapp.test_api_sessions import problem, url
-from tests.factories import SessionFactory, UserFactory, api_key, call, result, store, talk
+from tests.factories import SessionFactory, UserFactory, api_key, call, result, store, talk, user
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
@@ -69,6 +69,17 @@ def test_a_fork_before_a_result_names_the_call(session, fork):
     assert str(asked.pk) in problem(refused, 409)["detail"]
     assert Branch.objects.filter(session=session).count() == 1
     assert fork(message=str(asked.pk), before=True).status_code == 201
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_fork_at_what_came_in_between_a_call_and_its_results_is_refused(session, fork, before):
+    both = call("f", "1")
+    both["tool_calls"] += call("g", "2")["tool_calls"]
+    asked, _, between, last = store(session, [both, result("1"), user("Hurry!"), result("2")])
+    refused = fork(message=str(between.pk), before=before)
+    # Where it can start: behind the last result, or before the call.
+    assert str((asked if before else last).pk) in problem(refused, 409)["detail"]
+    assert fork(message=str(last.pk)).status_code == 201
 
 
 def test_a_branch_is_named_and_loses_its_name(api, session):

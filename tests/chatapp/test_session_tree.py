@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import group_of
+from chatapp.selectors import parted_at
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from chatapp.transfer import import_file
 from tests.chatapp.formats.test_trees import FLAT, Said, broad, long_line
@@ -85,7 +85,7 @@ def branch_behind(session: Session, parent: Message | None) -> Branch:
         if found is None:
             return _new_root(session)
         parent = found
-    return transcript.fork(session, at=group_of(parent)[-1])
+    return transcript.fork(session, at=(parted_at(parent) or [parent])[-1])
 
 
 def _new_root(session: Session) -> Branch:

@@ -87,10 +87,7 @@ class Life:
         except TranscriptError:
             assert is_inside
             return
-        # What came in between a call and its results is no member of their group: a branch may
-        # start at it (trees that are imported do), and sends the results it lacks as missing.
-        comes_between = at.role == "user"
-        assert not is_inside or comes_between
+        assert not is_inside
         assert [row.pk for row in self.messages(made)] == [row.pk for row in path[:end]]
         if self.chance.random() < 0.7:
             transcript.switch(self.session, made)

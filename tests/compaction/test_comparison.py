@@ -386,8 +386,13 @@ def test_quick_summaries_compact_as_often_and_send_about_as_much(
     profile("short", message_limit=30, keep_last_n=4, target_summary_tokens=300)
 
     exact = figures(session, "--profiles", "short")["short"]
+    assert "choose from what is new alone" not in run(str(session.pk), "--profiles", "short")
     monkeypatch.setattr("compaction.comparison.candidates.LONGEST_EXACT", 100)
     quick = figures(session, "--profiles", "short")["short"]
+    # What is approximate is said where it is shown.
+    said = " ".join(run(str(session.pk), "--profiles", "short").split())
+    assert "1 conversation of more than" in said
+    assert "choose from what is new alone" in said
 
     assert quick["points"] == exact["points"]
     assert quick["tokens_sent"] == pytest.approx(exact["tokens_sent"], rel=0.15)

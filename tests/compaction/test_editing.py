@@ -19,7 +19,15 @@ from compaction.branches.leases import Lease
 from compaction.branches.snapshot import snapshot_of
 from compaction.doctor.examine import examine
 from compaction.errors import BranchBusyError, CompactionError, UnfitTextError
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import (
+    CompactionRun,
+    SessionSummary,
+    SessionSummaryMessage,
+    SummaryLine,
+    SummaryQuality,
+    SummaryUnits,
+)
+from compaction.runs import queue
 from compaction.runs.redo import Redo
 from compaction.runs.resummarize import resummarize, summaries_to_redo
 from compaction.runs.worker import compact_branch
@@ -27,6 +35,7 @@ from compaction.summaries.activating import activate_version
 from compaction.summaries.editing import edit_summary
 from compaction.summaries.restore import restore_summary
 from compaction.summaries.transfer import SummariesPart
+from compaction.tasks import measure_own_text
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, UserFactory, profile, store, talk
 
@@ -360,3 +369,39 @@ def test_the_statements_do_not_grow_with_the_conversation(session, one, person):
         counts.append(len(queries))
         store(session, talk(40, marker=60))
     assert counts[0] == counts[1]
+
+
+# --- measured as any other text -------------------------------------------------------------------
+
+
+def test_a_worker_measures_what_a_person_wrote_once(
+    api, one, queued, django_capture_on_commit_callbacks
+):
+    address, text = f"/api/v1/summaries/{one.pk}/edit/", f"{OWN} It began with MK-0001."
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = api.post(address, {"text": text}, format="json")
+    own = SessionSummary.objects.get(pk=answer.json()["summary"]["id"])
+    assert not SummaryQuality.objects.filter(summary=own).exists()
+    task, key = queued[-1]
+    assert (task, key) == (queue.MEASURE_TASK, str(own.pk))
+
+    assert measure_own_text(key) == "measured"
+    quality = SummaryQuality.objects.get(summary=own)
+    assert 0 <= quality.score < SummaryQuality.objects.get(summary=one).score
+    assert quality.lost
+    lines = SummaryLine.objects.filter(summary=own)
+    assert lines.exists()
+    # The next pass still reads the text alone.
+    assert SummaryUnits.objects.get(summary=own).units == []
+    assert measure_own_text(key) == "nothing to measure"
+    assert SummaryLine.objects.filter(summary=own).count() == lines.count()
+
+
+def test_what_cannot_be_measured_stays_unmeasured(own, use_models, model_server):
+    key = str(own.pk)
+    use_models({"other": model_server.models()["default"]})
+    assert measure_own_text(key) == "not measured"
+    SessionSummaryMessage.objects.filter(summary=own).delete()
+    assert measure_own_text(key) == "not measured"
+    own.delete()
+    assert measure_own_text(key) == "nothing to measure"

@@ -12,8 +12,11 @@ from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
 from compaction.branches.planning import decision_of, gain_of
 from compaction.branches.snapshot import snapshot_of
+from compaction.engine.profile import PRESETS
 from compaction.models import CompactionRun, SessionSummary
+from compaction.profiles import save_profile
 from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
 from tests.compaction.session_page import page_of
 from tests.compaction.support import NEVER, say, state
 from tests.factories import SessionFactory, profile, store, talk, user
@@ -52,6 +55,21 @@ def test_long_questions_of_the_preset_are_not_compacted_each_turn(session):
     assert all(sum(pair) <= 1 for pair in pairwise(made))
     assert sum(made) > 0
     assert min(SessionSummary.objects.values_list("approx_tokens", flat=True)) >= 0.25 * 6000
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_six_long_questions_make_at_most_one_compaction_in_the_background(
+    session, model_server, use_models, preset
+):
+    use_models(model_server.models(CONTEXT_WINDOW=32_000))
+    save_profile(name="test", base=preset, parameters={}, make_default=True)
+    for number in range(6):
+        say(session, f"{number} {QUESTION}")
+        for run in CompactionRun.objects.filter(status="queued"):
+            execute_run(run.pk)
+    made = CompactionRun.objects.values_list("mode", "status")
+    assert list(made) in ([], [("background", "succeeded")])
+    assert bool(made) == (preset == "bisect")
 
 
 def test_a_rule_that_is_held_back_makes_neither_request_nor_worker_wait(session, model_server):

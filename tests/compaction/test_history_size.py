@@ -84,6 +84,28 @@ def test_the_history_is_what_came_since_the_summary_and_the_summary_as_it_is_sen
     assert len(framed) > len(summary.summary_text)
 
 
+def test_what_a_person_pinned_before_the_cursor_is_part_of_the_history_that_is_sent(owner, queued):
+    by_characters(minimum_gain=0.0)
+    rule = {"role": "system", "content": "Be brief. " * 50}
+    session = SessionFactory(owner=owner, wires=[rule])
+    told(session, [4_000, 4_000, 900])
+    compact(session)
+    before = snapshot_of(session).facts.chars
+    question = path_messages(session.branch)[3]
+    assert question.position <= state(session).cursor
+    set_pinned(question, True)
+    counted = snapshot_of(session)
+    assert counted.facts.chars == before + question.chars
+    # The same where the pins themselves were read before.
+    read = snapshot_of(session)
+    assert {row.pk for row in read.pinned} > {question.pk}
+    assert read.facts.chars == counted.facts.chars
+    # What came behind the cursor is counted already.
+    last = path_messages(session.branch).last()
+    set_pinned(last, True)
+    assert snapshot_of(session).facts.chars == before + question.chars
+
+
 def test_it_takes_two_reads_and_no_message_to_know(session):
     by_characters()
     told(session, [2_000, 2_000, 500])

@@ -110,6 +110,23 @@ def test_only_the_newest_summary_is_sent_and_the_one_before_was_read(session, mo
     assert first in model_server.of("summary")[-1].text
 
 
+OLDER = "The team deploys release 4.71.3 to host db-eu-7.example.com from /srv/alpha/deploy.yaml."
+
+
+@pytest.mark.parametrize("is_taken_in", [True, False])
+def test_a_summary_that_the_newest_did_not_take_in_is_in_the_node_too(
+    session, model_server, is_taken_in
+):
+    newer = "Now they test /srv/gamma/check.py on port 9231."
+    for text in (OLDER, f"{OLDER} {newer}" if is_taken_in else newer):
+        model_server.script = [{"when": {}, "reply": {"text": text}}]
+        assert compact(session).status == "succeeded"
+        store(session, [*worked("gamma", "/src/c.py", "pytest c"), *talk(2)])
+    (node,) = [text for text in texts(sent(session), "user") if text.startswith("<supervisor>")]
+    assert node.count(OLDER) == node.count(newer) == 1
+    assert node.index(OLDER) < node.index(newer)
+
+
 def test_a_summary_without_entries_is_walked_back_once(session, monkeypatch):
     save_profile(name="test", parameters=NODE | {"abridged_total_chars_limit": 0})
     compact(session)

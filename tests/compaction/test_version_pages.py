@@ -117,8 +117,8 @@ def test_a_text_is_edited_on_the_page(admin_client, admin_user, one):
     assert "no program replaces it unless somebody asks for that" in page
     assert "Written by a person" in page
     assert f"written by {admin_user.username}, no price." in page
-    assert "Not measured: a person wrote the text." in page
-    assert "Its lines have no sources: a person wrote them." in page
+    assert "Not measured yet: a person wrote the text, and a worker measures it." in page
+    assert "Its lines have no sources yet: a person wrote them" in page
 
 
 def test_a_text_that_cannot_be_stored_stands_in_the_form_as_it_was(admin_client, one):

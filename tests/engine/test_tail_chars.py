@@ -93,6 +93,22 @@ def test_a_history_is_split_where_it_should_be(sizes, tail, trigger, head, seed)
     assert split(items, rules) == head
 
 
+@pytest.mark.parametrize(
+    ("sizes", "tail", "trigger", "share"),
+    [([100, 9000], 50, 100, 100 / 9100), ([100, 200], 0, 300, 100 / 300)],
+)
+def test_a_small_head_waits_until_it_is_worth_a_call(sizes, tail, trigger, share):
+    """The split is where it should be; whether it is made, the gain decides (minimum_gain)."""
+    items, rules = exchanged(sizes), profile()
+    rules = replace(
+        rules, history_tail_size_chars_to_exclude=tail, trigger_on_history_size_chars=trigger
+    )
+    assert split(items, replace(rules, minimum_gain=share - 0.001)) == 1
+    assert split(items, replace(rules, minimum_gain=share + 0.001)) == 0
+    # By default a quarter: 100 of 300 characters are enough, 100 of 9,100 are not.
+    assert split(items, rules) == (share >= 0.25)
+
+
 def test_a_kept_part_has_no_gaps_behind_an_exchange_that_is_too_long():
     plan = cut_tail_chars(exchanged([100, 100, 9000, 500, 500]), profile(3_000), facts())
     assert [one.chars for one in exchanges(plan.keep)] == [500, 500]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from compaction.engine.carrying import least_stretch
+from compaction.engine.carrying import counts_characters, least_stretch
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.policy.cuts import legal_plan
@@ -87,10 +87,14 @@ class ReplayedBranch:
 
     @property
     def chars(self) -> int:
-        """Characters of the history as it is sent: what is behind the cursor, and summaries."""
+        """Characters of the history as it is sent: behind the cursor, pins before it, summaries."""
         covered = self.sums.rules_covered(self.state.cursor)
         rules = self.sums.rule_chars(covered, self.sums.rules_stored(self.end))
-        return self.sums.chars(self.state.cursor, self.end) + rules + self.state.summary_chars
+        carried = self.state.summary_chars
+        if counts_characters(self.profile):
+            pins = self.sums.pinned_in(0, self.state.cursor)
+            carried += sum(self.sums.messages[number].chars for number in pins)
+        return self.sums.chars(self.state.cursor, self.end) + rules + carried
 
     @property
     def pinned_tokens(self) -> int:

@@ -180,7 +180,7 @@ class ReplayState:
         """Return what is sent beside an outcome as the newest summary."""
         if outcome.is_digest:
             return self.written
-        others = 0 if outcome.holds_earlier else self._limit - 1
+        others = 0 if outcome.holds_earlier else self.profile.summary_limit - 1
         found = self.written[-others:] if others else []
         stays = self.digest is not None and self.digest not in self.continued
         return [*found, *([self.digest] if stays and self.digest else [])]
@@ -194,7 +194,7 @@ class ReplayState:
             if self.digest in self.continued:
                 self.digest = None
             kept = [] if summary.holds_earlier else self.written
-            self.written = [*kept, summary][-self._limit :]
+            self.written = [*kept, summary][-self.profile.summary_limit :]
             self.failures = 0
         self.draft, self.gainless_total = None, 0
         self.cursor, self.last_seconds, self.backoff_until = summary.covered, seconds, None
@@ -202,11 +202,6 @@ class ReplayState:
         self.summary_tokens += self.carried_tokens(self.sent_forms)
         if counts_characters(self.profile):
             self.summary_chars = chars_as_sent(self.profile, self.sent_forms)
-
-    @property
-    def _limit(self) -> int:
-        """How many summaries are sent: a node holds the newest, which has taken in the others."""
-        return 1 if self.is_node else self.profile.summary_limit
 
     def keep(self, draft: ReplayedSummary) -> None:
         """Keep a summary that does not count yet."""
