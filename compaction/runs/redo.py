@@ -1,4 +1,8 @@
-"""Re-summarising many sessions, one after the other: which ones, and what is done with each."""
+"""Re-summarising many sessions, one after the other: which ones, and what is done with each.
+
+What summarises, or says what that would take, is imported when a session is taken: the sweep and
+the doctor want to know of this module what there is to do.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,6 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import RunCode
 from compaction.errors import BranchBusyError, CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.runs.redo_estimates import estimate_redos
-from compaction.runs.resummarize import (
-    count_edited,
-    resummarize,
-    summaries_to_redo,
-)
 
 logger = logging.getLogger(__name__)
 ID_BATCH = 500
@@ -129,6 +127,8 @@ class Redo:
         return result
 
     def _work(self, session: Session, result: SessionResult) -> None:
+        from compaction.runs.resummarize import count_edited
+
         if not self.replace_edited:
             result.edited = count_edited(session)
         if self.dry_run:
@@ -145,9 +145,13 @@ class Redo:
 
     @property
     def _resummarize(self) -> Callable[..., CompactionRun]:
+        from compaction.runs.resummarize import resummarize
+
         return partial(resummarize, replace_edited=True) if self.replace_edited else resummarize
 
     def _chosen(self, session: Session) -> list[SessionSummary]:
+        from compaction.runs.resummarize import summaries_to_redo
+
         found = summaries_to_redo(
             session,
             profile=self.profile,
@@ -158,6 +162,8 @@ class Redo:
         return found if before is None else [row for row in found if row.created_at < before]
 
     def _plan(self, session: Session, result: SessionResult) -> None:
+        from compaction.runs.redo_estimates import estimate_redos
+
         snapshot = snapshot_of(session, profile=self.profile)
         for estimate in estimate_redos(self._chosen(session), snapshot):
             result.status = PLANNED

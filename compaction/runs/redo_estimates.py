@@ -27,7 +27,8 @@ from compaction.errors import CompactionError
 from compaction.models import SessionSummary
 from compaction.runs.strategy import parts_turn
 from compaction.selectors import chain_of, continued_by
-from compaction.summaries.summarizer import summarising_model, summarizer_for
+from compaction.summaries.summarising_models import summarising_model
+from compaction.summaries.summarizer import summarizer_for
 
 # Ends of summaries that are looked up together.
 ENDS_AT_ONCE = 500

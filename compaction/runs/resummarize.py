@@ -21,7 +21,8 @@ from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, summaries_of
 from compaction.summaries.columns import version_of
-from compaction.summaries.summarizer import summariser_names, summarising_model, summarizer_for
+from compaction.summaries.summarising_models import summariser_names, summarising_model
+from compaction.summaries.summarizer import summarizer_for
 
 Trigger = CompactionRun.Trigger
 

@@ -15,7 +15,7 @@ from compaction.engine.rendering import with_files
 from compaction.engine.types import Outcome
 from compaction.models import CompactionRun, SessionSummary
 from compaction.models.summaries import FORMAT_VERSION, SENDS_FILES_VERSION
-from compaction.summaries.summarizer import summariser_names
+from compaction.summaries.summarising_models import summariser_names
 
 PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
 STRATEGY_VERSION = "strategy_version"

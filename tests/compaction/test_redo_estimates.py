@@ -20,7 +20,8 @@ from compaction.runs.redo_estimates import Estimate, estimate_redos
 from compaction.runs.resummarize import summaries_to_redo
 from compaction.runs.strategy import parts_turn
 from compaction.selectors import continued_by
-from compaction.summaries.summarizer import summarising_model, summarizer_for
+from compaction.summaries.summarising_models import summarising_model
+from compaction.summaries.summarizer import summarizer_for
 from tests.compaction.support import NEVER, compact
 from tests.compaction.test_tail_reads import reading
 from tests.factories import SessionFactory, profile, store, talk
