@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
@@ -163,15 +163,20 @@ class Redo:
 
     def _plan(self, session: Session, result: SessionResult) -> None:
         from compaction.runs.redo_estimates import estimate_redos
+        from compaction.runs.redo_sums import RedoSums, sums_of_redos
+        from compaction.runs.resummarize import to_redo
 
         snapshot = snapshot_of(session, profile=self.profile)
-        for estimate in estimate_redos(self._chosen(session), snapshot):
+        wanted = to_redo(snapshot, force=self.force, replace_edited=self.replace_edited)
+        if self.before is not None:
+            wanted &= Q(created_at__lt=self.before)
+        sums = sums_of_redos(snapshot, wanted)
+        if sums is None:
+            sums = RedoSums.of(estimate_redos(self._chosen(session), snapshot))
+        if sums.summaries:
             result.status = PLANNED
-            result.summaries += 1
-            result.messages += estimate.messages
-            result.tokens += estimate.tokens
-            result.calls += estimate.calls
-            result.cost += estimate.cost
+        result.summaries, result.messages = sums.summaries, sums.messages
+        result.tokens, result.calls, result.cost = sums.tokens, sums.calls, sums.cost
 
     def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
         asked = {} if self.requested_by is None else {"requested_by": self.requested_by}

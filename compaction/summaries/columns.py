@@ -59,11 +59,6 @@ def asked_columns(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome
     }
 
 
-def version_of(summary: SessionSummary) -> str:
-    """Return the version of the strategy that made a summary; of its prompts, in older rows."""
-    return str(summary.metadata.get(STRATEGY_VERSION) or summary.prompt_version)
-
-
 def _kept_by_count(profile: Profile, run: CompactionRun) -> int:
     """Return how many messages were to be kept; the setting where the cut counted tokens."""
     return (profile.tail or profile.keep_last_n) if run.keep_last_n is None else run.keep_last_n

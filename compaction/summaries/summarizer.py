@@ -11,6 +11,7 @@ from functools import partial
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import Adaptation
 from chatapp.llm.asking import OnChange
+from chatapp.llm.encodings import EstimateCounter
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
@@ -88,6 +89,23 @@ def summarizer_for(
         for model in models
     ]
     return ModelSequence(choices)
+
+
+def input_limit(session: Session, profile: Profile, model: ModelConfig) -> int | None:
+    """Return how many tokens of transcript one call of the model takes; None without a limit.
+
+    What summarizer_for says of it, without the table of an encoding, which takes long to load.
+    """
+    if profile.summariser == "extractive":
+        return None
+    if model.is_embedded:
+        asked: Summarizer = ExtractiveSummarizer(
+            counter=EstimateCounter(), window=model.context_window
+        )
+    else:
+        api = session.api if model.alias == session.model else Session.Api.CHAT
+        asked = ModelSummarizer(model=model, temperature=profile.temperature, api=api)
+    return asked.input_limit(profile.target_summary_tokens)
 
 
 def _embedded(model: ModelConfig) -> ExtractiveSummarizer:
