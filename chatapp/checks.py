@@ -211,6 +211,8 @@ def check_wordings(**kwargs: Any) -> list[CheckMessage]:
 @register(SETTINGS_TAG, Tags.compatibility)
 def check_formats(**kwargs: Any) -> list[CheckMessage]:
     """FORMATS must name formats that can be loaded."""
+    if isinstance(_models(), Exception) or not chatapp_settings.formats:
+        return []  # nothing is added; or check_models says what is wrong
     from chatapp.formats.registry import broken_formats
 
     return [

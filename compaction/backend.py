@@ -1,4 +1,7 @@
-"""CompactionBackend: what chatapp calls. It decides when, and leaves the how to the services."""
+"""CompactionBackend: what chatapp calls. It decides when, and leaves the how to the services.
+
+Every command makes one, to check its options; so what compacts is imported where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,8 @@ from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.tool_results import ResultLimits, cut_blocks, sent_marker, store_blocks
 from compaction.errors import CompactionError
 from compaction.models import CompactionState
-from compaction.recovery.overflow import recover_overflow
-from compaction.runs.before_request import Preparation
-from compaction.runs.hooked_switches import ask_before_plain_switch
 from compaction.runs.scheduling import check, check_branch, check_later, schedule_next_check
 from compaction.runs.status import context_facts, switched_by
-from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.signals import branch_switched, send_after_commit
 from compaction.statistics.prompt_caches import note_next_turn
 from compaction.summaries.sizes import note_request_size
@@ -70,6 +69,8 @@ class CompactionBackend(BaseContextBackend):
         A compaction that fails, or a branch that another worker holds, costs the user nothing: the
         request goes out as it is (docs/architecture.md#a-failing-summariser-fails-no-turn).
         """
+        from compaction.runs.before_request import Preparation
+
         context = Preparation(session=session, emit=emit).context()
         return with_hooks(session, context, on_fault=partial(note, session, Kind.WARNING))
 
@@ -95,6 +96,8 @@ class CompactionBackend(BaseContextBackend):
         emit: Emit = silent,
     ) -> Recovery:
         """Answer an overflow with the next step of the recovery."""
+        from compaction.recovery.overflow import recover_overflow
+
         plain = before_hooks(refused)
         recovery = recover_overflow(session, error, previous, refused=plain, emit=emit)
         if recovery.context is None:
@@ -163,6 +166,8 @@ class CompactionBackend(BaseContextBackend):
         activate: Callable[[], Branch],
     ) -> Switched:
         """Switch, and where `wishes` ask for it have a run summarise the branch that is left."""
+        from compaction.runs.switching import SwitchWishes, request_switch
+
         try:
             asked = SwitchWishes.of(wishes)
             run = request_switch(session, branch, asked) if asked.summarize else None
@@ -203,6 +208,8 @@ def _previewed(session: Session, snapshot: BranchSnapshot) -> Context:
 
 def _asked_label(session: Session, branch: Branch, label: str | None) -> str | None:
     """Return the label that hooks give the branch; raise SwitchRefusedError where one says no."""
+    from compaction.runs.hooked_switches import ask_before_plain_switch
+
     try:
         return ask_before_plain_switch(session, branch, label=label)
     except CompactionError as error:

@@ -89,12 +89,19 @@ class ModelConfig:
     def cost(self, usage: Mapping[str, Any] | None) -> float:
         """Return the price of one call; cached tokens are part of the prompt's, not on top."""
         tokens = billed(usage)
-        cached = tokens["cached_tokens"]
+        return self.price(
+            prompt=tokens["prompt_tokens"],
+            completion=tokens["completion_tokens"],
+            cached=tokens["cached_tokens"],
+        )
+
+    def price(self, *, prompt: int, completion: int, cached: int = 0) -> float:
+        """Return the price of so many tokens; the cached ones are part of the prompt's."""
         cached_price = self.prices.cached or self.prices.input
         return (
-            (tokens["prompt_tokens"] - cached) * self.prices.input
+            (prompt - cached) * self.prices.input
             + cached * cached_price
-            + tokens["completion_tokens"] * self.prices.output
+            + completion * self.prices.output
         ) / 1_000_000
 
 

@@ -8,9 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from django.db.models import QuerySet
-
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from chatapp import selectors
 from chatapp.compiled import compiled_read

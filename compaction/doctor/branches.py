@@ -27,8 +27,6 @@ from compaction.doctor.repair import (
 )
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.queue import enqueue_run
-from compaction.runs.sweep import dead_runs
-from compaction.runs.takeover import restart_run
 
 _BACK = "The cursor is put to where the branch's summaries reach; what is behind it is sent."
 
@@ -184,6 +182,10 @@ def check_runs(session: Session) -> Iterator[Finding]:
     rows = list(runs.filter(status__in=[Status.QUEUED, Status.RUNNING]).order_by("created_at"))
     if not rows:
         return
+    # The sweep brings with it what it looks after; most sessions have no such run.
+    from compaction.runs.sweep import dead_runs
+    from compaction.runs.takeover import restart_run
+
     dead = {run.pk: run for run in dead_runs(now).filter(session=session)}
     for run in rows:
         if run.pk in dead:

@@ -68,6 +68,11 @@ class Registry(Generic[Entry]):
         return ""
 
     @property
+    def added(self) -> list[str]:
+        """The names that a setting added."""
+        return list(self._added)
+
+    @property
     def has_plugins(self) -> bool:
         """Whether a setting added names."""
         return bool(self._added)

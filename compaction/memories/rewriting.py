@@ -31,7 +31,7 @@ from compaction.memories.runs import Status, parameters_in_force
 from compaction.memories.versions import stored_lines
 from compaction.memories.work import MemoryWork
 from compaction.models import Memory, MemoryRun, MemoryVersion
-from compaction.summaries.summarizer import summarising_model
+from compaction.summaries.summarising_models import summarising_model
 
 # Room for an answer to a few short lines.
 SMALLEST_TARGET_TOKENS = 200

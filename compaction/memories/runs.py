@@ -26,7 +26,7 @@ from compaction.events import event
 from compaction.models import CompactionRun, Memory, MemoryRun, MemoryVersion, SessionSummary
 from compaction.profiles import find_profile, parameters_of
 from compaction.signals import memory_run_waiting
-from compaction.summaries.summarizer import summarising_models
+from compaction.summaries.summarising_models import summarising_models
 
 Kind, Status = MemoryRun.Kind, MemoryRun.Status
 # A claim outlives the time that its work may take: who is silent for longer is dead.

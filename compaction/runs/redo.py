@@ -1,4 +1,8 @@
-"""Re-summarising many sessions, one after the other: which ones, and what is done with each."""
+"""Re-summarising many sessions, one after the other: which ones, and what is done with each.
+
+What summarises, or says what that would take, is imported when a session is taken: the sweep and
+the doctor want to know of this module what there is to do.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
@@ -19,12 +23,6 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.reasons import RunCode
 from compaction.errors import BranchBusyError, CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.runs.redo_estimates import estimate_redos
-from compaction.runs.resummarize import (
-    count_edited,
-    resummarize,
-    summaries_to_redo,
-)
 
 logger = logging.getLogger(__name__)
 ID_BATCH = 500
@@ -129,6 +127,8 @@ class Redo:
         return result
 
     def _work(self, session: Session, result: SessionResult) -> None:
+        from compaction.runs.resummarize import count_edited
+
         if not self.replace_edited:
             result.edited = count_edited(session)
         if self.dry_run:
@@ -145,9 +145,13 @@ class Redo:
 
     @property
     def _resummarize(self) -> Callable[..., CompactionRun]:
+        from compaction.runs.resummarize import resummarize
+
         return partial(resummarize, replace_edited=True) if self.replace_edited else resummarize
 
     def _chosen(self, session: Session) -> list[SessionSummary]:
+        from compaction.runs.resummarize import summaries_to_redo
+
         found = summaries_to_redo(
             session,
             profile=self.profile,
@@ -158,14 +162,21 @@ class Redo:
         return found if before is None else [row for row in found if row.created_at < before]
 
     def _plan(self, session: Session, result: SessionResult) -> None:
+        from compaction.runs.redo_estimates import estimate_redos
+        from compaction.runs.redo_sums import RedoSums, sums_of_redos
+        from compaction.runs.resummarize import to_redo
+
         snapshot = snapshot_of(session, profile=self.profile)
-        for estimate in estimate_redos(self._chosen(session), snapshot):
+        wanted = to_redo(snapshot, force=self.force, replace_edited=self.replace_edited)
+        if self.before is not None:
+            wanted &= Q(created_at__lt=self.before)
+        sums = sums_of_redos(snapshot, wanted)
+        if sums is None:
+            sums = RedoSums.of(estimate_redos(self._chosen(session), snapshot))
+        if sums.summaries:
             result.status = PLANNED
-            result.summaries += 1
-            result.messages += estimate.messages
-            result.tokens += estimate.tokens
-            result.calls += estimate.calls
-            result.cost += estimate.cost
+        result.summaries, result.messages = sums.summaries, sums.messages
+        result.tokens, result.calls, result.cost = sums.tokens, sums.calls, sums.cost
 
     def _redo_one(self, summary: SessionSummary, result: SessionResult) -> None:
         asked = {} if self.requested_by is None else {"requested_by": self.requested_by}

@@ -22,12 +22,13 @@ from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import to_item
 from compaction.engine.parameters import Profile
 from compaction.engine.registry import STRATEGIES
-from compaction.engine.types import Item, SummaryJob, TokenCounter, ToolCall
+from compaction.engine.types import Item, SummaryJob, ToolCall
 from compaction.errors import CompactionError
 from compaction.models import SessionSummary
 from compaction.runs.strategy import parts_turn
 from compaction.selectors import chain_of, continued_by
-from compaction.summaries.summarizer import summarising_model, summarizer_for
+from compaction.summaries.summarising_models import summarising_model
+from compaction.summaries.summarizer import input_limit
 
 # Ends of summaries that are looked up together.
 ENDS_AT_ONCE = 500
@@ -54,18 +55,21 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class KnownSizes:
-    """A counter that knows the tokens of some texts already."""
+    """A model's counter that knows the tokens of some texts already.
 
-    counter: TokenCounter
+    Its encoding is loaded for the first text that it does not know: that takes long.
+    """
+
+    model: ModelConfig
     known: Mapping[str, int]
 
     def count(self, text: str) -> int:
         """Return the tokens of a text."""
         found = self.known.get(text)
-        return self.counter.count(text) if found is None else found
+        return self.model.counter.count(text) if found is None else found
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.counter, name)
+        return getattr(self.model.counter, name)
 
 
 def estimate_redos(
@@ -79,25 +83,40 @@ def estimate_redos(
     known = {}
     if len(summaries) > COUNTED_TEXTS:
         known = {row.summary_text: row.summary_tokens for rows in before.values() for row in rows}
+    terms = terms_of(snapshot, known)
+    for start in range(0, len(summaries), ENDS_AT_ONCE):
+        yield from priced_each(summaries[start : start + ENDS_AT_ONCE], terms, before)
+
+
+def terms_of(snapshot: BranchSnapshot, known: Mapping[str, int]) -> Terms:
+    """Return what is the same for all summaries of a branch; `known` are sizes of some texts."""
     profile, session = snapshot.summary_profile, snapshot.session
     model = summarising_model(session, profile)
-    limit = summarizer_for(session, profile).input_limit(profile.target_summary_tokens)
-    terms = _Terms(
+    return Terms(
         snapshot=snapshot,
         strategy=STRATEGIES.get(profile.strategy),
         model=model,
-        counter=KnownSizes(model.counter, known) if known else model.counter,
-        limit=limit,
+        counter=KnownSizes(model, known),
+        limit=input_limit(session, profile, model),
     )
-    for start in range(0, len(summaries), ENDS_AT_ONCE):
-        part = summaries[start : start + ENDS_AT_ONCE]
-        stretches = _stretches(part)
-        for summary in part:
-            rows = before.get(summary.pk)
-            earlier = continued_by(summary) if rows is None else rows
-            text = "\n\n".join(row.summary_text for row in earlier)
-            stretch = stretches.get(summary.pk) or _added_up(summary)
-            yield _priced(summary, terms, stretch, previous=text)
+
+
+def priced_each(
+    summaries: Sequence[SessionSummary],
+    terms: Terms,
+    before: Mapping[Any, Sequence[SessionSummary]],
+) -> Iterator[Estimate]:
+    """Yield the estimates of some summaries; `before` says what they continue, where it is known.
+
+    Raises CompactionError where the strategy cannot say.
+    """
+    stretches = _stretches(summaries)
+    for summary in summaries:
+        rows = before.get(summary.pk)
+        earlier = continued_by(summary) if rows is None else rows
+        text = "\n\n".join(row.summary_text for row in earlier)
+        stretch = stretches.get(summary.pk) or _added_up(summary)
+        yield _priced(summary, terms, stretch, previous=text)
 
 
 def _before(
@@ -125,7 +144,9 @@ class _Stretch:
 
 def _stretches(summaries: Sequence[SessionSummary]) -> dict[Any, _Stretch]:
     """Return the stretches whose messages stand one behind the other, by their ends' sums."""
-    whole = [row for row in summaries if _is_dense(row)]
+    whole = [
+        row for row in summaries if is_dense(row.covers_from, row.covers_through, row.message_count)
+    ]
     ends = Q()
     by_branch: dict[Any, list[int]] = {}
     for row in whole:
@@ -150,10 +171,10 @@ def _stretches(summaries: Sequence[SessionSummary]) -> dict[Any, _Stretch]:
     return found
 
 
-def _is_dense(row: SessionSummary) -> bool:
-    """Whether there are just as many places from end to end as the summary has messages."""
-    steps, rest = divmod(row.covers_through - row.covers_from, POSITION_STEP)
-    return rest == 0 and row.covers_from % POSITION_STEP == 0 and steps + 1 == row.message_count
+def is_dense(first: int, last: int, messages: int) -> bool:
+    """Whether there are just as many places from end to end as a summary has messages."""
+    steps, rest = divmod(last - first, POSITION_STEP)
+    return rest == 0 and first % POSITION_STEP == 0 and steps + 1 == messages
 
 
 def _added_up(summary: SessionSummary) -> _Stretch:
@@ -162,7 +183,7 @@ def _added_up(summary: SessionSummary) -> _Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Terms:
+class Terms:
     """What is the same for all summaries of a session."""
 
     snapshot: BranchSnapshot
@@ -171,21 +192,23 @@ class _Terms:
     counter: Any
     limit: int | None
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the strategy is built in: how it reads what fits one call is known."""
+        return type(self.strategy).__module__.startswith("compaction.engine.")
 
-def _priced(
-    summary: SessionSummary, terms: _Terms, stretch: _Stretch, *, previous: str
-) -> Estimate:
+
+def _priced(summary: SessionSummary, terms: Terms, stretch: _Stretch, *, previous: str) -> Estimate:
     limit, counter = terms.limit, terms.counter
     before = counter.count(previous) if previous else 0
-    is_ours = type(terms.strategy).__module__.startswith("compaction.engine.")
     parts = parts_turn(terms.snapshot, summary.covers_through)
     job = SummaryJob(items=(), counter=counter, previous=previous, parts_turn=parts)
     fits = limit is None or before + stretch.tokens <= limit
-    if is_ours and fits and not parts and stretch.messages:
+    if terms.is_ours and fits and not parts and stretch.messages:
         # One call reads all of it, whatever the messages are.
         job = replace(job, items=(Item(id=None, role="user", tokens=stretch.tokens),))
     else:
-        job = replace(job, items=tuple(_items(summary, is_light=is_ours)))
+        job = replace(job, items=tuple(_items(summary, is_light=terms.is_ours)))
     sizes = stretch.messages, stretch.tokens
     profile = terms.snapshot.summary_profile
     return priced(terms.strategy, job, profile, terms.model, limit, *sizes)
@@ -208,8 +231,8 @@ def priced(
             f"The strategy {profile.strategy!r} cannot say what a run would take "
             f"({type(error).__name__}: {error})."
         ) from error
-    usage = {"prompt_tokens": found.input_tokens, "completion_tokens": found.output_tokens}
-    return Estimate(messages=messages, tokens=tokens, calls=found.calls, cost=model.cost(usage))
+    cost = model.price(prompt=found.input_tokens, completion=found.output_tokens)
+    return Estimate(messages=messages, tokens=tokens, calls=found.calls, cost=cost)
 
 
 def _items(summary: SessionSummary, *, is_light: bool) -> Iterator[Item]:

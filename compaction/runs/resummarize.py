@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.db.models import F, Q, TextField, Value
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce, NullIf
+from django.db.models.lookups import Exact
+
 from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
 from compaction.branches.planning import PlanFailed, cut_for_run, decision_of, input_of
@@ -20,10 +25,14 @@ from compaction.runs.redo_estimates import Estimate, priced
 from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, summaries_of
-from compaction.summaries.columns import version_of
-from compaction.summaries.summarizer import summariser_names, summarising_model, summarizer_for
+from compaction.summaries.columns import STRATEGY_VERSION
+from compaction.summaries.summarising_models import summariser_names, summarising_model
+from compaction.summaries.summarizer import summarizer_for
 
 Trigger = CompactionRun.Trigger
+# The version of the strategy that made a summary; of its prompts, in older rows.
+_SAID = NullIf(KT(f"metadata__{STRATEGY_VERSION}"), Value(""), output_field=TextField())
+VERSION = Coalesce(_SAID, F("prompt_version"), output_field=TextField())
 
 
 def resummarize(
@@ -107,8 +116,17 @@ def summaries_to_redo(
     ]
     if force or not rows:
         return rows
-    names = summariser_names(snapshot.session, snapshot.summary_profile)
-    return [row for row in rows if not _is_up_to_date(row, snapshot, names)]
+    done = SessionSummary.objects.filter(
+        up_to_date(snapshot), session=session, status=SessionSummary.Status.ACTIVE
+    )
+    known = set(done.values_list("pk", flat=True))
+    return [row for row in rows if row.pk not in known]
+
+
+def to_redo(snapshot: BranchSnapshot, *, force: bool, replace_edited: bool) -> Q:
+    """Return the condition for those of a branch's summaries that summaries_to_redo chooses."""
+    wanted = Q(pk__isnull=False) if replace_edited else ~Q(reason=Reason.EDITED)
+    return wanted if force else wanted & ~up_to_date(snapshot)
 
 
 def count_edited(session: Session) -> int:
@@ -116,20 +134,21 @@ def count_edited(session: Session) -> int:
     return summaries_of(session.branch).filter(reason=Reason.EDITED).count()
 
 
-def _is_up_to_date(row: SessionSummary, snapshot: BranchSnapshot, names: Sequence[str]) -> bool:
+def up_to_date(snapshot: BranchSnapshot) -> Q:
+    """Return the condition for summaries that a re-summarising made as it would make them now."""
     profile = snapshot.summary_profile
     strategy = STRATEGIES.get(profile.strategy)
-    same = (
-        row.trigger == Trigger.RESUMMARIZE
-        and row.profile_id == snapshot.profile_row.pk
-        and version_of(row) == strategy.version
+    same = Q(
+        Exact(VERSION, strategy.version),
+        trigger=Trigger.RESUMMARIZE,
+        profile=snapshot.profile_row.pk,
     )
-    if not same or not strategy.uses_summarizer:
+    if not strategy.uses_summarizer:
         return same
-    return (
-        row.model in names
-        and row.target_summary_tokens == profile.target_summary_tokens
-        and row.temperature == profile.temperature
+    return same & Q(
+        model__in=summariser_names(snapshot.session, profile),
+        target_summary_tokens=profile.target_summary_tokens,
+        temperature=profile.temperature,
     )
 
 

@@ -15,7 +15,7 @@ from compaction.engine.rendering import with_files
 from compaction.engine.types import Outcome
 from compaction.models import CompactionRun, SessionSummary
 from compaction.models.summaries import FORMAT_VERSION, SENDS_FILES_VERSION
-from compaction.summaries.summarizer import summariser_names
+from compaction.summaries.summarising_models import summariser_names
 
 PLACEHOLDER_NOTICE = "Earlier messages were summarised here to keep the context small."
 STRATEGY_VERSION = "strategy_version"
@@ -57,11 +57,6 @@ def asked_columns(snapshot: BranchSnapshot, run: CompactionRun, outcome: Outcome
         "target_summary_tokens": profile.target_summary_tokens,
         "keep_last_n": _kept_by_count(profile, run),
     }
-
-
-def version_of(summary: SessionSummary) -> str:
-    """Return the version of the strategy that made a summary; of its prompts, in older rows."""
-    return str(summary.metadata.get(STRATEGY_VERSION) or summary.prompt_version)
 
 
 def _kept_by_count(profile: Profile, run: CompactionRun) -> int:

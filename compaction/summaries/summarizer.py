@@ -5,16 +5,15 @@ A run may call a model as long as the hour's budget and the model's circuit brea
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import Adaptation
 from chatapp.llm.asking import OnChange
+from chatapp.llm.encodings import EstimateCounter
 from chatapp.llm.errors import ModelError
-from chatapp.llm.learned_limits import with_learned_limits
-from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
+from chatapp.llm.registry import ModelConfig
 from chatapp.models import Session
 from chatapp.selectors import counter_of
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
@@ -28,9 +27,9 @@ from compaction.models import CompactionRun
 from compaction.summaries.conversation_input import ConversationInput
 from compaction.summaries.model_summarizer import ModelSummarizer, storable
 from compaction.summaries.sequence import Choice, ModelSequence
+from compaction.summaries.summarising_models import summarising_models
 
-__all__ = ["ModelSequence", "ModelSummarizer", "storable"]
-logger = logging.getLogger(__name__)
+__all__ = ["ModelSequence", "ModelSummarizer", "storable", "summarising_models"]
 OVER_BUDGET = RunCode.OVER_BUDGET
 NO_MODEL = (OVER_BUDGET, BREAKER_OPEN)
 
@@ -40,49 +39,6 @@ def prompt_of(summarizer: Summarizer, request: SummaryRequest) -> str:
     if not isinstance(summarizer, ModelSummarizer | ModelSequence):
         return ""
     return summarizer.instruction_for(request)
-
-
-def summarising_models(
-    session: Session, profile: Profile, *, known: ModelConfig | None = None
-) -> list[ModelConfig]:
-    """Return the models that write a profile's summaries, in order, with what servers taught.
-
-    `known` is one of which that was read just now. A name that is gone is left out where others are
-    there; UnknownModelError where none is.
-    """
-    found: dict[str, ModelConfig] = {}
-    unknown: UnknownModelError | None = None
-    for named in profile.summary_models:
-        try:
-            model = get_model(named or session.model)
-            if known is not None and known.alias == model.alias:
-                model = known
-            else:
-                model = with_learned_limits(model)
-        except UnknownModelError as error:
-            unknown = unknown or error
-        else:
-            found.setdefault(model.alias, model)
-    if unknown is not None and not found:
-        raise unknown
-    if unknown is not None:
-        logger.warning("A summarising model is left out: %s", unknown)
-    return list(found.values())
-
-
-def summarising_model(session: Session, profile: Profile) -> ModelConfig:
-    """Return the model that is asked first."""
-    return summarising_models(session, profile)[0]
-
-
-def summariser_names(session: Session, profile: Profile) -> list[str]:
-    """Return what a summary's row may call its writer: the models' names, or `extractive`.
-
-    The names are the configured ones; what a server calls itself stands in the steps.
-    """
-    if profile.summariser == "extractive":
-        return ["extractive"]
-    return [model.name for model in summarising_models(session, profile)]
 
 
 def summarizer_for(
@@ -133,6 +89,23 @@ def summarizer_for(
         for model in models
     ]
     return ModelSequence(choices)
+
+
+def input_limit(session: Session, profile: Profile, model: ModelConfig) -> int | None:
+    """Return how many tokens of transcript one call of the model takes; None without a limit.
+
+    What summarizer_for says of it, without the table of an encoding, which takes long to load.
+    """
+    if profile.summariser == "extractive":
+        return None
+    if model.is_embedded:
+        asked: Summarizer = ExtractiveSummarizer(
+            counter=EstimateCounter(), window=model.context_window
+        )
+    else:
+        api = session.api if model.alias == session.model else Session.Api.CHAT
+        asked = ModelSummarizer(model=model, temperature=profile.temperature, api=api)
+    return asked.input_limit(profile.target_summary_tokens)
 
 
 def _embedded(model: ModelConfig) -> ExtractiveSummarizer:

@@ -116,6 +116,14 @@ def test_what_must_be_set_is_refused_when_it_is_missing(compose):
     assert "${POSTGRES_PASSWORD:?" in environment["DATABASE_URL"]
 
 
+def test_the_code_of_the_image_is_compiled(dockerfile):
+    """Who runs it may not write beside it, and would compile all of it with every command."""
+    (words,) = [words for name, words in dockerfile if name == "RUN" and "compileall" in words]
+    assert {"manage.py", "chatapp", "compaction"} <= set(words.split())
+    copied = ["COPY", "--from=build /app /app"]
+    assert dockerfile.index(["RUN", words]) < dockerfile.index(copied)
+
+
 def test_nobody_is_root_in_the_image(dockerfile):
     stages = [index for index, (name, _) in enumerate(dockerfile) if name == "FROM"]
     last = dockerfile[stages[-1] :]

@@ -120,6 +120,58 @@ def test_a_command_starts_without_pages_and_addresses():
     assert [name for name in loaded if name.startswith(own)] == []
 
 
+# What pages, requests, summaries and files of other programs take. Each of these commands works
+# without, and waited for it when one module imported another that it did not need.
+NOT_FOR_COMMANDS = (
+    "chatapp.admin.", "chatapp.api.", "chatapp.formats.", "chatapp.urls", "chatapp.turns.",
+    "compaction.admin", "compaction.api.", "compaction.engine.strategies.bisect",
+    "compaction.engine.fidelity.redaction", "compaction.memories.", "compaction.recovery.",
+    "compaction.runs.before_request", "compaction.runs.execution", "compaction.runs.sweep",
+    "compaction.runs.worker", "compaction.summaries.model_summarizer",
+    "compaction.summaries.summarizer", "django.test", "drf_spectacular.plumbing", "openai",
+    "requests", "rest_framework.serializers", "rest_framework.views", "tiktoken", "uvicorn",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["doctor"],
+        ["compaction_report"],
+        ["resummarize", "--all", "--dry-run"],
+        ["show_session", "00000000-0000-4000-8000-000000000000"],
+        ["api_key", "list"],
+        ["roll_up"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_loads_nothing_that_it_does_not_use(command):
+    """Its checks have run, too; there is no table, so it ends where it first asks for a row."""
+    code = (
+        "import sys, django\n"
+        "from django.core.management import ManagementUtility\n"
+        f"try: ManagementUtility(['manage.py', *{command!r}]).execute()\n"
+        "except BaseException as error: print(type(error).__name__)\n"
+        f"print([one for one in sys.modules if one.startswith({NOT_FOR_COMMANDS!r})])\n"
+        "print('compaction.backend' in sys.modules)\n"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    loaded, has_checked = done.stdout.strip().splitlines()[-2:]
+    assert (ast.literal_eval(loaded), has_checked) == ([], "True")
+
+
+def test_the_collector_begins_when_a_command_does():
+    """What loading makes stays: looking through it for what is not needed takes a fifth of it."""
+    code = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 100_000)"
+    done = subprocess.run(
+        [sys.executable, "manage.py", "shell", "--no-imports", "-c", code],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
 def test_a_command_looks_at_what_somebody_set_before_it_begins():
     bare = {
         f"{app}.{name}": type(load_command_class(app, name)).requires_system_checks

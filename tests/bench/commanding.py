@@ -67,10 +67,14 @@ def _doctor(large: Filled, sizes: Sizes) -> Iterator[Row]:
 
 def _of_child(command: Sequence[str]) -> tuple[float, float]:
     """Return the processor seconds and the most megabytes of a command of manage.py."""
+    # As on a server: what was loaded once is compiled.
+    surroundings = {
+        name: value for name, value in environment().items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     process = subprocess.Popen(
         [sys.executable, "manage.py", *command],
         cwd=ROOT,
-        env=environment(),
+        env=surroundings,
         stdout=subprocess.DEVNULL,
     )
     _, status, usage = os.wait4(process.pid, 0)

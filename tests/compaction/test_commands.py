@@ -20,6 +20,7 @@ from django.utils import timezone
 from chatapp.models import Session
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import redo
+from compaction.runs import resummarize as resummarizing
 from compaction.runs.redo import Redo, ids_of, sessions_with_summaries
 from compaction.runs.worker import compact_branch
 from tests.factories import SessionFactory, profile, store, talk
@@ -323,7 +324,7 @@ def test_a_failed_session_is_told_and_ends_with_status_1(monkeypatch):
 def test_a_run_that_fails_is_told_with_its_sentence(model_server, monkeypatch):
     session = compacted_by_server()
     failed = CompactionRun(status="failed", error="The server is down.", model_calls=1)
-    monkeypatch.setattr(redo, "resummarize", lambda summary, profile: failed)
+    monkeypatch.setattr(resummarizing, "resummarize", lambda summary, profile: failed)
 
     done = resummarize("--session", str(session.pk))
 
@@ -341,7 +342,7 @@ def test_after_a_failure_the_later_summaries_of_the_session_wait(monkeypatch):
         asked.append(summary.covers_through)
         return CompactionRun(status="failed", error="no")
 
-    monkeypatch.setattr(redo, "resummarize", fail)
+    monkeypatch.setattr(resummarizing, "resummarize", fail)
 
     assert Redo().take(session.pk).status == "failed"
     assert asked == [SessionSummary.objects.order_by("covers_through")[0].covers_through]
@@ -349,14 +350,14 @@ def test_after_a_failure_the_later_summaries_of_the_session_wait(monkeypatch):
 
 def test_a_fault_in_one_session_does_not_end_the_work_on_the_others(monkeypatch, caplog):
     bad, good = compacted(), compacted()
-    real = redo.summaries_to_redo
+    real = resummarizing.summaries_to_redo
 
     def fragile(session, **options):
         if session.pk == bad.pk:
             raise ZeroDivisionError("a bug")
         return real(session, **options)
 
-    monkeypatch.setattr(redo, "summaries_to_redo", fragile)
+    monkeypatch.setattr(resummarizing, "summaries_to_redo", fragile)
 
     done = resummarize("--all", "--json")
 
@@ -371,7 +372,7 @@ def test_a_database_that_is_gone_ends_it_with_a_sentence(monkeypatch):
     def gone(session, **options):
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(redo, "summaries_to_redo", gone)
+    monkeypatch.setattr(resummarizing, "summaries_to_redo", gone)
 
     done = resummarize("--all")
 
@@ -381,7 +382,7 @@ def test_a_database_that_is_gone_ends_it_with_a_sentence(monkeypatch):
 def test_broken_off_and_started_again_it_goes_on_where_it_stopped(monkeypatch):
     for _ in range(3):
         compacted()
-    real, calls = redo.resummarize, []
+    real, calls = resummarizing.resummarize, []
 
     def breaks_off(summary, **options):
         calls.append(summary.pk)
@@ -389,7 +390,7 @@ def test_broken_off_and_started_again_it_goes_on_where_it_stopped(monkeypatch):
             raise KeyboardInterrupt
         return real(summary, **options)
 
-    monkeypatch.setattr(redo, "resummarize", breaks_off)
+    monkeypatch.setattr(resummarizing, "resummarize", breaks_off)
 
     stopped = resummarize("--all")
     assert "Stopped after 1 session." in str(stopped.error)
@@ -413,7 +414,7 @@ def test_a_supervisor_stops_it_like_ctrl_c(monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
 
-    monkeypatch.setattr(redo, "resummarize", stopped_here)
+    monkeypatch.setattr(resummarizing, "resummarize", stopped_here)
 
     assert resummarize("--all").error.returncode == 130
 

@@ -1,0 +1,60 @@
+"""Which models write a session's summaries, and what a summary's row may call its writer.
+
+It stands apart from what asks them (summarizer.py): lists, prices and memories want to know who
+would write, and most processes that start never summarise anything. So no summariser is imported
+here, nor anything that only one of them needs.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from chatapp.llm.learned_limits import with_learned_limits
+from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
+from chatapp.models import Session
+from compaction.engine.parameters import Profile
+
+logger = logging.getLogger(__name__)
+
+
+def summarising_models(
+    session: Session, profile: Profile, *, known: ModelConfig | None = None
+) -> list[ModelConfig]:
+    """Return the models that write a profile's summaries, in order, with what servers taught.
+
+    `known` is one of which that was read just now. A name that is gone is left out where others are
+    there; UnknownModelError where none is.
+    """
+    found: dict[str, ModelConfig] = {}
+    unknown: UnknownModelError | None = None
+    for named in profile.summary_models:
+        try:
+            model = get_model(named or session.model)
+            if known is not None and known.alias == model.alias:
+                model = known
+            else:
+                model = with_learned_limits(model)
+        except UnknownModelError as error:
+            unknown = unknown or error
+        else:
+            found.setdefault(model.alias, model)
+    if unknown is not None and not found:
+        raise unknown
+    if unknown is not None:
+        logger.warning("A summarising model is left out: %s", unknown)
+    return list(found.values())
+
+
+def summarising_model(session: Session, profile: Profile) -> ModelConfig:
+    """Return the model that is asked first."""
+    return summarising_models(session, profile)[0]
+
+
+def summariser_names(session: Session, profile: Profile) -> list[str]:
+    """Return what a summary's row may call its writer: the models' names, or `extractive`.
+
+    The names are the configured ones; what a server calls itself stands in the steps.
+    """
+    if profile.summariser == "extractive":
+        return ["extractive"]
+    return [model.name for model in summarising_models(session, profile)]
