@@ -32,11 +32,13 @@ Shorten = Callable[[WireMessage, int], WireMessage]
 class Adjustments:
     """The changes so far. `cuts` maps a message's place in the conversation to its characters.
 
-    `codes` are adaptations of the request's form (chatapp.llm.adaptations).
+    `codes` are adaptations of the request's form (chatapp.llm.adaptations); `output_refused` says
+    that the server refused the length of the answer, and not that of the request.
     """
 
     count: int = 0
     max_output: int | None = None
+    output_refused: bool = False
     images_left_out: int = 0
     codes: frozenset[str] = frozenset()
     stateless: bool = False
@@ -136,7 +138,7 @@ def _lower_output(done: Adjustments, error: ModelError, request: ModelRequest) -
     return Change(
         code=found.code.partition(":")[0],
         text=found.text,
-        adjustments=replace(done, max_output=output_of(found.code)),
+        adjustments=replace(done, max_output=output_of(found.code), output_refused=True),
     )
 
 

@@ -270,6 +270,10 @@ class TurnAttempts:
         """Remember which changes of the form helped: for the model, or for this conversation."""
         of_model = {code for code in self.done.codes if is_of_model(code)}
         learn_adaptations(model, of_model)
+        if self.done.output_refused:
+            # Where the server named no number, the length that it took at last.
+            longest = ModelError(ErrorKind.OUTPUT_LIMIT, allowed=self.done.max_output)
+            learn_from_error(model, longest, 0)
         if own := self.done.codes - of_model:
             known = {**self.session.adaptations, **remembered(own)}
             Session.objects.filter(pk=self.session.pk).update(adaptations=known)
