@@ -76,8 +76,10 @@ CHANGE_WORDS: Mapping[str, str] = {
     "api": "The other API was used",
     "alternating_roles": "Neighbours of one role were joined",
     "one_system_message": "System messages were joined",
+    "system_as_user": "The system prompt was put before the first message",
     "strict_ids": "Tool calls got short ids",
     "tools_as_text": "Tool calls were sent as text",
+    "with_thoughts": "Earlier reasoning was sent back",
     "without_thoughts": "Earlier reasoning was left out",
     "flat": "The conversation was sent as one text",
 }

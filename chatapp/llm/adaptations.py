@@ -22,14 +22,20 @@ from chatapp.messages.outgoing import (
     FLAT,
     ONE_SYSTEM_MESSAGE,
     STRICT_IDS,
+    SYSTEM_AS_USER,
     TEXTS_ONLY,
     TOOLS_AS_TEXT,
+    WITH_THOUGHTS,
     WITHOUT_THOUGHTS,
 )
+from chatapp.messages.patterns import lazy_pattern
 
 DROP, RENAME, API = "drop:", "rename:", "api:"
 """Codes with a name behind them: a parameter that is left out, one that gets another name (as
 `rename:max_tokens:max_completion_tokens`), the wire on which a model is offered."""
+OUTPUT_LOWERED = "output_lowered:"
+"""A shorter answer, with its tokens."""
+SMALLEST_OUTPUT_TOKENS = 16
 _OTHER_NAMES = {
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
@@ -38,10 +44,16 @@ _OTHER_NAMES = {
 _ESSENTIAL = frozenset({"model", "messages", "input", "stream", "store"})
 _OTHER_API = {"chat": "responses", "responses": "chat"}
 
+# What servers and frameworks say of a path that they do not have, and of nothing else.
+_NO_PATH = lazy_pattern(
+    r"(?:http status )?(?:40[45])?[ :]*(?:page |route |url )?(?:not found|method not allowed)\.?"
+    r"|cannot post /\S*|http status 40[45]"
+)
+
 # For each kind of refusal the changes to try, in this order.
 _STEPS: Mapping[ErrorKind, tuple[str, ...]] = {
     ErrorKind.ROLE_ORDER: (ALTERNATING_ROLES, TOOLS_AS_TEXT, FLAT),
-    ErrorKind.SYSTEM_ORDER: (ONE_SYSTEM_MESSAGE, ALTERNATING_ROLES, FLAT),
+    ErrorKind.SYSTEM_ORDER: (ONE_SYSTEM_MESSAGE, SYSTEM_AS_USER, ALTERNATING_ROLES, FLAT),
     ErrorKind.BROKEN_PAIRS: (TOOLS_AS_TEXT, FLAT),
     ErrorKind.ARGUMENTS_REFUSED: (TOOLS_AS_TEXT, FLAT),
     ErrorKind.IDS_REFUSED: (STRICT_IDS, TOOLS_AS_TEXT, FLAT),
@@ -50,16 +62,28 @@ _STEPS: Mapping[ErrorKind, tuple[str, ...]] = {
     ErrorKind.PARTS_REFUSED: (TEXTS_ONLY, FLAT),
     ErrorKind.REJECTED: (FLAT,),
 }
+# What asks a model to think, on either wire.
+_EFFORT = ("reasoning_effort", "reasoning")
+# What a server says that misses the thoughts of its earlier answers.
+_MISSES = lazy_pattern(
+    r"passed? back|\bmissing\b|\brequired\b|must (?:be (?:sent|included|present|provided)|start)"
+    r"|\bexpected\b"
+)
 # Changes that a model's server wants of every request; the others belong to one conversation.
-_OF_MODEL = frozenset({ALTERNATING_ROLES, STRICT_IDS, ONE_SYSTEM_MESSAGE})
+_OF_MODEL = frozenset(
+    {ALTERNATING_ROLES, STRICT_IDS, ONE_SYSTEM_MESSAGE, SYSTEM_AS_USER, WITH_THOUGHTS}
+)
 
 _TEXTS = {
     ALTERNATING_ROLES: "The server wants user and assistant to take turns; neighbours of one role "
     "were joined.",
     ONE_SYSTEM_MESSAGE: "The server takes one system message; they were joined.",
+    SYSTEM_AS_USER: "The server takes no system message; its text was put before the first "
+    "message.",
     STRICT_IDS: "The server did not accept the ids of tool calls; short ones were sent.",
     TOOLS_AS_TEXT: "The server did not accept the tool calls and their results; they were sent as "
     "text.",
+    WITH_THOUGHTS: "The server missed the reasoning of its earlier tool calls; it was sent back.",
     WITHOUT_THOUGHTS: "The server did not accept the reasoning of earlier answers; it was left "
     "out.",
     TEXTS_ONLY: "The server did not accept the messages' parts; their texts were sent plainly.",
@@ -70,8 +94,10 @@ _TEXTS = {
 _IN_FORCE = {
     ALTERNATING_ROLES: "Neighbours of one role are joined, so that user and assistant take turns.",
     ONE_SYSTEM_MESSAGE: "System messages are joined into one.",
+    SYSTEM_AS_USER: "The system prompt is sent as the beginning of the first message.",
     STRICT_IDS: "Ids of tool calls are nine letters and digits.",
     TOOLS_AS_TEXT: "Tool calls and their results are sent as text.",
+    WITH_THOUGHTS: "The reasoning of all earlier tool calls is sent back.",
     WITHOUT_THOUGHTS: "The reasoning of earlier answers is left out.",
     TEXTS_ONLY: "Messages are sent as plain texts.",
     FLAT: "The conversation is sent as one text.",
@@ -102,10 +128,57 @@ def adaptation_for(
         return _without_parameter(error, arguments, done)
     if error.kind is ErrorKind.WRONG_WIRE:
         return _on_the_other_wire(request, done)
-    code = next((code for code in _STEPS.get(error.kind, ()) if code not in done), None)
+    if error.kind is ErrorKind.REJECTED:
+        change = _of_unknown_meaning(error, request, arguments, done)
+        if change is not None:
+            return change
+    code = next((code for code in _steps(error, arguments) if code not in done), None)
     if code is None or (code == FLAT and not _may_be_about_messages(error)):
         return None
     return _dropped(code.removeprefix(DROP)) if code.startswith(DROP) else _told(code)
+
+
+def _steps(error: ModelError, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    steps = _STEPS.get(error.kind, ())
+    if error.kind is not ErrorKind.THOUGHTS_REFUSED:
+        return steps
+    asked = tuple(f"{DROP}{name}" for name in _EFFORT if name in arguments)
+    misses = (WITH_THOUGHTS,) if _MISSES.search(error.detail.lower()) else ()
+    return (*misses, *steps[:1], *asked, *steps[1:])
+
+
+def _of_unknown_meaning(
+    error: ModelError, request: ModelRequest, arguments: Mapping[str, Any], done: Collection[str]
+) -> Adaptation | None:
+    """Return what is tried before the conversation is sent as one text.
+
+    A refusal that names a parameter which was sent is about it, whatever its words; a path that a
+    server does not have is the one of an API that it does not offer.
+    """
+    if error.status in (400, 422):
+        return _without_parameter(error, arguments, done)
+    if error.status in (404, 405) and _NO_PATH.fullmatch(error.detail.strip().lower()):
+        return _on_the_other_wire(request, done)
+    return None
+
+
+def lower_output(error: ModelError, now: int) -> Adaptation | None:
+    """Return the shorter answer to ask for after a refusal of its length; its code has the number.
+
+    None where nothing is left to halve.
+    """
+    lower = error.allowed if error.allowed and error.allowed < now else now // 2
+    if lower < SMALLEST_OUTPUT_TOKENS:
+        return None
+    return Adaptation(
+        code=f"{OUTPUT_LOWERED}{lower}",
+        text=f"The server does not answer with {now:,} tokens at most; {lower:,} were asked for.",
+    )
+
+
+def output_of(code: str) -> int | None:
+    """Return the longest answer that a code asks for; None where it is about something else."""
+    return int(code.removeprefix(OUTPUT_LOWERED)) if code.startswith(OUTPUT_LOWERED) else None
 
 
 def _may_be_about_messages(error: ModelError) -> bool:
@@ -142,7 +215,9 @@ def _dropped(name: str) -> Adaptation:
 def refused_parameter(error: ModelError, arguments: Mapping[str, Any]) -> str | None:
     """Return the parameter of a request that an error is about; None where it names none of it."""
     sent = [name for name in arguments if name not in _ESSENTIAL]
-    head = re.split(r"[.\[]", error.param, maxsplit=1)[0]
+    # `body.temperature`: the first name that stands in the request tells what is meant.
+    path = re.split(r"[.\[\]]+", error.param)
+    head = next((part for part in path if part in arguments), "")
     if head in sent and head not in ("tools",):
         return head
     words = error.detail.lower()
@@ -153,7 +228,9 @@ def refused_parameter(error: ModelError, arguments: Mapping[str, Any]) -> str | 
 
 
 def _place(name: str, words: str) -> int:
-    found = re.search(rf"(?<![a-z_]){re.escape(name)}(?![a-z_])", words)
+    # Some write it in another style: reasoningEffort, reasoning.effort.
+    spelled = re.escape(name).replace("_", "[_.]?")
+    found = re.search(rf"(?<![a-z_]){spelled}(?![a-z_])", words)
     return found.start() if found else -1
 
 

@@ -7,16 +7,27 @@ For calls that are no turn, such as summaries; a turn has more to change
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from chatapp.llm.adaptations import Adaptation, adaptation_for, adapted, is_of_model
+from chatapp.llm.adaptations import (
+    Adaptation,
+    adaptation_for,
+    adapted,
+    is_of_model,
+    lower_output,
+    output_of,
+)
 from chatapp.llm.errors import ModelError, Reaction
-from chatapp.llm.learned_limits import learn_adaptations
+from chatapp.llm.learned_limits import learn_adaptations, learn_from_error
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.wires import arguments_of
 
 MAX_ADAPTATIONS = 7
 """Changes of one call at most: with the first request, eight."""
+
+# What is answered with a changed request.
+_CHANGED = frozenset({Reaction.ADAPT, Reaction.LOWER_OUTPUT})
 
 OnChange = Callable[[Adaptation, ModelError], None]
 
@@ -48,7 +59,7 @@ def ask(
             reply = was_sent() if was_sent else model.connect().complete(sent[-1])
         except ModelError as error:
             first = first or error
-            if error.reaction is not Reaction.ADAPT and error is not first:
+            if error.reaction not in _CHANGED and error is not first:
                 raise
             again = _changed(error, sent, model, helped) if len(sent) <= MAX_ADAPTATIONS else None
             if again is None:
@@ -60,10 +71,23 @@ def ask(
             return reply
 
 
+def _with_shorter_answer(
+    error: ModelError, sent: list[ModelRequest], model: ModelConfig, helped: list[Adaptation]
+) -> ModelRequest | None:
+    learn_from_error(model, error, 0)
+    change = lower_output(error, sent[-1].max_output or 0)
+    if change is None:
+        return None
+    helped.append(change)
+    return replace(sent[-1], max_output=output_of(change.code))
+
+
 def _changed(
     error: ModelError, sent: list[ModelRequest], model: ModelConfig, helped: list[Adaptation]
 ) -> ModelRequest | None:
     """Return the next request, unlike all that were sent; its change is added to `helped`."""
+    if error.reaction is Reaction.LOWER_OUTPUT:
+        return _with_shorter_answer(error, sent, model, helped)
     if error.reaction is not Reaction.ADAPT:
         return None
     bodies = [arguments_of(model, one) for one in sent]

@@ -15,6 +15,7 @@ from chatapp.messages.outgoing import (
     ALTERNATING_ROLES,
     ONE_SYSTEM_MESSAGE,
     STRICT_IDS,
+    SYSTEM_AS_USER,
     TEXTS_ONLY,
     TOOLS_AS_TEXT,
 )
@@ -41,6 +42,7 @@ class Capabilities:
     max_tokens: str | None = None
     stream_options: bool | None = None
     alternating_roles: bool | None = None
+    system_messages: bool | None = None
     several_system_messages: bool | None = None
     tools: bool | None = None
     call_ids: bool | None = None
@@ -59,6 +61,8 @@ class Capabilities:
             yield "drop:stream_options"
         if self.alternating_roles:
             yield ALTERNATING_ROLES
+        if self.system_messages is False:
+            yield SYSTEM_AS_USER
         if self.several_system_messages is False:
             yield ONE_SYSTEM_MESSAGE
         if self.tools is False:

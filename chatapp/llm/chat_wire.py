@@ -178,11 +178,13 @@ class _Calls:
         function = piece.get("function") or {}
         call = self._find(piece)
         call["id"] = call["id"] or str(piece.get("id") or "")
-        call["name"] = call["name"] or function.get("name") or ""
-        arguments = function.get("arguments") or ""
-        if not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        call["arguments"] += arguments
+        name, arguments = str(function.get("name") or ""), _arguments_of(function)
+        # A name may come in pieces; one that comes with an id is whole.
+        if not call["name"] or not (piece.get("id") or call["arguments"] or name == call["name"]):
+            call["name"] += name
+        # Some servers say all of them once more at the end.
+        if not (arguments == call["arguments"] and is_json(arguments)):
+            call["arguments"] += arguments
         call["own"] = merged(call["own"], own_fields(piece, CALL_KEYS))
         return call
 
@@ -193,10 +195,10 @@ class _Calls:
             return known
         if index is None:
             if call_id:
-                for call in self._calls:
-                    if call["id"] == call_id:
+                for call in reversed(self._calls):
+                    if call["id"] == call_id and not _starts_another(call, piece):
                         return call
-            elif self._calls:
+            elif self._calls and not _starts_another(self._calls[-1], piece):
                 return self._calls[-1]
         call = {"id": "", "name": "", "arguments": "", "own": {}, "number": len(self._calls)}
         self._calls.append(call)
@@ -233,9 +235,26 @@ class _Calls:
 
 
 def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
-    """Whether a piece with a known index is a further call: some servers number every call 0."""
-    call_id, name = piece.get("id"), (piece.get("function") or {}).get("name")
-    return bool(call_id and name and call["id"] and call_id != call["id"])
+    """Whether a piece that seems to go on with a call is a further one.
+
+    Some servers number every call 0, or give all of them one id or none: then a name behind whole
+    arguments tells.
+    """
+    function = piece.get("function") or {}
+    call_id, name = piece.get("id"), function.get("name")
+    if not name or not call["name"]:
+        return False
+    if call_id and call["id"] and call_id != call["id"]:
+        return True
+    has_new = name != call["name"] or (not call_id and piece.get("index") is None)
+    return has_new and bool(_arguments_of(function)) and is_json(call["arguments"])
+
+
+def _arguments_of(function: Mapping[str, Any]) -> str:
+    arguments = function.get("arguments") or ""
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def read_stream(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from chatapp.conf import chatapp_settings
 from chatapp.llm.error_forms import form_of
 from chatapp.llm.error_kinds import ErrorKind
+from chatapp.llm.error_overflow import LONG_REQUESTS, OVERFLOW_NAMES, any_of, is_overflow
 from chatapp.llm.error_parsing import Said, rate_numbers
 from chatapp.messages.patterns import lazy_pattern
 
@@ -16,79 +17,15 @@ if TYPE_CHECKING:
     from chatapp.llm.errors import ModelError
 
 
-def _any(*alternatives: str) -> re.Pattern[str]:
-    return lazy_pattern("|".join(alternatives))
-
-
-_EXCESS = (
-    r"(?:exceed(?:s|ed|ing)?\b|too (?:large|long|big)\b|(?:greater|longer|larger|more) than\b"
-    r"|surpass|超)"
-)
-_TOO_LONG = r"too (?:long|large|big)\b"
-
-# --- overflow ---------------------------------------------------------------------------------
-
-OVERFLOW_NAMES = _any(
-    r"context_?(?:(?:length|window|size)_?)?(?:limit_?)?exceeded",
-    r"exceed_context_size",
-    r"max_prompt_tokens_exceeded",
-    r"prompt_too_long",
-)
-OVERFLOW_WORDS = _any(
-    # A length and an excess, in either order.
-    rf"context[ _](?:window|length|size|limit)\b.{{0,60}}?{_EXCESS}",
-    rf"{_EXCESS}.{{0,60}}?\bcontext[ _](?:window|length|size|limit)\b",
-    r"\bexceed(?:s|ed)?\b.{0,40}?\bcontext\b",
-    rf"\b(?:prompt|conversation)s?\b.{{0,40}}?{_TOO_LONG}",
-    r"\bprompt\b.{0,40}?\bexceed(?:s|ed)?\b",
-    rf"\binputs?(?: text| prompt| sequence)?(?: is| are| was|:)? {_TOO_LONG}",
-    rf"\binput length\b.{{0,60}}?{_EXCESS}",
-    rf"\btokens?\b.{{0,60}}?{_EXCESS}",
-    rf"{_EXCESS}.{{0,60}}?\btokens?\b",
-    r"exceed(?:s|ed)? the maximum (?:allowed )?(?:input |sequence )?length\b",
-    # Lengths that nobody mentions otherwise.
-    r"maximum context length\b",
-    r"\bcontext length is only\b",
-    r"maximum (?:allowed )?(?:prompt|input) length\b",
-    r"\btoo many (?:input |prompt |total )?tokens\b",
-    r"reduce the length of the (?:messages|prompt|input|conversation)",
-    r"exceeds the limit of \d",
-    r"\binputs? tokens \+ max_new_tokens",
-    r"\binputs must have less than \S+ tokens",
-    r"\binput token count\b.{0,40}only supports",
-    r"\bn_tokens \(?\d+\)? >=? n_ctx\b",
-    rf"\bmessages?(?: you submitted)?(?: is| are| was)? {_TOO_LONG}",
-    r"tokens to keep from the initial prompt",
-    r"when context the overflows",
-    r"\bcontext overflow:",
-    r"requested [\d,]+ output tokens.{0,120}?prompt contains.{0,80}?total of",
-    r"must be less than max_seq_len",
-    r"range of input length should be",
-    # The room for the answer as vLLM computed it: what the prompt left of the window.
-    r"max_tokens must be at least 1, got (?:-\d|0\b)",
-    r"上下文.{0,20}(?:超|过长|过大)",
-    r"(?:输入|提示词|长度).{0,20}(?:超过|超出|超限|过长)",
-    r"超.{0,10}上下文",
-    r"压缩上下文",
-)
-NO_BODY = lazy_pattern(r"(?:400|413) ?(?:status code)? ?\(no body\)")
-OVERFLOW_ARGUMENT = lazy_pattern(r"maximum number of (?:input )?tokens")
-
 # --- what only looks like an overflow ----------------------------------------------------------
 
-NOT_ABOUT_SIZE = _any(
+NOT_ABOUT_SIZE = any_of(
     r"context window.{0,60}(?:too small|minimum)",
     r"reasoning is (?:mandatory|required)",
     r"minimum token count",  # a cache that would be too small
 )
-# Limits on other things: uploads, the number of tools, a tool's name.
-OTHER_LIMITS = _any(
-    r"\b(?:tool|function|file|stop|image|choice|schema)s?\b.{0,30}exceeds the limit of \d",
-    r"(?:access|api|auth|bearer|id) token\b",
-)
-
-RATE_NAMES = _any(r"rate_?limit", r"throttl", r"too_?many_?requests", r"resource_?exhausted")
-RATE_WORDS = _any(
+RATE_NAMES = any_of(r"rate_?limit", r"throttl", r"too_?many_?requests", r"resource_?exhausted")
+RATE_WORDS = any_of(
     r"rate.?limit",
     r"\bper.(?:minute|min|hour|day)\b",
     r"\b[tr]p[md]\b",
@@ -98,10 +35,13 @@ RATE_WORDS = _any(
     r"\b(?:daily|hourly)(?: token| request)? limit",
     r"频率|频繁|速率|并发|限流",
 )
-PER_TIME_TOKENS = _any(r"\btp[md]\b", r"tokens? per")
+PER_TIME_TOKENS = any_of(r"\btp[md]\b", r"tokens? per")
 
-QUOTA_NAMES = _any(r"insufficient_?(?:quota|balance|credit|fund)", r"billing", r"payment_required")
-QUOTA_WORDS = _any(
+QUOTA_NAMES = any_of(
+    r"insufficient_?(?:quota|balance|credit|fund)", r"billing", r"payment_required",
+    r"exceeded_?budget|budget_?exceeded", r"allocation_?quota", r"free_?tier_?only",
+)  # fmt: skip
+QUOTA_WORDS = any_of(
     r"insufficient[ _](?:quota|balance|credits?|funds)",
     r"payment required",
     r"can only afford",
@@ -110,12 +50,16 @@ QUOTA_WORDS = _any(
     r"exceed.{0,40}\bquota\b",
     r"\b(?:monthly|weekly)\b.{0,30}\blimit",
     r"\busage limit",
+    r"\bbudget\b.{0,40}exceed|exceed.{0,20}budget|\bover budget\b",
+    r"\bkey limit exceeded",
+    r"\b(?:free tier|credits?)\b.{0,40}(?:exhausted|used up)",
+    r"\bout of credits\b",
     r"额度|余额|欠费|配额",
 )
-AUTHENTICATION_NAMES = _any(
+AUTHENTICATION_NAMES = any_of(
     r"invalid_?api_?key", r"authentication_?error", r"permission_?(?:error|denied)"
 )
-FILTER_NAMES = _any(
+FILTER_NAMES = any_of(
     r"content_?filter",
     r"content_?policy",
     r"responsible_?ai",
@@ -123,18 +67,22 @@ FILTER_NAMES = _any(
     r"prohibited_?content",
     r"moderation",
 )
-FILTER_WORDS = _any(
+FILTER_WORDS = any_of(
     r"content (?:management )?policy",
     r"content filter",
     r"inappropriate content",
     r"input was flagged",
     r"requires moderation",
+    r"\bguardrail",
+    r"content exists risk",
+    r"considered high risk",
+    r"敏感|不安全|违规",
 )
 
 # --- refusals with a cure of their own -----------------------------------------------------------
 
-STATE_NAMES = _any(r"previous_response_not_found", r"invalid_encrypted_content")
-STATE_WORDS = _any(
+STATE_NAMES = any_of(r"previous_response_not_found", r"invalid_encrypted_content")
+STATE_WORDS = any_of(
     r"previous response.{0,100}not found",
     # Reasoning that the server did not keep, or that it misses beside what came of it.
     r"\bitem with id\b.{0,100}not found",
@@ -143,11 +91,11 @@ STATE_WORDS = _any(
 )
 PREVIOUS_ID = lazy_pattern(r"previous_response_id")
 NOT_FOUND = lazy_pattern(r"not[ _]found")
-UNSUPPORTED = _any(
+UNSUPPORTED = any_of(
     r"unsupported", r"not supported", r"unknown", r"unrecognized", r"unexpected", r"invalid",
     r"not permitted", r"unavailable", r"does not support",
 )  # fmt: skip
-PAIR_WORDS = _any(
+PAIR_WORDS = any_of(
     r"tool_call_ids?\b.{0,80}(?:not found|did not have|do(?:es)? not|without|unexpected)",
     r"tool_use\b.{0,80}without.{0,20}tool_result",
     r"unexpected (?:tool_use_id|tool_result)",
@@ -155,39 +103,47 @@ PAIR_WORDS = _any(
     r"role '?\"?tool.{0,40}must be a response to",
     r"tool_calls.{0,20}must be followed by",
     r"insufficient tool messages",
+    r"\btool[ _](?:call|result|message|response|output)s?\b.{0,60}\b(?:not follow|must "
+    r"(?:follow|have a matching)|no previous|not found|without a|no matching|does not match)",
+    r"\btool role\b.{0,40}\bno previous",
+    r"toolresult.{0,60}exceeds.{0,40}tooluse",
     r"unexpected role 'tool'",
     r"unexpected tool call id",
     r"number of function (?:response|call)",
     r"function call turn comes immediately",
     r"expected toolresult",
 )
-PARTS_WORDS = _any(
+PARTS_WORDS = any_of(
     r"invalid.{0,40}\b(?:in|out)put_(?:text|image|file)\b",
     r"\binput_text\b.{0,40}(?:invalid|not supported|unsupported|unknown)",
     r"(?:invalid|unknown|unsupported|unrecognized) (?:content|part)(?: part)? type",
     r"content(?: part)? type.{0,60}(?:not supported|unsupported|invalid|unknown)",
     r"unknown variant (?:image_url|input_text|output_text|input_image|text), expected",
     r"\bcontent\b.{0,40}(?:must|should) be a (?:valid )?string",
+    r"invalid type: (?:sequence|map), expected a string",
     r"content: invalid type: sequence",
 )
 
-OUTPUT_LIMIT_WORDS = _any(
+OUTPUT_LIMIT_WORDS = any_of(
     r"at most \S+ (?:completion|output) tokens",
     r"maximum allowed number of output tokens",
     r"(?:max_(?:completion_|output_|new_)?tokens|max ?output ?tokens|maxoutputtokens).{0,40}"
     r"(?:below minimum|too (?:large|high|low|small)|(?:must|should) be (?!greater)|> \d"
-    r"|supported range"
+    r"|supported range|no more than|<= ?\d|above|greater than the|between \d"
     r"|less than|exceeds|valid range)",
     r"range of max_tokens",
+    r"maximum tokens (?:you requested|value)",
 )
 # An answer's limit is named beside the window's by some servers; then it is the window's error.
-ABOUT_THE_WINDOW = _any(
+ABOUT_THE_WINDOW = any_of(
     r"\bcontext\b", r"\binputs? tokens \+", r"max_tokens must be at least 1, got (?:-\d|0\b)"
 )
 MESSAGE_COUNT_NAMES = lazy_pattern(r"array_above_max_length|too_many_messages")
-MESSAGE_COUNT_WORDS = _any(r"\btoo many messages\b", r"\barray too long\b")
+MESSAGE_COUNT_WORDS = any_of(
+    r"\btoo many messages\b", r"\barray too long\b", r"\blist should have at most"
+)
 STRING_NAMES = lazy_pattern(r"string_above_max_length")
-STRING_WORDS = lazy_pattern(r"\bstring too long\b")
+STRING_WORDS = lazy_pattern(r"\bstring (?:too long|should have at most)\b")
 CONVERSATION = lazy_pattern(r"(?:messages|input)'?")
 # Places whose text is a message's own; a name or an id that is too long is no such place.
 MESSAGE_TEXT = lazy_pattern(
@@ -195,31 +151,30 @@ MESSAGE_TEXT = lazy_pattern(
     r"|\.tool_calls.{0,8}\.function\.arguments)"
 )
 
-BODY_NAMES = _any(r"request_?(?:entity_)?too_?large", r"payload_?too_?large", r"body_?too_?large")
-BODY_WORDS = _any(
+BODY_NAMES = any_of(r"request_?(?:entity_)?too_?large", r"payload_?too_?large", r"body_?too_?large")
+BODY_WORDS = any_of(
     r"(?:payload|request|body|upload)(?: body| payload)? size exceeds",
     r"(?:request entity|payload|request body|content) too large",
     r"total text bytes",
+    r"limit on max bytes",
     r"exceeds the maximum (?:allowed )?(?:size|number of bytes)",
     r"exceeds upload limit",
     r"\bimage\b.{0,40}exceed.{0,40}(?:\bmb\b|bytes|size|pixels)",
 )
 
 UNAVAILABLE_START = lazy_pattern(r"service unavailable\b")
-UNAVAILABLE_NAMES = _any(
+UNAVAILABLE_NAMES = any_of(
     r"overloaded", r"unavailable", r"server_?error", r"internal_?error", r"api_error"
 )
-UNAVAILABLE_WORDS = _any(
+UNAVAILABLE_WORDS = any_of(
     r"\boverloaded\b", r"service (?:is )?unavailable", r"temporarily unavailable", r"bad gateway",
     r"internal server error", r"upstream (?:connect|request timeout)",
 )  # fmt: skip
-TIMEOUT_NAMES = _any(r"time_?out")
+TIMEOUT_NAMES = any_of(r"time_?out")
 
 
 Rule = Callable[[Said], bool]
 
-# Statuses under which a server may call a request too large; 500 was llama.cpp's.
-_REFUSED = (None, 200, 400, 404, 413, 422, 500)
 _UNCLEAR = (None, 200)
 _PASSING = (408, 409, 425)
 
@@ -346,23 +301,6 @@ def _has_output_limit(said: Said) -> bool:
     return bool(OUTPUT_LIMIT_WORDS.search(place))
 
 
-def _is_overflow(said: Said) -> bool:
-    """Whether the request is larger than the window, by its wording or by saying nothing."""
-    if said.status not in _REFUSED:
-        return False
-    words = said.words
-    if said.is_empty:  # Cerebras
-        return said.status in (400, 413)
-    if NO_BODY.match(words) or OVERFLOW_NAMES.search(words):
-        return True
-    if OTHER_LIMITS.search(words):
-        return False
-    if OVERFLOW_WORDS.search(words):
-        return True
-    invalid = any("invalid_argument" in name for name in said.names) or "invalid_argument" in words
-    return invalid and bool(OVERFLOW_ARGUMENT.search(words))
-
-
 def _is_body_too_large(said: Said) -> bool:
     place = f"{said.param} {said.words}"
     return (
@@ -382,6 +320,7 @@ def _is_outage(said: Said) -> bool:
 
 
 _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
+    (ErrorKind.CONTEXT_OVERFLOW, _worded(LONG_REQUESTS)),
     (ErrorKind.REQUEST_OVER_RATE, _is_over_rate),
     (ErrorKind.QUOTA, _is_out_of_quota),
     (ErrorKind.RATE_LIMITED, _is_limited_by_structure),
@@ -404,7 +343,7 @@ _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
 _LAST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.REJECTED, _worded(NOT_ABOUT_SIZE, STRING_WORDS)),
     (ErrorKind.UNAVAILABLE, lambda said: bool(UNAVAILABLE_START.match(said.words))),
-    (ErrorKind.CONTEXT_OVERFLOW, _is_overflow),
+    (ErrorKind.CONTEXT_OVERFLOW, is_overflow),
     (ErrorKind.BODY_TOO_LARGE, _is_body_too_large),
     (ErrorKind.TIMEOUT, lambda said: said.status in _UNCLEAR and _times_out(said)),
     (ErrorKind.UNAVAILABLE, _is_outage),

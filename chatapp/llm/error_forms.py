@@ -10,22 +10,18 @@ import re
 from collections.abc import Callable
 
 from chatapp.llm.error_kinds import ErrorKind
+from chatapp.llm.error_overflow import any_of
 from chatapp.llm.error_parsing import Said
 from chatapp.messages.patterns import lazy_pattern
 
-
-def _any(*alternatives: str) -> re.Pattern[str]:
-    return lazy_pattern("|".join(alternatives))
-
-
 _STATUSES = (None, 200, 400, 404, 405, 409, 415, 422, 500, 501)
 # What a server that renders a chat template says when the template refuses the messages.
-TEMPLATE = _any(
+TEMPLATE = any_of(
     r"\bjinja\b", r"raise_exception", r"template ?error", r"undefinederror",
     r"chat[ _]template", r"apply_chat_template", r"failed to (?:apply|render|parse) "
-    r".{0,20}template",
+    r".{0,20}template", r"\{%-? ", r"\bat row \d+, column \d+",
 )  # fmt: skip
-ROLE_ORDER = _any(
+ROLE_ORDER = any_of(
     r"\broles?\b.{0,40}\balternat",
     r"\balternat.{0,60}\b(?:user|assistant|roles?)\b",
     r"\b(?:consecutive|successive|adjacent)\b.{0,40}\b(?:user|assistant|messages?|roles?)\b",
@@ -40,17 +36,24 @@ ROLE_ORDER = _any(
     r"after (?:the )?(?:optional )?system message",
     r"unexpected role '?\"?(?:user|assistant)\b",
     r"multiturn requests? alternate",
+    r"\bno user (?:query|message|turn|prompt)\b",
+    r"\bcontinue from message role\b",
+    r"\bassistant messages at the end\b",
     r"please ensure that .{0,40}(?:user|function).{0,40}turn",
 )
-SYSTEM_ORDER = _any(
+SYSTEM_ORDER = any_of(
     r"\bsystem (?:message|role|prompt)s?\b.{0,60}\b(?:beginning|first|start|only|once|"
     r"multiple|more than one|"
     r"not supported|unsupported)\b",
+    r"\b(?:system|developer) (?:instruction|role|message|prompt)s?\b.{0,30}\bnot "
+    r"(?:enabled|supported|allowed|accepted)\b",
+    r"(?:\bnot|n't) (?:support|accept|allow)\w*.{0,20}\b'?\"?(?:system|developer)\b",
+    r"\bno (?:system|developer) (?:message|role|prompt)s?\b",
     r"\b(?:only|more than) one system\b",
     r"\bmultiple system\b",
     r"unexpected role '?\"?system\b",
 )
-ARGUMENTS = _any(
+ARGUMENTS = any_of(
     r"\barguments\b.{0,60}\b(?:json|parse|object|dict|valid|decode|string)",
     r"\b(?:parse|decode|deserialize|load)\w*\b.{0,40}\barguments\b",
     r"tool_use\W{0,6}\.?input\b",
@@ -60,20 +63,24 @@ ARGUMENTS = _any(
     r"expecting (?:property name|',' delimiter|':' delimiter)",
     r"can only get item pairs from a mapping",
     r"unexpected end of (?:json|data|input)",
+    r"json\.exception\.parse_error",
+    r"\bextra data: line \d",
+    r"looks like object, but",
     r"\bfunction_call\W{1,4}args\b",
 )
-IDS = _any(
+IDS = any_of(
     r"\btool[ _-]?(?:call|use)[ _-]?ids?\b.{0,80}\b(?:must|should|length|long|pattern|"
     r"match|characters?|a-z|format)",
     r"\b(?:tool_calls?|tool_use|call)\W.{0,12}\bid\b.{0,80}\b(?:long|length|pattern|"
     r"match|characters?|format|invalid)",
     r"\bid\b.{0,30}\b(?:must|should) be a-z",
     r"invalid.{0,20}\bcall_id\b",
+    r"\b(?:duplicate|repeated)\w*.{0,20}\b(?:tool|call).{0,20}\bids?\b",
 )
 ID_PLACE = lazy_pattern(
     r"(?:tool_calls?.{0,6}|\b(?:messages|input)\W?\d+\W{0,2})\.?(?:call_|tool_call_)?id\b"
 )
-TOOLS = _any(
+TOOLS = any_of(
     r"\btools\b ?=? ?(?:param|field|list)?.{0,40}\b(?:must|required|specified|"
     r"provided|missing|defined)\b",
     r"without.{0,20}\btools?\b ?=?",
@@ -83,9 +90,14 @@ TOOLS = _any(
     r"\b(?:tools?|tool[ _](?:use|calls?|calling|choice)|function[ _]call\w*)\b.{0,30}\b"
     r"(?:not (?:supported|enabled|available|allowed)|unsupported)",
     r"toolconfig",
+    r"\btool choice requires\b|\btools? param\w* requires\b",
+    r"\bno endpoints?\b.{0,40}\btool use\b",
+    r"\bmust (?:define|include|declare|provide|pass) (?:the )?(?:\w{1,12} )?tools\b",
+    r"\b(?:tool|function) ['\"].{0,64}['\"] (?:does not exist|not found|is not defined|is unknown)",
+    r"\b(?:unknown|undefined|no such) (?:tool|function)\b",
     r"\bthought_?signature\b",
 )
-THOUGHTS = _any(
+THOUGHTS = any_of(
     r"\b(?:thinking|redacted_thinking)\b.{0,60}\b(?:block|signature|expected|cannot|"
     r"must|modified|invalid)",
     r"\bsignature\b.{0,40}\b(?:invalid|thinking|verif|mismatch|missing|required)",
@@ -93,8 +105,11 @@ THOUGHTS = _any(
     r"unexpected|remove|extra|required)",
     r"\b(?:invalid|unsupported|unexpected|unknown|remove|"
     r"extra)\b.{0,40}\breasoning(?:_content|_details)?\b",
+    r"\breasoning\W{1,3}is (?:unsupported|not (?:supported|permitted|allowed))",
+    r"\bthoughts?\b.{0,40}\bmust be passed back",
 )
-PARTS = _any(
+EXPECTED_THOUGHTS = lazy_pattern(r"\bexpected \W?(?:redacted_)?thinking\b")
+PARTS = any_of(
     r"\binvalid value: '(?:thinking|redacted_thinking|reasoning|tool_use|tool_result|"
     r"document|image|video\w*|audio\w*)'",
     r"\b(?:image|vision|multi-?modal|audio|video|file|document)s?\b.{0,40}\b(?:not "
@@ -103,9 +118,10 @@ PARTS = _any(
     r"(?:\bnot|n't) (?:support|accept|allow)\w*.{0,30}\b(?:images?|vision|"
     r"multi-?modal|audio|video|files?|image_url)\b",
     r"\bat most 0 (?:image|audio|video)",
+    r"\bno endpoints?\b.{0,40}\b(?:image|audio|video|file|pdf)s?\b",
 )
 PART_PLACE = lazy_pattern(r"\bcontent\W{1,2}\d+\W{0,2}\.?type\b")
-WRONG_WIRE = _any(
+WRONG_WIRE = any_of(
     r"\b(?:only|not) (?:supported|available|offered|"
     r"accessible).{0,30}\bv1/(?:responses|chat/completions)",
     r"\bv1/(?:chat/completions|responses)\b.{0,60}\bnot (?:supported|available|found|a valid)",
@@ -115,22 +131,30 @@ WRONG_WIRE = _any(
     r"invalid url \((?:post|get) /\S*(?:responses|chat/completions)",
     r"\bunsupported_api_for_model\b",
     r"\bresponses api is not (?:supported|available|enabled)",
+    r"\b(?:post|get|url:?) ['\"]?/\S{0,40}(?:responses|chat/completions)\b",
 )
 _PARAMETERS = (
     r"(?:temperature|top_p|max_tokens|max_completion_tokens|max_output_tokens|stream_options|"
-    r"parallel_tool_calls|tool_choice|reasoning_effort|include_usage|include)"
+    r"parallel_tool_calls|tool_choice|reasoning[_.]?effort|include_usage|include)"
 )
 PARAMETER_NAME = lazy_pattern(rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])")
 _NAMED = rf"(?<![a-z_]){_PARAMETERS}(?![a-z_])"
-PARAMETER_WORDS = _any(
+PARAMETER_WORDS = any_of(
     rf"{_NAMED}.{{0,80}}(?:\bnot|n't) (?:support|permitted|allowed|accept|available)",
     rf"{_NAMED}.{{0,80}}\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|deprecated|extra|"
-    r"only (?:the )?default|must be (?:1|set|exactly|default)|use '?max_|cannot be)",
+    r"only (?:the )?default|must be (?:1|set|exactly|default)|use '?max_|cannot (?:both )?be|"
+    r"may only be|only allowed)",
+    rf"{_NAMED}\W.{{0,20}}(?:不支持|非法|错误|無効|不正)|(?:不支持|非法|有误|错误|無効).{{0,20}}{_NAMED}",
     rf"(?:\bnot|n't) (?:support|permit|allow|accept)\w*.{{0,80}}{_NAMED}",
+    rf"\binstead of\b.{{0,20}}{_NAMED}",
     rf"\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|extra|additional|deprecated)\b"
     rf".{{0,80}}{_NAMED}",
 )
-PARAMETER_CODES = _any(
+# A place in what was said, or in the tools: no parameter of its own.
+CONVERSATION_PLACE = lazy_pattern(
+    r"(?:body\.)?(?:messages?|input|tools?|functions?|contents?|model)\b"
+)
+PARAMETER_CODES = any_of(
     r"unsupported_parameter", r"unsupported_value", r"unknown_parameter", r"invalid_parameter",
     r"unsupportedparams", r"extra_forbidden",
 )  # fmt: skip
@@ -154,8 +178,10 @@ def _worded(pattern: re.Pattern[str]) -> Callable[[Said], bool]:
 def _is_about_a_parameter(said: Said) -> bool:
     if PARAMETER_WORDS.search(said.words):
         return True
-    has_code = any(PARAMETER_CODES.search(name) for name in said.names)
-    return has_code and bool(PARAMETER_NAME.search(_place_and_words(said)))
+    if not any(PARAMETER_CODES.search(name) for name in said.names):
+        return False
+    names_it = PARAMETER_NAME.search(_place_and_words(said))
+    return bool(names_it or (said.param and not CONVERSATION_PLACE.match(said.param)))
 
 
 def _is_about_the_wire(said: Said) -> bool:
@@ -167,6 +193,7 @@ def _is_about_the_wire(said: Said) -> bool:
 _RULES: tuple[tuple[ErrorKind, Callable[[Said], bool]], ...] = (
     (ErrorKind.WRONG_WIRE, _is_about_the_wire),
     (ErrorKind.PARAMETER_REFUSED, _is_about_a_parameter),
+    (ErrorKind.THOUGHTS_REFUSED, _worded(EXPECTED_THOUGHTS)),
     (ErrorKind.PARTS_REFUSED, _worded(PART_PLACE)),
     (ErrorKind.PARTS_REFUSED, _worded(PARTS)),
     (ErrorKind.IDS_REFUSED, _worded(ID_PLACE)),

@@ -91,8 +91,17 @@ def _read_node(node: Any, said: Said, depth: int) -> None:
         _read_fields(node, said)
         for key in _TEXT_KEYS:
             _read_message(node.get(key), said, depth)
-        for key in _NESTED_KEYS:
+        for key in (*_NESTED_KEYS, *_wrapped_in(node)):
             _read_message(node.get(key), said, depth)
+
+
+def _wrapped_in(node: Mapping[Any, Any]) -> list[Any]:
+    """Return the keys under which a gateway hands on its model's error: external_model_error."""
+    return [
+        key
+        for key, value in list(node.items())[:_MAX_ENTRIES]
+        if isinstance(value, Mapping) and "error" in str(key).lower() and key not in _NESTED_KEYS
+    ]
 
 
 def _read_message(value: Any, said: Said, depth: int) -> None:
@@ -199,7 +208,11 @@ _ALLOWED_TOKENS = _compiled(
     r">=? ?#",
     r"(?:must be less than|cannot exceed|model maximum)(?: of)? \(?#",
     r"\blimit(?: is| of|:)? #",
-    r"\bmax(?:imum)?(?: is| of|:)? #",
+    r"\bmax(?:imum)?(?: size| tokens| length| prefill tokens| input tokens| context)?"
+    r"(?: is| of|:)? \(?#",
+    r"\bwindow(?: limit)?(?: of)? \(?#",
+    r"\b(?:capacity|model_max_length) \(?#",
+    r"# token limit",
 )
 # Several numbers in one pattern are added: the prompt and the room for the answer.
 _OBSERVED_TOKENS = _compiled(
@@ -231,6 +244,7 @@ _ALLOWED_OUTPUT = _compiled(
     r"> #",
     r"(?:less than or equal to|<=|at most|up to) #",
     r"maximum(?: allowed)?(?: value| number of output tokens)?(?: is| of|:)? #",
+    r"(?:limit of|no more than|lower than|less than|between \d{1,3} and) #",
 )
 _OBSERVED_OUTPUT = _compiled(r"# >", r"too large: #", r"\b(?:provided|got) #")
 _ALLOWED_ENTRIES = _compiled(r"maximum length(?: is| of)? #", r"(?:at most|maximum of|limit of) #")

@@ -16,13 +16,21 @@ _TEXT_KEYS = ("text", "thinking", "content", "summary", "reasoning")
 # Parts inside of parts inside of parts: deeper hides no text.
 _DEEPEST = 5
 
-_NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "reflection", "seed:think")
+_NAMES = (
+    "think", "thinking", "thought", "thoughts", "reasoning", "reflection", "seed:think", "mm:think",
+    "o_think", "antthinking", "internal_reasoning", "inner_monologue", "chain_of_thought",
+)  # fmt: skip
 _TAGS: Mapping[str, str] = {
     **{f"<{name}>": f"</{name}>" for name in _NAMES},
     "◁think▷": "◁/think▷",
     "[think]": "[/think]",
     "<|begin_of_thought|>": "<|end_of_thought|>",
     "<|start_thinking|>": "<|end_thinking|>",
+    "<|thinking|>": "<|/thinking|>",
+    "<|think|>": "<|/think|>",
+    "<|inner_prefix|>": "<|inner_suffix|>",
+    "<unused94>": "<unused95>",
+    "<|channel>thought": "<channel|>",
     "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
     "<|start|>assistant<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
 }

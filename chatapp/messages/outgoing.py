@@ -24,6 +24,8 @@ TOOLS_AS_TEXT = "tools_as_text"
 """Calls and their results are told as text."""
 TEXTS_ONLY = "plain_text"
 """Contents are texts; what is no text is named."""
+WITH_THOUGHTS = "with_thoughts"
+"""The reasoning behind all tool calls goes back to whoever gave it, not the newest alone."""
 WITHOUT_THOUGHTS = "without_thoughts"
 """Reasoning and a vendor's own fields stay at home."""
 FLAT = "flat"
@@ -32,6 +34,8 @@ USER_LAST = "user_last"
 """What is asked ends with a user's message or a tool's result, never with an answer."""
 ONE_SYSTEM_MESSAGE = "one_system_message"
 """System messages are joined into one."""
+SYSTEM_AS_USER = "system_as_user"
+"""What the system messages say stands at the beginning of the first user's message."""
 
 NO_OUTPUT = "[The tool returned nothing.]"
 NO_ANSWER = "[No answer was recorded.]"
@@ -73,7 +77,8 @@ def outgoing(
     if WITHOUT_THOUGHTS in adaptations:
         sent = [(_without(message, _OWN_KEYS), source) for message, source in sent]
     if FLAT in adaptations:
-        return _flat(sent)
+        sent = _flat(sent)
+        return _without_system_role(sent) if SYSTEM_AS_USER in adaptations else sent
     if TOOLS_AS_TEXT in adaptations:
         told = flattened([message for message, _ in sent])
         sent = [(message, source) for message, (_, source) in zip(told, sent, strict=True)]
@@ -84,6 +89,8 @@ def outgoing(
     sent = _with_ids(sent, _strict_id if STRICT_IDS in adaptations else _short_id)
     if ONE_SYSTEM_MESSAGE in adaptations or ALTERNATING_ROLES in adaptations:
         sent = _with_one_system_message(sent)
+    if SYSTEM_AS_USER in adaptations:
+        sent = _without_system_role(sent)
     return _alternating(sent) if ALTERNATING_ROLES in adaptations else sent
 
 
@@ -246,6 +253,18 @@ def _with_one_system_message(sent: Sequence[Sourced]) -> list[Sourced]:
     text = "\n\n".join(text_of(message.get("content")) for message in front)
     joined: WireMessage = {"role": "system", "content": text}
     return [(joined, sent[0][1]), *(one for one in sent if one[0]["role"] != "system")]
+
+
+def _without_system_role(sent: Sequence[Sourced]) -> list[Sourced]:
+    joined = _with_one_system_message(sent)
+    if not joined or joined[0][0]["role"] != "system":
+        return joined
+    (system, source), rest = joined[0], joined[1:]
+    note = _user(text_of(system.get("content")))
+    if not rest or rest[0][0]["role"] != "user":
+        return [(note, source), *rest]
+    question, place = rest[0]
+    return [({**question, "content": _joined(note, question)}, place), *rest[1:]]
 
 
 def _alternating(sent: Sequence[Sourced]) -> list[Sourced]:

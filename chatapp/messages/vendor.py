@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from chatapp.messages.outgoing import WITHOUT_THOUGHTS
+from chatapp.messages.outgoing import WITH_THOUGHTS, WITHOUT_THOUGHTS
 from chatapp.messages.wire import (
     MAX_VENDOR_CHARS,
     REASONING_ITEMS,
@@ -277,7 +277,7 @@ def _walk(
     sent: list[WireMessage] = []
     for number, message in enumerate(messages):
         prefix = before.hexdigest() if VENDOR in message else ""
-        in_loop = number > loop_from
+        in_loop = number > loop_from or WITH_THOUGHTS in codes
         sent.append(for_server(message, server, prefix=prefix, in_tool_loop=in_loop))
         before.update(_bytes(sent[-1]))
     return sent, before.hexdigest()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from chatapp.llm.adaptations import adaptation_for, adapted
+from chatapp.llm.adaptations import adaptation_for, adapted, lower_output, output_of
 from chatapp.llm.error_classifier import refuses_continuations
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.registry import ModelConfig
@@ -19,7 +19,6 @@ from chatapp.llm.requests import ModelRequest
 from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.wire import REASONING_ITEMS, WireMessage, is_image, text_of
 
-SMALLEST_OUTPUT_TOKENS = 16
 IMAGE_LEFT_OUT = "[An image was left out here, because the request was too large to send.]"
 # The most changes of one turn; with the recovery's steps they bound its model calls.
 LARGEST = 8
@@ -33,11 +32,13 @@ Shorten = Callable[[WireMessage, int], WireMessage]
 class Adjustments:
     """The changes so far. `cuts` maps a message's place in the conversation to its characters.
 
-    `codes` are adaptations of the request's form (chatapp.llm.adaptations).
+    `codes` are adaptations of the request's form (chatapp.llm.adaptations); `output_refused` says
+    that the server refused the length of the answer, and not that of the request.
     """
 
     count: int = 0
     max_output: int | None = None
+    output_refused: bool = False
     images_left_out: int = 0
     codes: frozenset[str] = frozenset()
     stateless: bool = False
@@ -131,14 +132,13 @@ def _stateless(done: Adjustments, error: ModelError, request: ModelRequest) -> C
 
 
 def _lower_output(done: Adjustments, error: ModelError, request: ModelRequest) -> Change | None:
-    now = request.max_output or 0
-    lower = error.allowed if error.allowed and error.allowed < now else now // 2
-    if lower < SMALLEST_OUTPUT_TOKENS:
+    found = lower_output(error, request.max_output or 0)
+    if found is None:
         return None
     return Change(
-        code="output_lowered",
-        text=f"The server does not answer with {now:,} tokens at most; {lower:,} were asked for.",
-        adjustments=replace(done, max_output=lower),
+        code=found.code.partition(":")[0],
+        text=found.text,
+        adjustments=replace(done, max_output=output_of(found.code), output_refused=True),
     )
 
 

@@ -16,7 +16,7 @@ from chatapp.context.assembly import LARGE_MARGIN_SHARE, Context
 from chatapp.context.backend import Emit, Recovery, context_backend
 from chatapp.database import release_connection
 from chatapp.incidents import Kind, note
-from chatapp.llm.adaptations import is_of_model
+from chatapp.llm.adaptations import SMALLEST_OUTPUT_TOKENS, is_of_model
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.learned_limits import learn_adaptations, learn_from_error, remembered
 from chatapp.llm.registry import ModelConfig
@@ -27,7 +27,6 @@ from chatapp.messages.wire import ASKED_MODEL, REASONING_ITEMS, VENDOR_LEFT_OUT,
 from chatapp.models import Session
 from chatapp.turns.adaptations import (
     LARGEST,
-    SMALLEST_OUTPUT_TOKENS,
     Adjustments,
     Change,
     changed,
@@ -288,6 +287,10 @@ class TurnAttempts:
         """Remember which changes of the form helped: for the model, or for this conversation."""
         of_model = {code for code in self.done.codes if is_of_model(code)}
         learn_adaptations(model, of_model)
+        if self.done.output_refused:
+            # Where the server named no number, the length that it took at last.
+            longest = ModelError(ErrorKind.OUTPUT_LIMIT, allowed=self.done.max_output)
+            learn_from_error(model, longest, 0)
         if own := self.done.codes - of_model:
             known = {**self.session.adaptations, **remembered(own)}
             Session.objects.filter(pk=self.session.pk).update(adaptations=known)

@@ -16,6 +16,7 @@ from compaction.engine.history_parameters import NODE_REQUEST, NODE_RESPONSE
 from compaction.engine.parameters import Profile
 from compaction.engine.protocols import NodeRendering, Rendering, SentSummary
 from compaction.engine.strategies.prompts import escape_tags
+from compaction.engine.unwrapping import without_tags
 
 _INTRODUCTION = (
     "Background: what happened earlier in this conversation, as a summary written by a program. "
@@ -93,7 +94,6 @@ _PLACEHOLDER = re.compile(r"\{(abridged_history|summary)\}")
 _FRAME_TAGS = re.compile(
     r"<(?=\s{0,9}/?\s{0,9}(?:supervisor|abridged_history|summary)\b)", re.IGNORECASE
 )
-_ANSWER_TAG, _ANSWER_END = "<summary>", "</summary>"
 
 
 def node_request(template: str, *, abridged: str, summary: str) -> str:
@@ -104,18 +104,9 @@ def node_request(template: str, *, abridged: str, summary: str) -> str:
     """
     values = {
         "abridged_history": _FRAME_TAGS.sub("&lt;", abridged),
-        "summary": escape_node_tags(_without_answer_tags(summary)),
+        "summary": escape_node_tags(without_tags(summary)),
     }
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
-
-
-def _without_answer_tags(text: str) -> str:
-    """Return a text without the tags that a model put around it."""
-    if (inner := text.lstrip())[: len(_ANSWER_TAG)].casefold() == _ANSWER_TAG:
-        text = inner[len(_ANSWER_TAG) :].lstrip()
-    if (inner := text.rstrip())[-len(_ANSWER_END) :].casefold() == _ANSWER_END:
-        text = inner[: -len(_ANSWER_END)].rstrip()
-    return text
 
 
 def template_problem(template: str) -> str:
@@ -152,7 +143,7 @@ class SummaryNode:
 
 
 def _node(summaries: Sequence[SentSummary], template: str, response: str) -> list[dict[str, Any]]:
-    summary = "\n\n".join(_without_answer_tags(one.text) for one in summaries)
+    summary = "\n\n".join(without_tags(one.text) for one in summaries)
     content = node_request(template, abridged=history_in_node(summaries), summary=summary)
     return [
         {"role": "user", "content": content},

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import without_margin
 from chatapp.database import release_connection
-from chatapp.llm.adaptations import Adaptation, adapted
+from chatapp.llm.adaptations import Adaptation, adapted, output_of
 from chatapp.llm.answer_ends import end_of
 from chatapp.llm.asking import OnChange, ask, ignore_change
 from chatapp.llm.errors import ErrorKind, ModelError
@@ -38,6 +38,7 @@ from compaction.engine.types import (
     SummaryAnswer,
     SummaryRequest,
 )
+from compaction.engine.unwrapping import unwrapped
 from compaction.summaries.conversation_input import ConversationInput
 from compaction.summaries.input_tokens import conversation_tokens, transcript_tokens
 
@@ -231,7 +232,8 @@ class ModelSummarizer:
         if request.whole_room and text.strip():
             learn_adaptations(self._model, [WHOLE_ROOM])
         return SummaryAnswer(
-            text=text.strip(),
+            # A strategy that asks in words of its own may want any form.
+            text=text.strip() if request.prompt else unwrapped(text),
             finish_reason=reply.finish_reason,
             end=end_of(reply.finish_reason).value,
             has_tool_calls=bool(reply.tool_calls),
@@ -258,8 +260,11 @@ class ModelSummarizer:
 
     def _adapt(self, change: Adaptation, error: ModelError) -> None:
         """Have the run's later calls begin with a change that the server wants; tell of it."""
-        known = self._model.adaptations | {change.code}
-        self._model = replace(self._model, adaptations=known)
+        if (longest := output_of(change.code)) is None:
+            known = self._model.adaptations | {change.code}
+            self._model = replace(self._model, adaptations=known)
+        else:
+            self._model = replace(self._model, max_output=longest)
         self._on_change(change, error)
         release_connection()
 

@@ -212,6 +212,11 @@ _SPEAKER = lazy_pattern(r"^\W*(?:user|assistant|human|ai|system|用户|助手)\s
 _FENCE = lazy_pattern(
     r"</?(?:conversation|previous-summary|part|instructions|recent|missing) id=[0-9a-f]{8}>"
 )
+# A line of a form: "- [what the user wants]", "1. <next step>".
+_PLACEHOLDER = lazy_pattern(
+    r"\s{0,8}(?:[-*•]|\d{1,3}[.)])?\s{0,4}(?:\[[^\]\n]{3,200}\]|<[^>\n]{3,200}>|\{[^}\n]{3,200}\})"
+    r"[.\s]{0,4}"
+)
 # Each space and each full stop begins one match at most: a line of dots costs one look a dot.
 _SENTENCE_END = lazy_pattern(r"(?<=[.!?。！？])\s+|[。！？]+|\n+")
 _SENTENCE_ENDS = lazy_pattern(r"[.!?…。！？][\"'”’)\]*`」』）]{0,3}$")
@@ -240,6 +245,8 @@ def implausible(text: str, request: SummaryRequest) -> str:
     """Return why a text is hardly a summary of the request, as a sentence; empty when it may be."""
     if _is_echo(text):
         return "The summariser went on with the dialogue instead of summarising it."
+    if _is_form(text):
+        return "The summariser gave the form of a summary back without filling it in."
     if repeated_share(text) > SHARE_REPEATED:
         return "The summariser repeated itself: a fifth of its text and more stands there twice."
     if problem := says_nothing(text, request):
@@ -259,6 +266,13 @@ def _is_echo(text: str) -> bool:
     return bool(_FENCE.search(text)) or (
         len(tagged) > 1 and len(tagged) >= SHARE_ECHOED * len(lines)
     )
+
+
+def _is_form(text: str) -> bool:
+    """Whether most lines that are no headings hold nothing but a placeholder in brackets."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    empty = [line for line in lines if _PLACEHOLDER.fullmatch(line)]
+    return len(empty) > 1 and len(empty) >= SHARE_ECHOED * len(lines)
 
 
 def repeated_share(text: str) -> float:

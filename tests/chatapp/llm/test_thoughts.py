@@ -21,6 +21,11 @@ from chatapp.llm.thoughts import ThoughtSplitter, content_of, split, thoughts_of
         ("<reasoning>a</reasoning> Hello", "Hello", "a"),
         ("<thought>a</thought>Hello", "Hello", "a"),
         ("◁think▷a◁/think▷Hello", "Hello", "a"),
+        ("<mm:think>a</mm:think>Hello", "Hello", "a"),
+        ("<internal_reasoning>a</internal_reasoning>Hello", "Hello", "a"),
+        ("<|thinking|>a<|/thinking|>Hello", "Hello", "a"),
+        ("<|channel>thought\na<channel|>Hello", "Hello", "a"),
+        ("<unused94>a<unused95>Hello", "Hello", "a"),
         ("[THINK]a[/THINK]Hello", "Hello", "a"),
         (
             "<|channel|>analysis<|message|>a<|end|><|start|>assistant"
