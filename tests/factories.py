@@ -13,7 +13,7 @@ from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from compaction.models import CompactionProfile
 from compaction.profiles import save_profile
-from tests.facts import DrawnFact
+from tests.facts import DrawnFact, code
 
 
 class UserFactory(factory.django.DjangoModelFactory):
@@ -60,14 +60,14 @@ def store(session: Session, wires) -> list[Message]:
 def talk(
     turns: int, *, words: int = 30, marker: int | None = None, facts: Sequence[DrawnFact] = ()
 ) -> list[dict]:
-    """Return user/assistant pairs; with `marker` each user message holds MK-<marker + n>.
+    """Return user/assistant pairs; with `marker` each user message begins with code(marker + n).
 
-    Such a marker is for counting what a scripted server echoes. What a summary has to know by
+    Such a code is for counting what a scripted server echoes. What a summary has to know by
     itself are `facts` of many shapes, dealt out to the user's messages.
     """
     wires = []
     for number in range(turns):
-        mark = f"MK-{marker + number:04d} " if marker is not None else ""
+        mark = f"{code(marker + number)} " if marker is not None else ""
         told = "".join(f"{fact.sentence} " for fact in facts[number::turns])
         question = f"{mark}{told}question {number} " + "lorem " * words
         wires.append({"role": "user", "content": question})

@@ -105,12 +105,16 @@ class TurnResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedTurn:
-    """A turn whose messages are stored and whose lease is held; finish_turn answers it."""
+    """A turn whose messages are stored; finish_turn answers it.
+
+    The lease is held, unless the turn came before under its key and was `answered` then.
+    """
 
     turn: Turn
     lease: TurnLease
     stored: list[Message]
     continues: Message | None = None
+    answered: Message | None = None
 
 
 def run_turn(turn: Turn) -> TurnResult:
@@ -124,6 +128,8 @@ def run_turn(turn: Turn) -> TurnResult:
 def begin_turn(turn: Turn) -> StartedTurn:
     """Take the session's lease and store what came in.
 
+    A key that is answered takes no lease: its answer is there for all who ask, at any time.
+
     Raises TurnInProgressError, chatapp.llm.registry.UnknownModelError for a model that is gone,
     chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError,
     NothingToAnswerError where there is nothing to go on from; then nothing is stored.
@@ -131,9 +137,11 @@ def begin_turn(turn: Turn) -> StartedTurn:
     get_model(turn.session.model)
     lease = TurnLease(turn.session)
     try:
-        if not turn.drafts or turn.edits is not None:
+        if not turn.drafts or (turn.edits is not None and not _was_stored(turn)):
             lease.take()
         stored = _store_drafts(turn, lease)
+        if not lease.is_held and (answered := _earlier_answer(turn, stored)):
+            return StartedTurn(turn=turn, lease=lease, stored=stored, answered=answered)
         lease.begin()
         continues = _cut_answer(turn.session) if turn.goes_on else None
     except BaseException:
@@ -233,7 +241,7 @@ def finish_turn(started: StartedTurn) -> TurnResult:
     try:
         for message in stored:
             turn.emit("message", {"message": message})
-        earlier = _answer_after(stored[-1]) if turn.client_key and stored else None
+        earlier = started.answered or _earlier_answer(turn, stored)
         if earlier is not None:
             # Its account is told, and the answer is there: nobody reads all of a long history.
             context = context_backend.preview_part(turn.session)
@@ -248,8 +256,13 @@ def finish_turn(started: StartedTurn) -> TurnResult:
         started.lease.give_back()
 
 
-def _answer_after(message: Message) -> Message | None:
+def _earlier_answer(turn: Turn, stored: list[Message]) -> Message | None:
     """Return the answer that an earlier turn with the same key got, if it got a whole one."""
+    return _answer_after(stored[-1]) if turn.client_key and stored else None
+
+
+def _answer_after(message: Message) -> Message | None:
+    """Return the first whole answer behind a message, or behind a copy of it."""
     # The turn may have replayed the branch before it got its answer.
     for place in (message, *copies_of([message])):
         following = Message.objects.filter(

@@ -120,7 +120,8 @@ def _run(started: StartedTurn, queue: EventQueue) -> None:
 def _end(started: StartedTurn) -> Event:
     try:
         # It may have waited for a free thread longer than its lease lasts.
-        started.lease.renew()
+        if started.answered is None:
+            started.lease.renew()
         return Event(name="done", payload={"result": finish_turn(started)}, last=True)
     except TurnFailedError as failure:
         return _error(failure.error.kind.value, str(failure))

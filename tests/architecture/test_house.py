@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,12 @@ def modules() -> dict[str, str]:
 
 
 MODULES = modules()
-TREES = {path: ast.parse(text) for path, text in MODULES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return every module's syntax tree; whoever only collects the tests parses nothing."""
+    return {path: ast.parse(text) for path, text in MODULES.items()}
 
 
 def prose_of(text: str) -> list[tuple[int, str]]:
@@ -62,7 +68,7 @@ def prose_of(text: str) -> list[tuple[int, str]]:
 
 def test_a_class_name_exists_once():
     places = defaultdict(list)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and node.name != "Command":
                 places[node.name].append(path)
@@ -79,7 +85,7 @@ def test_a_file_is_a_noun_of_some_size():
 def test_a_function_can_be_read_at_once():
     long = {
         f"{path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > LONG_FUNCTION_LINES
@@ -133,7 +139,7 @@ def test_a_reason_is_declared_once():
     # Strings that are reasons in the code, outside of their declaration.
     written = Counter(
         node.value
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if "policy/reasons.py" not in path
         for node in ast.walk(tree)
         if isinstance(node, ast.keyword) and node.arg == "reason"
@@ -151,7 +157,7 @@ def test_an_error_code_of_a_run_is_declared_once():
     other = re.compile(r"policy/reasons\.py|engine/(?:abridged|tool_actions)\.py")
     written = {
         f"{path}:{node.lineno} {node.value}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if rooms.match(path) and not other.search(path)
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in set(RunCode)

@@ -14,6 +14,7 @@ from chatapp.turns.lease import TurnLease
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, call, result, store, talk
 
+CACHES = "django.core.cache.backends"
 FULL_HISTORY = {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}}
 
 
@@ -140,6 +141,22 @@ def test_turn_rate_limits_the_turns_of_a_user(send, monkeypatch):
     problem(answer, 429)
     assert int(answer["Retry-After"]) > 0
     cache.clear()
+
+
+@pytest.mark.parametrize(
+    "cache_away",
+    [
+        {"BACKEND": f"{CACHES}.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"},
+        {"BACKEND": f"{CACHES}.filebased.FileBasedCache", "LOCATION": "/dev/null/cache"},
+    ],
+)
+def test_while_the_cache_is_away_turns_are_not_counted_and_none_fails(
+    send, monkeypatch, settings, caplog, cache_away
+):
+    monkeypatch.setattr(ScopedRateThrottle, "THROTTLE_RATES", {"turns": "1/day"})
+    settings.CACHES = {"default": cache_away}
+    assert [send({"content": "x"}).status_code for _ in range(2)] == [200] * 2
+    assert "TURN_RATE is not kept" in caplog.text
 
 
 def test_a_turn_costs_the_same_however_long_the_session_is(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from django.db import connections, transaction
@@ -99,6 +100,35 @@ def test_one_request_sent_twice_at_once_is_stored_once(session):
     assert outcomes == [outcomes[0]] * 6
     assert Message.objects.count() == 2
     check_all_sums(session)
+
+
+def test_an_answered_key_gives_its_answer_to_all_who_ask_at_once(session, model_server):
+    edited = store(session, talk(1))[0]
+
+    def send(key: str, **more: object) -> object:
+        turn = Turn(session=fresh(session), drafts=[user(key)], client_key=key, **more)
+        return run_turn(turn).answer.pk
+
+    asked, instead = partial(send, "asked"), partial(send, "instead", edits=edited)
+    answers = [asked(), instead()]
+    session.refresh_from_db()
+    # Neither each other nor a turn that is under way keeps them waiting.
+    running = TurnLease(fresh(session))
+    running.take()
+    assert side_by_side(*[asked, instead] * 4) == answers * 4
+    assert len(model_server.calls) == 2
+    assert isinstance(*side_by_side(partial(send, "new")), TurnInProgressError)
+    running.give_back()
+
+
+def test_a_key_without_an_answer_waits_for_the_turn_that_has_it(session, model_server):
+    transcript.append(session.branch, [user("asked")], client_key="asked")
+    running = TurnLease(fresh(session))
+    running.take()
+    with pytest.raises(TurnInProgressError):
+        run_turn(Turn(session=fresh(session), drafts=[user("asked")], client_key="asked"))
+    running.give_back()
+    assert model_server.calls == []
 
 
 def test_two_who_lock_all_branches_never_wait_for_each_other(session):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from chatapp.messages.pairing import MISSING_RESULT, answers, strict_with_sources
 from tests.factories import call, result
+from tests.facts import code
 from tests.fakes.strict_checker import faults
 
 
@@ -124,14 +125,14 @@ def test_an_empty_result_is_no_missing_one():
 
 
 def test_an_orphan_becomes_a_users_text_with_its_facts_and_its_tools_name():
-    (sent,) = strict([{**result("gone", "MK-4711"), "name": "search"}])
+    (sent,) = strict([{**result("gone", code(711)), "name": "search"}])
     assert sent["role"] == "user"
-    assert "MK-4711" in sent["content"]
+    assert code(711) in sent["content"]
     assert "search" in sent["content"]
 
 
 def test_an_orphan_with_parts_keeps_its_parts():
-    parts = [{"type": "text", "text": "MK-4711"}]
+    parts = [{"type": "text", "text": code(711)}]
     (sent,) = strict([result("gone", parts)])
     assert sent["content"][1:] == parts
 

@@ -10,6 +10,7 @@ from chatapp.models import Incident, LearnedLimits, Message, Session
 from chatapp.turns.adaptations import IMAGE_LEFT_OUT
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from tests.factories import SessionFactory, call, result, store, talk, user
+from tests.facts import code
 from tests.fakes.model_server import text_of
 from tests.fakes.strict_checker import faults
 
@@ -114,11 +115,11 @@ def test_too_many_bytes_drop_the_older_images_first_and_never_the_questions(sess
 
 def test_calls_that_the_server_finds_broken_are_sent_as_text_once(session, model_server):
     model_server.script = first(UNPAIRED)
-    history = [user("go"), call("run", "c1", '{"a":1}'), result("c1", "MK-0001 found")]
+    history = [user("go"), call("run", "c1", '{"a":1}'), result("c1", f"{code(1)} found")]
     assert say(session, *history) == "answered"
     messages = model_server.calls[1].messages
     assert not any(message.get("tool_calls") or message["role"] == "tool" for message in messages)
-    assert "MK-0001 found" in text_of(messages[-1])
+    assert f"{code(1)} found" in text_of(messages[-1])
     assert 'run with {"a":1}' in text_of(messages[-2])
     assert faults(messages) == []
 
@@ -185,9 +186,9 @@ def test_a_turn_that_fails_is_noted_with_its_sentence(session, model_server):
 def test_an_incident_never_quotes_the_conversation(session, model_server):
     model_server.script = [{"when": {}, "reply": refused(400, message="Unsupported value")}]
     with pytest.raises(TurnFailedError):
-        say(session, user("MK-7777 my secret"))
+        say(session, user(f"{code(777)} my secret"))
     stored = Incident.objects.get()
-    assert "MK-7777" not in f"{stored.text}{stored.details}"
+    assert code(777) not in f"{stored.text}{stored.details}"
 
 
 def usage(prompt: int) -> dict:

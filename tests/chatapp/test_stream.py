@@ -49,11 +49,12 @@ class Chat:
     def headers(self, **more: str) -> dict[str, str]:
         return {"Authorization": f"Token {self.key}"} | more
 
-    def turn(self, session: Session | None = None, **body) -> list[tuple[str, dict]]:
+    def turn(self, session: Session | None = None, key: str = "", **body) -> list[tuple[str, dict]]:
         """Return all events of a streamed turn."""
         body = {"content": "hello", "stream": True} | body
+        headers = self.headers(**{"Idempotency-Key": key} if key else {})
         with httpx2.stream(
-            "POST", self.url(session), json=body, headers=self.headers(), timeout=20
+            "POST", self.url(session), json=body, headers=headers, timeout=20
         ) as response:
             assert response.status_code == 200, response.read()
             return list(events(response.iter_lines()))
@@ -241,6 +242,15 @@ def test_a_key_with_another_body_is_422_before_any_event(chat):
     append(chat.session.branch, [NewMessage(wire={"role": "user", "content": "x"})], client_key="k")
     assert refused(chat, **{"Idempotency-Key": "k"}).status_code == 422
     assert chat.turn()[-1][0] == "done"
+
+
+def test_an_answered_key_streams_its_answer_while_another_turn_runs(chat, model_server):
+    first = chat.turn(key="k")
+    TurnLease(chat.session).take()
+    again = chat.turn(key="k")
+    assert [name for name, _ in again] == ["message", "done"]
+    assert again[-1][1]["answer"] == first[-1][1]["answer"]
+    assert len(model_server.calls) == 1
 
 
 def test_a_model_that_is_gone_is_422_before_any_event(chat):

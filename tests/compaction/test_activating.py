@@ -24,12 +24,13 @@ from compaction.summaries.activating import Newer, activate_version
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, say, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk, user
+from tests.facts import CODE_PATTERN, code
 
 pytestmark = pytest.mark.django_db
 SECOND = [
-    {"when": {"purpose": "summary"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "V2 "}},
-    {"when": {"purpose": "prefix"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "P2 "}},
-    {"when": {"purpose": "merge"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "M2 "}},
+    {"when": {"purpose": "summary"}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "V2 "}},
+    {"when": {"purpose": "prefix"}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "P2 "}},
+    {"when": {"purpose": "merge"}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "M2 "}},
     {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
 ]
 # No rule fires by itself; by hand, all but the newest few messages are summarised.
@@ -110,13 +111,13 @@ def test_the_server_receives_what_it_received_before_the_re_summarise(session, o
     [before] = [call.messages for call in model_server.of("chat")]
     new = made_again(one, model_server)
     say(session, "And with the new one?")
-    assert any("V2 MK-" in text for text in texts(model_server.of("chat")[-1].messages))
+    assert any(f"V2 {code(1)}" in text for text in texts(model_server.of("chat")[-1].messages))
     activate_version(one)
     say(session, "And with the old one?")
     told = model_server.of("chat")[-1].messages
     assert json.dumps(told[: len(before)]) == json.dumps(before)
     activate_version(new)
-    assert any("V2 MK-" in text for text in texts(sent(session)))
+    assert any(f"V2 {code(1)}" in text for text in texts(sent(session)))
 
 
 def test_status_links_placeholders_and_times_follow(session, one, model_server):

@@ -15,6 +15,7 @@ from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, say, state
 from tests.factories import SessionFactory, UserFactory, profile, store, talk, user
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 DOWN = {"error": {"status": 401, "body": {"error": {"message": "wrong key"}}}}
@@ -190,7 +191,7 @@ def test_what_would_fall_out_is_archived_while_the_model_is_left_alone(
     save_profile(
         name="window", base="sliding_window", parameters={"prepare_ratio": 0.0}, make_default=True
     )
-    store(session, [user(f"MK-{n:04d} words to be kept somewhere") for n in range(100, 190)])
+    store(session, [user(f"{code(n)} words to be kept somewhere") for n in range(100, 190)])
     say(session, "a question")
     assert SessionSummary.objects.filter(session=session, is_digest=True).exists()
     assert state(session).covered_messages >= 28

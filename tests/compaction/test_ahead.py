@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from chatapp import transcript
@@ -15,16 +17,17 @@ from compaction.runs.worker import execute_run
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, held_worker, say, sent, state, stored, texts
 from tests.factories import SessionFactory, profile, store, talk, user
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
-# A talk of 40 messages with 30 words each has about 1 900 tokens.
+# A talk of 40 messages with 27 words each and a code in every other has about 1 900 tokens.
 WINDOW = 2400
 
 
 @pytest.fixture
 def session(owner, model_server, use_models, queued):
     use_models(model_server.models(CONTEXT_WINDOW=WINDOW, MAX_OUTPUT=200))
-    return SessionFactory(owner=owner, wires=talk(20, marker=1))
+    return SessionFactory(owner=owner, wires=talk(20, marker=1, words=27))
 
 
 def ahead(**changes):
@@ -59,7 +62,10 @@ def test_above_the_ratio_a_run_is_queued_and_no_turn_waits(session, model_server
 def test_at_the_ratio_nothing_is_due_and_one_token_more_makes_it_due(session):
     ahead()
     tokens = snapshot_of(session).whole_facts.request_tokens
-    ahead(prepare_ratio=tokens / WINDOW)
+    ratio = tokens / WINDOW
+    if ratio * WINDOW < tokens:
+        ratio = math.nextafter(ratio, 1)
+    ahead(prepare_ratio=ratio)
     assert check_branch(session) is None
     ahead(prepare_ratio=(tokens - 1) / WINDOW)
     assert check_branch(session) is not None
@@ -78,7 +84,7 @@ def test_system_prompt_and_summaries_count_too(session):
 def test_less_than_a_batch_is_not_worth_a_run(session):
     ahead(keep_last_n=38)
     assert check_branch(session) is None
-    ahead(keep_last_n=30)
+    ahead(keep_last_n=26)
     assert check_branch(session) is not None
 
 
@@ -110,14 +116,14 @@ def test_published_at_once_the_next_request_is_small(session):
 def test_what_is_stored_meanwhile_stands_behind_the_cursor_in_order(session):
     ahead()
     with held_worker(due(session)):
-        store(session, [user("MK-9001 first"), user("MK-9002 second")])
+        store(session, [user(f"{code(901)} first"), user(f"{code(902)} second")])
         # The old state, whole: every message, no summary.
         assert len(sent(session)) == 42
     after = sent(session)
-    assert [m["content"] for m in after[-2:]] == ["MK-9001 first", "MK-9002 second"]
+    assert [m["content"] for m in after[-2:]] == [f"{code(901)} first", f"{code(902)} second"]
     assert [m["role"] for m in after].count("system") == 1
     assert len(after) == 1 + 4 + 2
-    late = Message.objects.get(content="MK-9001 first")
+    late = Message.objects.get(content=f"{code(901)} first")
     assert state(session).cursor < late.position
     assert not late.summary_links.exists()
 
@@ -201,11 +207,11 @@ def test_a_draft_that_was_made_from_something_else_is_discarded(session, change)
         compact(session, keep_last_n=30)
     made = draft(session)
     if change == "pinned rule":
-        first = Message.objects.get(content__startswith="MK-0001")
+        first = Message.objects.get(content__startswith=code(1))
         Message.objects.filter(pk=first.pk).update(role="system")
         set_pinned(first, True)
     elif change == "insertion":
-        wire = user("MK-9000 put in between")
+        wire = user(f"{code(900)} put in between")
         transcript.insert_between(session.branch, after=5_000_000, draft=NewMessage(wire=wire))
     else:
         restore_summary(SessionSummary.objects.get(status="active"))
@@ -216,7 +222,7 @@ def test_a_draft_that_was_made_from_something_else_is_discarded(session, change)
     # The compaction was done instead.
     assert SessionSummary.objects.filter(status="active").count() == 1
     told = "\n".join(texts(sent(session)))
-    assert "MK-9000" in told or change != "insertion"
+    assert code(900) in told or change != "insertion"
 
 
 def test_a_draft_is_not_published_while_another_worker_holds_the_branch(session):

@@ -16,6 +16,7 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from tests.compaction.support import NEVER, compact, say, sent, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +33,7 @@ def test_a_due_trigger_compacts_before_the_request(due, model_server):
     assert [call.purpose for call in model_server.calls] == ["summary", "chat"]
     request = model_server.of("chat")[0].messages
     assert request[-1]["content"] == "QUESTION"
-    assert "MK-0001" in request[0]["content"]
+    assert code(1) in request[0]["content"]
 
 
 def test_the_watcher_hears_of_it(due):
@@ -115,7 +116,7 @@ def test_a_turn_sends_what_the_preview_showed(owner, model_server, queued):
 
 def tool_turn(rounds: int) -> list[dict]:
     """A question, that many calls with their results, and the answer."""
-    wires = [{"role": "user", "content": "MK-0001 question " + "lorem " * 30}]
+    wires = [{"role": "user", "content": f"{code(1)} question " + "lorem " * 30}]
     for number in range(rounds):
         wires += [call("read", f"c{number}"), result(f"c{number}", "ipsum " * 30)]
     return [*wires, {"role": "assistant", "content": "the answer"}]
@@ -139,7 +140,7 @@ def test_a_running_turn_that_was_cut_keeps_its_question_while_tools_go_on(
     session = SessionFactory(owner=owner, wires=tool_turn(20)[:-1])
     compact(session)
     before = sent(session)
-    assert [text[:7] for text in texts(before, "user")] == ["MK-0001"]
+    assert [text.split()[0] for text in texts(before, "user")] == [code(1)]
     store(session, [call("read", "next"), result("next")])
     assert sent(session)[: len(before)] == before
 

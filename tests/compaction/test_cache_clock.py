@@ -23,6 +23,7 @@ from compaction.runs.sweep import look_at_clocks, sweep_runs
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, say, state
 from tests.factories import SessionFactory, profile, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +50,7 @@ def clocked(owner, model_server, queue_is_quiet):
     """A session of enough characters that has just had a turn."""
     profile(**CLOCK)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
-    say(session, "MK-0900 and now?")
+    say(session, f"{code(900)} and now?")
     return Session.objects.get(pk=session.pk)
 
 
@@ -110,7 +111,7 @@ def test_it_fires_once_when_the_time_has_come(clocked):
     (run,) = CompactionRun.objects.all()
     assert (run.reason, run.mode, run.status) == ("cache_expiring", "background", "queued")
     assert execute_run(run.pk).status == "succeeded"
-    assert "MK-0001" in SessionSummary.objects.get().summary_text
+    assert code(1) in SessionSummary.objects.get().summary_text
     row = state(clocked)
     assert (row.cache_expires_at, row.lease_owner) == (None, None)
     pass_time(1_000)
@@ -134,7 +135,7 @@ def test_the_sweep_looks_too_where_nobody_else_did(clocked):
 
 def test_a_newer_request_moves_the_time(clocked):
     pass_time(DUE_SECONDS - 1)
-    say(clocked, "MK-0901 one more thing")
+    say(clocked, f"{code(901)} one more thing")
     pass_time(DUE_SECONDS - 1)
     assert look_at_clocks() == 0
     pass_time(5)
@@ -153,7 +154,7 @@ def test_no_run_is_made_while_a_turn_is_under_way(clocked):
 def test_a_run_whose_time_a_request_moved_is_skipped(clocked):
     pass_time(DUE_SECONDS)
     assert look_at_clocks() == 1
-    say(clocked, "MK-0902 just in time")
+    say(clocked, f"{code(902)} just in time")
     run = CompactionRun.objects.get()
     assert execute_run(run.pk).error_code == "not_due"
     # The new time counts.
@@ -163,7 +164,7 @@ def test_a_run_whose_time_a_request_moved_is_skipped(clocked):
 
 def test_a_request_that_comes_late_starts_no_run_by_the_old_time(clocked):
     pass_time(DUE_SECONDS + 100)
-    say(clocked, "MK-0903 nobody had looked")
+    say(clocked, f"{code(903)} nobody had looked")
     assert runs() == []
     assert state(clocked).cache_expires_at > timezone.now()
 

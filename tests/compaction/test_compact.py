@@ -12,6 +12,7 @@ from compaction.models import CompactionRun, CompactionStep, SessionSummary
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
+from tests.facts import code
 from tests.fakes.model_server import ModelServer
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def session(owner, model_server, queued):
-    """Twelve messages with MK-0001…MK-0006; by hand all but the last two are summarised."""
+    """Twelve messages with six codes; by hand all but the last two are summarised."""
     profile(**NEVER, keep_last_n=2)
     return SessionFactory(owner=owner, wires=talk(6, marker=1))
 
@@ -28,7 +29,7 @@ def test_it_summarises_all_but_the_last_n(session, model_server):
     run = compact(session)
     assert (run.status, run.error) == ("succeeded", "")
     summary = SessionSummary.objects.get()
-    assert summary.summary_text == "SUMMARY MK-0001 MK-0002 MK-0003 MK-0004 MK-0005"
+    assert summary.summary_text == f"SUMMARY {code(1)} {code(2)} {code(3)} {code(4)} {code(5)}"
     assert len(model_server.summarising()) == 1
     assert texts(sent(session), "user") == [stored(session)[-2].content]
 
@@ -69,7 +70,7 @@ def test_the_next_summary_takes_the_previous_one_in(session, model_server):
     store(session, talk(4, marker=50))
     compact(session)
     first, second = SessionSummary.objects.order_by("created_at")
-    assert "MK-0001" in model_server.of("summary")[1].text
+    assert code(1) in model_server.of("summary")[1].text
     assert second.previous == first
     assert second.covers_from > first.covers_through
 

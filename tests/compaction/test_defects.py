@@ -20,6 +20,7 @@ from compaction.engine.types import SummaryAnswer
 from compaction.models import CompactionRun, SessionSummary, SessionSummaryMessage
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk
+from tests.facts import code
 from tests.fakes.summarizers import Refusing, WordCounter, plain
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +36,7 @@ def session(owner, model_server, queued):
 def test_d01_forcing_a_compaction_bypasses_the_trigger_and_not_the_input(session, model_server):
     assert compact(session).status == "succeeded"
     asked = model_server.of("summary")[0].text
-    assert all(f"MK-000{n}" in asked for n in range(1, 6))
+    assert all(code(n) in asked for n in range(1, 6))
     assert "lorem " * 29 in asked
 
 
@@ -122,7 +123,7 @@ def test_d07_what_came_before_the_question_is_summarised_not_dropped(owner, mode
     compact(session, keep_last_n=0)
     say(session, "QUESTION 2")
     request = model_server.of("chat")[-1].text
-    assert all(f"MK-000{n}" in request for n in range(1, 7))
+    assert all(code(n) in request for n in range(1, 7))
 
 
 def test_d08_an_overflow_keeps_the_users_question_verbatim(session, model_server):

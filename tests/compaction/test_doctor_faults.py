@@ -23,6 +23,7 @@ from compaction.runs.lifecycle import RunRequest, claim, request_run
 from tests.compaction.screened import screened  # noqa: F401
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.facts import code
 from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
@@ -322,7 +323,7 @@ def test_a_summary_missing_from_the_chain_takes_those_behind_it_back(session):
     second.refresh_from_db()
     assert second.status == "restored"
     assert state(session).cursor == 0
-    assert "MK-0001" in "".join(texts(sent(session), "user"))
+    assert code(1) in "".join(texts(sent(session), "user"))
 
 
 def test_a_message_that_came_in_late_and_lost_its_pin_is_pinned_again(session):
@@ -359,7 +360,7 @@ def test_a_summary_without_links_hides_nothing_any_more(session):
     second.refresh_from_db()
     assert second.status == "restored"
     assert state(session).cursor == first.covers_through
-    assert "MK-0020" in "".join(texts(sent(session), "user"))
+    assert code(20) in "".join(texts(sent(session), "user"))
 
 
 def test_a_summary_that_lost_one_of_its_links(session):

@@ -38,6 +38,7 @@ from compaction.summaries.transfer import SummariesPart
 from compaction.tasks import measure_own_text
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, UserFactory, profile, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 OWN = "The tent has three poles, not two."
@@ -241,13 +242,13 @@ def test_chosen_sentences_continue_the_persons_text_alone(owner, model_server, q
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
     assert compact(session).status == "succeeded"
     old = SessionSummary.objects.get()
-    assert "MK-0001" in old.summary_text
+    assert code(1) in old.summary_text
     edit_summary(old, text="We decided that the tent has 3 poles.", author=person)
     store(session, talk(4, marker=20))
     assert compact(session).status == "succeeded"
     newest = SessionSummary.objects.order_by("covers_through", "created_at").last()
     assert "3 poles" in newest.summary_text
-    assert "MK-0001" not in newest.summary_text
+    assert code(1) not in newest.summary_text
 
 
 def test_its_instructions_go_on_with_automatic_updates(session, own, model_server):

@@ -11,6 +11,7 @@ from compaction.models import SessionSummary
 from compaction.runs.scheduling import assign_profile
 from tests.compaction.support import NEVER, compact, sent, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +39,7 @@ def test_a_fork_behind_the_cursor_takes_the_summary_over(session):
     compact(session)
     fork_at(session, -1)
     request = sent(session)
-    assert "MK-0001" in texts(request, "system")[0]
+    assert code(1) in texts(request, "system")[0]
     assert len(texts(request, "user")) == 1
 
 
@@ -47,7 +48,7 @@ def test_a_fork_before_the_cursor_uses_no_later_summary(session):
     fork_at(session, 5)
     request = sent(session)
     assert texts(request, "system") == []
-    assert [text[:7] for text in texts(request, "user")] == ["MK-0001", "MK-0002", "MK-0003"]
+    assert [text.split()[0] for text in texts(request, "user")] == [code(1), code(2), code(3)]
 
 
 def test_a_fork_between_two_summaries_uses_the_first(session):
@@ -57,7 +58,7 @@ def test_a_fork_between_two_summaries_uses_the_first(session):
     fork_at(session, 11)
     request = sent(session)
     assert len(texts(request, "system")) == 1
-    assert [text[:7] for text in texts(request, "user")] == ["MK-0006"]
+    assert [text.split()[0] for text in texts(request, "user")] == [code(6)]
 
 
 def test_what_the_parent_summarises_later_changes_nothing_for_the_fork(session):
@@ -77,8 +78,8 @@ def test_the_forks_summary_takes_the_parents_in_and_its_own_messages(session, mo
     own = SessionSummary.objects.get(branch=fork)
     assert own.previous == SessionSummary.objects.exclude(pk=own.pk).get()
     asked = model_server.of("summary")[-1].text
-    assert "MK-0001" in asked
-    assert "MK-0040" in asked
+    assert code(1) in asked
+    assert code(40) in asked
 
 
 def test_compacting_a_fork_changes_nothing_for_its_parent(session):
@@ -115,7 +116,7 @@ def test_of_two_summaries_over_one_stretch_a_fork_sends_its_own(session):
     assert SessionSummary.objects.filter(branch=root).exists()
     request = sent(session)
     assert len(texts(request, "system")) == 1
-    assert "MK-0040" in texts(request, "system")[0]
+    assert code(40) in texts(request, "system")[0]
 
 
 def test_a_session_s_profile_is_that_of_all_its_branches(session):

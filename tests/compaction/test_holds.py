@@ -21,6 +21,7 @@ from compaction.summaries.restore import restore_summary
 from tests.compaction.session_page import do_of, page_of, plain
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk, user
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 TOO_LONG = {
@@ -59,7 +60,7 @@ def outgrown(owner, model_server, use_models, queued):
         values = {"cooldown_seconds": 0, "keep_recent_tokens": 1_000} | parameters
         save_profile(name="held", base=preset, parameters=values, make_default=True)
         session = SessionFactory(owner=owner, wires=talk(40, words=120, marker=1))
-        run = compact(session, instructions="Keep MK-0003.", requested_by=owner)
+        run = compact(session, instructions=f"Keep {code(3)}.", requested_by=owner)
         assert run.status == "succeeded"
         use_models(model_server.models(CONTEXT_WINDOW=8192))
         model_server.script = [
@@ -97,8 +98,8 @@ def test_the_window_breaks_it_and_that_is_said(outgrown, owner, model_server, pr
     assert told.text.startswith("The window broke the hold:")
     assert AuditEntry.objects.get(session=session, action="restored").actor == owner
     # The operator's instructions are those of the new summary.
-    assert "Keep MK-0003." in model_server.summarising()[calls].text
-    assert SessionSummary.objects.get(status="active").instructions == "Keep MK-0003."
+    assert f"Keep {code(3)}." in model_server.summarising()[calls].text
+    assert SessionSummary.objects.get(status="active").instructions == f"Keep {code(3)}."
 
 
 def test_until_it_is_lifted_a_reserve_alone_breaks_nothing(
@@ -160,8 +161,8 @@ def test_a_fork_of_a_branch_that_is_not_held_is_not(session, owner):
 
 
 def test_a_replay_takes_hold_and_instructions_along(session, owner, model_server):
-    store(session, [call("read", "one"), result("one", "long " * 400), user("MK-0100 go on")])
-    compact(session, instructions="Keep MK-0002.", requested_by=owner)
+    store(session, [call("read", "one"), result("one", "long " * 400), user(f"{code(100)} go on")])
+    compact(session, instructions=f"Keep {code(2)}.", requested_by=owner)
     take_back(session, owner)
     held = state(session)
     long = Message.objects.get(role="tool")
@@ -174,65 +175,65 @@ def test_a_replay_takes_hold_and_instructions_along(session, owner, model_server
     )
     lift_hold(session, by=owner)
     assert compact(session).status == "succeeded"
-    assert SessionSummary.objects.get(status="active").instructions == "Keep MK-0002."
+    assert SessionSummary.objects.get(status="active").instructions == f"Keep {code(2)}."
 
 
 # --- instructions ---------------------------------------------------------------------------------
 
 
 def test_the_next_summary_carries_the_instructions_of_the_one_it_continues(session, owner):
-    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    compact(session, instructions=f"Keep {code(1)}.", requested_by=owner)
     store(session, talk(4, marker=50))
     run = compact(session)
     new = SessionSummary.objects.get(run=run)
-    assert (new.instructions, new.instructions_by) == ("Keep MK-0001.", owner)
+    assert (new.instructions, new.instructions_by) == (f"Keep {code(1)}.", owner)
     # What somebody asked of a run is the run's.
     assert CompactionRun.objects.get(pk=run.pk).instructions == ""
 
 
 def test_a_run_that_fails_shows_what_it_carried_on(session, owner, model_server, admin_client):
-    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    compact(session, instructions=f"Keep {code(1)}.", requested_by=owner)
     store(session, talk(4, marker=50))
     model_server.script = [{"when": {}, "reply": {"text": ""}}]
     run = compact(session)
-    assert (run.status, run.carried_instructions) == ("failed", "Keep MK-0001.")
+    assert (run.status, run.carried_instructions) == ("failed", f"Keep {code(1)}.")
     assert run.instructions == ""
     page = admin_client.get(f"/admin/compaction/compactionrun/{run.pk}/change/").text
     assert "Carried on" in page
-    assert "Keep MK-0001." in page
+    assert f"Keep {code(1)}." in page
 
 
 def test_what_a_failed_run_carried_on_goes_with_whoever_said_it(session, model_server):
     editor = UserFactory()
-    compact(session, instructions="Keep MK-0001.", requested_by=editor)
+    compact(session, instructions=f"Keep {code(1)}.", requested_by=editor)
     store(session, talk(4, marker=50))
     model_server.script = [{"when": {}, "reply": {"text": ""}}]
-    assert compact(session).carried_instructions == "Keep MK-0001."
+    assert compact(session).carried_instructions == f"Keep {code(1)}."
     erase_user(editor)
     assert not CompactionRun.objects.exclude(carried_instructions="").exists()
 
 
 def test_instructions_of_its_own_take_their_place(session, owner):
-    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    compact(session, instructions=f"Keep {code(1)}.", requested_by=owner)
     take_back(session, owner)
-    compact(session, instructions="Keep MK-0002.", requested_by=owner)
-    assert SessionSummary.objects.get(status="active").instructions == "Keep MK-0002."
+    compact(session, instructions=f"Keep {code(2)}.", requested_by=owner)
+    assert SessionSummary.objects.get(status="active").instructions == f"Keep {code(2)}."
 
 
 def test_changed_instructions_are_those_that_are_carried_on(session, owner, model_server):
     other = UserFactory()
-    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    compact(session, instructions=f"Keep {code(1)}.", requested_by=owner)
     summary = take_back(session, owner)
-    change_instructions(summary, "Keep MK-0005.", by=other)
+    change_instructions(summary, f"Keep {code(5)}.", by=other)
     compact(session)
-    assert "Keep MK-0005." in model_server.summarising()[-1].text
-    assert "Keep MK-0001." not in model_server.summarising()[-1].text
+    assert f"Keep {code(5)}." in model_server.summarising()[-1].text
+    assert f"Keep {code(1)}." not in model_server.summarising()[-1].text
     assert SessionSummary.objects.get(status="active").instructions_by == other
     assert AuditEntry.objects.get(action="instructions_changed").actor == other
 
 
 def test_emptied_instructions_are_not_carried_on(session, owner):
-    compact(session, instructions="Keep MK-0001.", requested_by=owner)
+    compact(session, instructions=f"Keep {code(1)}.", requested_by=owner)
     take_back(session, owner)
     compact(session)
     second = take_back(session, owner)
@@ -281,8 +282,8 @@ def test_the_api_lifts_a_hold_of_ones_own_alone(session, owner, api):
 def test_the_api_changes_a_summarys_instructions(session, owner, api):
     compact(session)
     address = f"/api/v1/summaries/{SessionSummary.objects.get().pk}/"
-    shown = api.patch(address, {"instructions": "Keep MK-0004."}, format="json").json()
-    assert shown["instructions"] == "Keep MK-0004."
+    shown = api.patch(address, {"instructions": f"Keep {code(4)}."}, format="json").json()
+    assert shown["instructions"] == f"Keep {code(4)}."
     wrong = api.patch(address, {"summary_text": "mine"}, format="json")
     assert wrong.status_code == 400
     theirs = SessionFactory(owner=UserFactory(), wires=talk(6, marker=1))
@@ -314,13 +315,13 @@ def test_the_session_page_says_who_holds_it_and_lifts_it(session, owner, admin_c
 def test_a_restore_may_be_compacted_again_with_instructions(session, owner, admin_client):
     compact(session)
     summary = SessionSummary.objects.get()
-    asked = {"summary": str(summary.pk), "compact_again": "on", "instructions": "Keep MK-0001."}
+    asked = {"summary": str(summary.pk), "compact_again": "on", "instructions": f"Keep {code(1)}."}
     shown = admin_client.post(do_of(session, "restore"), asked)
     assert "compacted again by a worker, with the instructions below" in plain(shown.text)
-    assert "Keep MK-0001." in shown.text
+    assert f"Keep {code(1)}." in shown.text
     admin_client.post(do_of(session, "restore"), asked | {"confirmed": "yes"})
     run = CompactionRun.objects.get(status="queued")
-    assert (run.trigger, run.instructions) == ("manual", "Keep MK-0001.")
+    assert (run.trigger, run.instructions) == ("manual", f"Keep {code(1)}.")
     assert run.requested_by.username == "admin"
 
 
@@ -329,7 +330,7 @@ def test_a_restore_may_be_compacted_again_with_instructions(session, owner, admi
 
 def test_who_is_erased_leaves_acts_without_a_name_and_no_instructions(session, owner):
     operator = UserFactory()
-    compact(session, instructions="Keep MK-0001.", requested_by=operator)
+    compact(session, instructions=f"Keep {code(1)}.", requested_by=operator)
     take_back(session, operator)
     lift_hold(session, by=operator)
     # Carried on by a run that nobody asked for.

@@ -23,6 +23,7 @@ from compaction.models import (
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, state, stored
 from tests.factories import SessionFactory, profile, talk
+from tests.facts import CODE_PATTERN, code
 from tests.fakes.model_server import ECHO_AND_ANSWER
 
 pytestmark = pytest.mark.django_db
@@ -77,7 +78,7 @@ def takes_at_most(tokens):
 def slow(seconds):
     """A summariser that takes so long for each answer."""
     rules = [
-        {"when": {"purpose": purpose}, "reply": {"echo_markers": "MK-[0-9]{4}", "delay_s": seconds}}
+        {"when": {"purpose": purpose}, "reply": {"echo_markers": CODE_PATTERN, "delay_s": seconds}}
         for purpose in ("summary", "merge")
     ]
     return [*rules, *ECHO_AND_ANSWER]
@@ -93,7 +94,7 @@ def rest():
 
 def markers(session):
     text = " ".join(row.summary_text for row in SessionSummary.objects.filter(status="active"))
-    return {f"MK-{number:04d}" for number in range(1, 41) if f"MK-{number:04d}" in text}
+    return {code(number) for number in range(1, 41) if code(number) in text}
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3, 5, 8, 13])
@@ -129,13 +130,13 @@ def test_what_was_done_until_then_is_kept_and_the_rest_is_finished_in_the_backgr
     assert 0 < first.message_count < 58
     # Two messages and the question are kept.
     assert first.metadata["messages_left"] == 61 - 3 - first.message_count
-    read = {f"MK-{number:04d}" for number in range(1, (first.message_count + 1) // 2 + 1)}
+    read = {code(number) for number in range(1, (first.message_count + 1) // 2 + 1)}
     assert markers(session) == read
 
     background = execute_run(rest().pk)
     assert (background.status, background.error) == ("succeeded", "")
     assert state(session).covered_messages == 60
-    assert {f"MK-{number:04d}" for number in range(1, 31)} <= markers(session)
+    assert {code(number) for number in range(1, 31)} <= markers(session)
     assert len(stored(session)) > before
 
 

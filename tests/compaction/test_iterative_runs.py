@@ -22,6 +22,7 @@ from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, sent, state
 from tests.compaction.test_step_page import downloaded, steps_of, without_marks
 from tests.factories import SessionFactory, call, result, store, talk, user
+from tests.facts import code
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
 
 threaded = pytest.mark.django_db(transaction=True)
@@ -35,13 +36,13 @@ def checkpoint(**changes):
 
 def long_turn(steps: int, *, first: int = 100) -> list[dict]:
     """One question and an agent's steps, each with a marker of its own."""
-    wires = [user(f"MK-{first:04d} Mend the tests.")]
+    wires = [user(f"{code(first)} Mend the tests.")]
     for number in range(1, steps + 1):
         path = f'{{"path": "tests/t{number}.py"}}'
         name = "edit_file" if number % 2 else "read_file"
         wires += [
             call(name, f"c{first}-{number}", path),
-            result(f"c{first}-{number}", f"MK-{first + number:04d} " + "lorem ipsum " * 20),
+            result(f"c{first}-{number}", f"{code(first + number)} " + "lorem ipsum " * 20),
         ]
     return [*wires, {"role": "assistant", "content": "Nearly done."}]
 
@@ -66,8 +67,8 @@ def test_a_parted_turn_is_summarised_behind_the_history(session, server):
     assert sorted(one.purpose for one in server.calls) == ["prefix", "summary"]
     summary = SessionSummary.objects.get()
     history, turn = summary.summary_text.split("\n\n---\n\n**Turn Context (split turn):**\n\n")
-    assert history == "SUMMARY MK-0001 MK-0002 MK-0003"
-    assert turn.startswith("TURN MK-0100 MK-0101")
+    assert history == f"SUMMARY {code(1)} {code(2)} {code(3)}"
+    assert turn.startswith(f"TURN {code(100)} {code(101)}")
     assert [step.kind for step in steps_of(run)] == ["chunk", "prefix"]
     assert run.model_calls == 2
 
@@ -77,8 +78,8 @@ def test_the_question_of_a_turn_that_goes_on_is_sent_verbatim_all_the_same(owner
     checkpoint()
     session = SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)[:-1]])
     assert compact(session).status == "succeeded"
-    assert "MK-0100" in SessionSummary.objects.get().summary_text
-    assert {"role": "user", "content": "MK-0100 Mend the tests."} in sent(session)
+    assert code(100) in SessionSummary.objects.get().summary_text
+    assert {"role": "user", "content": f"{code(100)} Mend the tests."} in sent(session)
 
 
 @pytest.mark.django_db
@@ -107,7 +108,7 @@ def test_the_second_compaction_updates_the_first_summary(session, server):
     assert prefix.texts == []
     second = SessionSummary.objects.latest("created_at")
     assert second.previous == first
-    assert "MK-0001" in second.summary_text
+    assert code(1) in second.summary_text
     carried = [m["content"] for m in sent(session) if "<summary>" in str(m["content"])]
     assert len(carried) == 1
     assert first.summary_text not in carried[0]
@@ -308,7 +309,7 @@ def test_a_turn_over_http_goes_out_with_the_checkpoint_behind_the_prompt(
     assert answer.status_code in (200, 201), answer.content
     assert [one.purpose for one in server.calls] == ["summary", "chat"]
     messages = server.of("chat")[0].messages
-    assert "<summary>\nSUMMARY MK-0001" in messages[0]["content"]
+    assert f"<summary>\nSUMMARY {code(1)}" in messages[0]["content"]
     assert messages[-1]["content"] == "And now?"
 
 

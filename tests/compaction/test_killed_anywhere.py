@@ -27,6 +27,7 @@ from compaction.summaries.restore import restore_summary
 from tests.compaction.support import compact, say, state
 from tests.compaction.test_window import window
 from tests.factories import SessionFactory, profile, talk, user
+from tests.facts import code
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -125,7 +126,7 @@ def began(request, owner, model_server, queued):
     )
 
     def begin(messages: int) -> Session:
-        wires = [user(f"MK-{n:04d} {WORDS}") for n in range(messages)]
+        wires = [user(f"{code(n)} {WORDS}") for n in range(messages)]
         return SessionFactory(owner=owner, wires=wires)
 
     return begin
@@ -284,10 +285,10 @@ def test_publishing_a_draft(owner, model_server, use_models, queued):
         return SessionSummary.objects.get(status="draft")
 
     def work(session, _):
-        say(session, "MK-9998 and now?")
+        say(session, f"{code(998)} and now?")
 
     for session, draft in every_death(queued, session_with, prepare, work, every=5):
-        say(session, "MK-9999 and now?")
+        say(session, f"{code(999)} and now?")
         draft.refresh_from_db()
         assert draft.status == "active"
         assert state(session).covered_messages == draft.message_count
@@ -295,12 +296,12 @@ def test_publishing_a_draft(owner, model_server, use_models, queued):
 
 def test_a_turn_that_has_to_compact_first(began, queued, model_server):
     def work(session, _):
-        say(session, "MK-9998 and now?")
+        say(session, f"{code(998)} and now?")
 
     for session, _ in every_death(queued, lambda: began(16), nothing, work, every=5):
-        assert marks(session)[16:] in ([], ["MK-9998"], ["MK-9998", "ok"])
-        say(session, "MK-9999 and now?")
+        assert marks(session)[16:] in ([], [code(998)], [code(998), "ok"])
+        say(session, f"{code(999)} and now?")
         told = model_server.of("chat")[-1].text
         read = Message.objects.filter(summary_links__summary__status="active")
         known = [*read.values_list("content", flat=True), told]
-        assert all(any(f"MK-{n:04d}" in text for text in known) for n in range(16))
+        assert all(any(code(n) in text for text in known) for n in range(16))

@@ -16,6 +16,7 @@ from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER
 from tests.compaction.test_killed_anywhere import LONG_AGO, every_death, nothing
 from tests.factories import SessionFactory, profile, user
+from tests.facts import code
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 WORDS = "words enough to be summarised by somebody"
@@ -29,7 +30,7 @@ def begin(owner, model_server, queued):
     def session_with() -> Session:
         # Said before time passes for the runs (test_killed_anywhere.others_go_on).
         long_ago = {"created_at": timezone.now() - 2 * LONG_AGO}
-        wires = [user(f"MK-{n:04d} {WORDS}") | {"meta": long_ago} for n in range(6)]
+        wires = [user(f"{code(n)} {WORDS}") | {"meta": long_ago} for n in range(6)]
         session = SessionFactory(owner=owner, wires=wires)
         first = Message.objects.filter(session=session).order_by("position").first()
         transcript.fork(session, at=first, label="shares one")

@@ -19,6 +19,7 @@ from compaction.models import RecoveryStep
 from tests.compaction.support import NEVER, compact
 from tests.compaction.test_transfer import exported, imported
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 OVERFLOW = {
@@ -245,7 +246,7 @@ def test_a_request_after_cut_results_is_rebuilt(owner, server, queued):
     server.script = limit(3000)
     wires = [user("read them")]
     for number in range(3):
-        text = f"MK-{number}\n" + "a line\n" * 900
+        text = f"{code(number)}\n" + "a line\n" * 900
         wires += [call("read", f"r{number}"), result(f"r{number}", text)]
     session = SessionFactory(owner=owner, wires=wires)
     answer = run_turn(Turn(session=session)).answer

@@ -19,6 +19,7 @@ from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact
 from tests.compaction.test_profile_page import page_of, save
 from tests.factories import SessionFactory, profile, talk
+from tests.facts import code
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
 
 pytestmark = pytest.mark.django_db
@@ -170,14 +171,14 @@ def test_only_what_cannot_be_divided_goes_to_a_larger_model(two, owner, words):
         {"when": {"est_tokens_gt": 3_000}, "reply": {"error": TOO_LONG}},
         *ECHO_AND_ANSWER,
     ]
-    huge = {"role": "user", "content": "MK-0900 " + " ".join(f"item{n}" for n in range(words))}
-    wires = [*talk(8, marker=1), huge, {"role": "assistant", "content": "MK-0901"}, *talk(3)]
+    huge = {"role": "user", "content": f"{code(900)} " + " ".join(f"item{n}" for n in range(words))}
+    wires = [*talk(8, marker=1), huge, {"role": "assistant", "content": code(901)}, *talk(3)]
     profile(**NEVER, keep_last_n=2, summary_model=["small", "large"], bisect_min_messages=2)
     session = SessionFactory(owner=owner, wires=wires)
     run = compact(session)
     assert run.status == "succeeded", run.error
     assert len(large.summarising()) == 1
-    assert "MK-0900" in str(large.summarising()[0].body)
+    assert code(900) in str(large.summarising()[0].body)
     last = run.steps.filter(outcome="ok").order_by("order").last()
     assert last.model != ""
     assert not SessionSummary.objects.get().truncated

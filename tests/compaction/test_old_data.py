@@ -20,6 +20,7 @@ from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, SessionSummary
 from tests.compaction.support import NEVER, compact, sent, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -40,7 +41,7 @@ def placeholder(session, text: str, *, keep: int | None = None) -> None:
 def session(owner, model_server, queued):
     profile(**NEVER, keep_last_n=2)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
-    placeholder(session, "OLD FACTS MK-0900", keep=2)
+    placeholder(session, f"OLD FACTS {code(900)}", keep=2)
     store(session, talk(2, marker=20))
     return session
 
@@ -51,14 +52,14 @@ def test_the_placeholder_is_sent_as_the_summary(session):
 
 def test_what_it_covers_is_not_sent_and_what_it_kept_is(session):
     users = texts(sent(session), "user")
-    assert [text[:7] for text in users] == ["MK-0006", "MK-0020", "MK-0021"]
+    assert [text.split()[0] for text in users] == [code(6), code(20), code(21)]
 
 
 def test_without_a_number_it_covers_everything_before_it(owner, model_server, queued):
     session = SessionFactory(owner=owner, wires=talk(3, marker=1))
     placeholder(session, "OLD FACTS")
     store(session, talk(1, marker=20))
-    assert [text[:7] for text in texts(sent(session), "user")] == ["MK-0020"]
+    assert [text.split()[0] for text in texts(sent(session), "user")] == [code(20)]
 
 
 def test_one_that_kept_everything_hides_nothing(owner, model_server, queued):
@@ -75,8 +76,8 @@ def test_the_first_summary_of_ours_continues_it(session, model_server):
     assert compact(session).status == "succeeded"
     asked = model_server.of("summary")[0].text
     assert "OLD FACTS" in asked
-    assert "MK-0001" not in asked
-    assert "MK-0900" in texts(sent(session), "system")[0]
+    assert code(1) not in asked
+    assert code(900) in texts(sent(session), "system")[0]
 
 
 def test_then_ours_alone_is_sent(session):
@@ -85,14 +86,14 @@ def test_then_ours_alone_is_sent(session):
 
 
 def test_several_are_sent_oldest_first_and_all_continued(session, model_server):
-    placeholder(session, "NEWER FACTS MK-0901", keep=0)
+    placeholder(session, f"NEWER FACTS {code(901)}", keep=0)
     store(session, talk(4, marker=40))
     systems = texts(sent(session), "system")
     assert "OLD FACTS" in systems[0]
     assert "NEWER FACTS" in systems[1]
     compact(session)
-    assert "MK-0900" in SessionSummary.objects.get().summary_text
-    assert "MK-0901" in SessionSummary.objects.get().summary_text
+    assert code(900) in SessionSummary.objects.get().summary_text
+    assert code(901) in SessionSummary.objects.get().summary_text
 
 
 def test_the_figures_hold_for_old_data(session):
@@ -117,8 +118,8 @@ def test_runs_that_found_nothing_to_summarise_get_the_code_of_today(
     assert (once.status, once.error_code) == ("skipped", "nothing_to_do")
     monkeypatch.setattr(migration, "BATCH", 2)
     codes = ["nothing_to_compact"] * 5 + ["busy", "", "nothing_to_do"]
-    for code in codes:
-        once.pk, once.error_code = uuid.uuid4(), code
+    for error_code in codes:
+        once.pk, once.error_code = uuid.uuid4(), error_code
         once.save(force_insert=True)
     migration.use_one_code(apps, SimpleNamespace(connection=connection))
     found = CompactionRun.objects.filter(status="skipped").values_list("error_code", flat=True)

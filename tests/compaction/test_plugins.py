@@ -43,6 +43,7 @@ from tests.compaction.session_page import page_of as session_page
 from tests.compaction.session_page import plain
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.facts import CODE_PATTERN, code
 from tests.fakes.strict_checker import faults
 
 pytestmark = pytest.mark.django_db
@@ -51,15 +52,17 @@ TOYS = {"strategy": "minutes", "cut": "whole_turns", "rendering": "briefing"}
 SCRIPT = [
     {
         "when": {"contains": toys.PARAGRAPH_PROMPT},
-        "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "It was said: "},
+        "reply": {"echo_markers": CODE_PATTERN, "prefix": "It was said: "},
     },
     {
         "when": {"contains": toys.FAIR_COPY_PROMPT},
-        "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "MINUTES "},
+        "reply": {"echo_markers": CODE_PATTERN, "prefix": "MINUTES "},
     },
     {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
 ]
-MARKERS = "MK-0001 MK-0002 MK-0003 MK-0004 MK-0005 MK-0006 MK-0007 MK-0008 MK-0009"
+MARKERS = (
+    f"{code(1)} {code(2)} {code(3)} {code(4)} {code(5)} {code(6)} {code(7)} {code(8)} {code(9)}"
+)
 
 
 def with_rule(prompt: str, *, of_messages: bool = True) -> str:
@@ -138,7 +141,7 @@ def test_a_whole_turn_uses_trigger_strategy_cut_and_rendering(toy, api, model_se
     assert [message["role"] for message in final] == ["user", "assistant"] * 2 + ["user"]
     assert final[0]["content"] == f"For your information:\nMINUTES {MARKERS}"
     assert final[1]["content"] == toys.Briefing.acknowledgement
-    assert final[2]["content"].startswith("MK-0010 ")
+    assert final[2]["content"].startswith(f"{code(10)} ")
     assert final[4]["content"] == "And now?"
 
 
@@ -166,7 +169,7 @@ def test_a_background_run_stores_what_the_outcome_says(toy, model_server, queued
     assert (run.status, run.reason, run.mode) == ("queued", "wordy", "background")
     assert run_compaction(str(run.pk)) == "succeeded"
     summary = summary_of(run)
-    assert summary.summary_text == f"MINUTES {MARKERS[: -len(' MK-0009')]}"
+    assert summary.summary_text == f"MINUTES {MARKERS.rpartition(' ')[0]}"
     assert summary.message_count == 16
     assert (summary.prompt_version, summary.summary_prompt) == ("minutes-3", toys.FAIR_COPY_PROMPT)
     assert summary.metadata["algorithm"] == "minutes_v3"
@@ -197,7 +200,9 @@ def test_a_strategy_that_asks_nobody_needs_no_model(toy, model_server):
     run = compact(toy)
     assert (run.status, run.model_calls, run.spent_tokens) == ("succeeded", 0, 0)
     summary = summary_of(run)
-    assert summary.summary_text.startswith("MK-0001 question 0 STOP answer 0 ipsum STOP MK-0002")
+    assert summary.summary_text.startswith(
+        f"{code(1)} question 0 STOP answer 0 ipsum STOP {code(2)}"
+    )
     assert (summary.model, summary.temperature, summary.prompt_version) == ("telegram", None, "")
     assert summary.metadata["algorithm"] == "telegram"
     assert not summary.is_digest
@@ -220,8 +225,8 @@ def test_the_second_summary_continues_the_first(made, toy, model_server):
     compact(toy)
     second = SessionSummary.objects.order_by("created_at").last()
     assert second.previous == summary_of(made)
-    assert "MK-0001" in second.summary_text
-    assert "MK-0100" in second.summary_text
+    assert code(1) in second.summary_text
+    assert code(100) in second.summary_text
     asked(model_server)
 
 
@@ -235,7 +240,7 @@ def test_the_example_of_the_documentation_works(toy, plug_in, monkeypatch):
     profile(**NEVER, strategy="headlines", cut="whole_turns")
     run = compact(toy)
     assert (run.status, run.error) == ("succeeded", "")
-    assert summary_of(run).summary_text.startswith("MK-0001 question 0 lorem")
+    assert summary_of(run).summary_text.startswith(f"{code(1)} question 0 lorem")
 
 
 OVERFLOW = {
@@ -265,7 +270,7 @@ def test_the_preview_says_what_would_be_done_and_what_is_sent(toy, api, made):
     branch = api.get(reverse("context", args=[toy.pk])).json()["facts"]["branch"]
     # Four messages are not enough for the toy's trigger.
     assert [rule["reason"] for rule in branch["triggers"]] == []
-    assert texts(sent(toy))[0] == f"For your information:\nMINUTES {MARKERS[: -len(' MK-0009')]}"
+    assert texts(sent(toy))[0] == f"For your information:\nMINUTES {MARKERS.rpartition(' ')[0]}"
     assert faults([*sent(toy), user("And now?")]) == []
 
 
@@ -346,7 +351,7 @@ def test_a_draft_ahead_of_need_is_published_when_a_rule_asks(
     model_server.calls.clear()
     say(toy, "And now?")
     (only,) = asked(model_server)
-    assert only[0]["content"].startswith("For your information:\nMINUTES MK-0001")
+    assert only[0]["content"].startswith(f"For your information:\nMINUTES {code(1)}")
     assert SessionSummary.objects.get(run=run).status == "active"
 
 
@@ -391,14 +396,14 @@ def test_a_steps_page_shows_what_it_was_asked(made, admin_client):
     given = admin_client.get(reverse("admin:compaction_compactionstep_input", args=[step.pk]))
     text = b"".join(given.streaming_content).decode() if given.streaming else given.text
     assert text.startswith(toys.PARAGRAPH_PROMPT)
-    assert "MK-0001 question 0" in text
+    assert f"{code(1)} question 0" in text
 
 
 def test_a_step_that_read_texts_shows_them_all(made, admin_client):
     step = made.steps.get(kind=toys.FAIR_COPY)
     page = plain(admin_client.get(admin_page(step)).text)
-    assert "Text 1 It was said: MK-0001" in page
-    assert "Text 2 It was said: MK-0005" in page
+    assert f"Text 1 It was said: {code(1)}" in page
+    assert f"Text 2 It was said: {code(5)}" in page
     assert "cannot be found any more" not in page
 
 
@@ -442,7 +447,7 @@ def test_the_doctor_finds_nothing_wrong_with_it(made):
 
 
 def test_the_conversation_is_shown_with_its_summary(toy, made):
-    assert "MINUTES MK-0001" in ran("show_session", str(toy.pk), "--no-pager")
+    assert f"MINUTES {code(1)}" in ran("show_session", str(toy.pk), "--no-pager")
 
 
 def test_the_command_says_what_making_it_again_would_take(toy, made):
@@ -535,7 +540,7 @@ def test_after_a_plug_in_was_removed_turns_go_on_and_say_so_once(removed, model_
     say(removed, "And then?")
     first, _ = asked(model_server)
     assert first[0]["role"] == "system"
-    assert "MINUTES MK-0001" in first[0]["content"]
+    assert f"MINUTES {code(1)}" in first[0]["content"]
     (incident,) = Incident.objects.filter(session=removed)
     assert (incident.kind, incident.code) == (Kind.WARNING, "profile_unusable")
     assert "strategy: Must be one of bisect, iterative, digest." in incident.text
@@ -576,7 +581,7 @@ def test_after_a_plug_in_was_removed_pages_open(removed, made, admin_client, api
 
 
 @pytest.mark.parametrize(
-    ("strategy", "code", "sentence"),
+    ("strategy", "error_code", "sentence"),
     [
         (toys.Raising, "strategy_error", "'bad' failed (ZeroDivisionError: no messages to divide"),
         (toys.Empty, "bad_answer", "The strategy 'bad' returned an empty text."),
@@ -592,17 +597,17 @@ def test_after_a_plug_in_was_removed_pages_open(removed, made, admin_client, api
     ],
 )
 def test_a_bad_strategy_is_a_failed_run_with_a_sentence(
-    owner, plug_in, model_server, api, admin_client, strategy, code, sentence
+    owner, plug_in, model_server, api, admin_client, strategy, error_code, sentence
 ):
     use("bad", "STRATEGIES", strategy, plug_in)
-    wires = [user("MK-0001 " + "go " * 40), call("ls", "c1"), result("c1", "x " * 40)]
+    wires = [user(f"{code(1)} " + "go " * 40), call("ls", "c1"), result("c1", "x " * 40)]
     session = SessionFactory(owner=owner, wires=[*wires, *talk(9, marker=2)])
     response = api.post(reverse("turn", args=[session.pk]), {"content": "So?"}, format="json")
     assert response.status_code == 200
     run = CompactionRun.objects.get()
     # What gains nothing is no failure.
-    fails = code != "no_gain"
-    assert (run.status, run.error_code) == ("failed" if fails else "skipped", code)
+    fails = error_code != "no_gain"
+    assert (run.status, run.error_code) == ("failed" if fails else "skipped", error_code)
     assert sentence in run.error
     assert state(session).failures == fails
     assert state(session).cursor == 0
@@ -690,7 +695,7 @@ def test_a_bad_rendering_costs_no_memory(
     assert response.status_code == 200
     (only,) = asked(model_server)
     assert only[0]["role"] == "system"
-    assert "MINUTES MK-0001" in only[0]["content"]
+    assert f"MINUTES {code(1)}" in only[0]["content"]
     (incident,) = Incident.objects.filter(session=toy)
     assert incident.code == "rendering_failed"
     assert f"The rendering 'briefing' {sentence}" in incident.text
@@ -715,7 +720,7 @@ def test_where_a_strategy_keeps_failing_nothing_falls_out_of_the_window(
     assert runs.last().status == "succeeded"
     assert SessionSummary.objects.filter(is_digest=True).exists()
     final = asked(model_server)[-1]
-    assert "MK-0001" in final[0]["content"]
+    assert code(1) in final[0]["content"]
 
 
 # --- who knows a strategy by its name -------------------------------------------------------------

@@ -23,6 +23,7 @@ from compaction.runs.worker import execute_run
 from tests import facts
 from tests.compaction.support import NEVER, compact, say, state
 from tests.factories import SessionFactory, profile, store, talk, user
+from tests.facts import code
 from tests.fakes.model_server import ModelServer
 
 pytestmark = pytest.mark.django_db
@@ -356,7 +357,7 @@ def test_a_summary_that_says_what_the_older_one_said_is_sent_alone(session):
     assert len(sent) == 1
     assert newest.summary_text in sent[0]["content"]
     # The marks of the first stretch came all the way.
-    assert "MK-0001" in newest.summary_text
+    assert code(1) in newest.summary_text
 
 
 def test_a_summary_that_left_the_older_one_out_is_sent_beside_it(session, model_server):
@@ -364,7 +365,7 @@ def test_a_summary_that_left_the_older_one_out_is_sent_beside_it(session, model_
     store(session, talk(20, marker=1))
     compact(session)
     told = {
-        "text": "## Requests\n- The user put questions 0 to 19, MK-0401 to MK-0420.\n"
+        "text": f"## Requests\n- The user put questions 0 to 19, {code(401)} to {code(420)}.\n"
         "## Last state\n- The assistant answered question 19."
     }
     model_server.script = [
@@ -375,7 +376,7 @@ def test_a_summary_that_left_the_older_one_out_is_sent_beside_it(session, model_
     run = compact(session)
     assert run.status == "succeeded", run.error
     sent = [m for m in context_of(snapshot_of(session)).messages if "<summary>" in str(m)]
-    assert [("MK-0001" in m["content"], "MK-0420" in m["content"]) for m in sent] == [
+    assert [(code(1) in m["content"], code(420) in m["content"]) for m in sent] == [
         (True, False),
         (False, True),
     ]
@@ -387,14 +388,14 @@ def test_a_summary_that_left_the_older_one_out_is_sent_beside_it(session, model_
 def test_a_tools_output_that_was_posted_as_a_users_is_compacted(session, model_server):
     """26,762 tokens blocked every compaction, and were then dropped."""
     profile(**NEVER, keep_last_n=0)
-    dump = "MK-4711 " + "row of the log\n" * 8000
-    store(session, [*talk(3, marker=1), user(dump), user("MK-4712 what went wrong?")])
+    dump = f"{code(711)} " + "row of the log\n" * 8000
+    store(session, [*talk(3, marker=1), user(dump), user(f"{code(712)} what went wrong?")])
     run = compact(session)
     assert run.status == "succeeded", run.error
     sent = context_of(snapshot_of(session)).messages
-    assert sent[-1] == user("MK-4712 what went wrong?")
+    assert sent[-1] == user(f"{code(712)} what went wrong?")
     assert not any(dump[:100] in str(message["content"]) for message in sent)
-    assert "MK-4711" in SessionSummary.objects.get().summary_text
+    assert code(711) in SessionSummary.objects.get().summary_text
     assert used(session) < 500
     assert run.tokens_after == used(session)
 
@@ -403,10 +404,10 @@ def test_a_window_that_such_a_message_fills_is_no_end(owner, use_models, model_s
     use_models(model_server.models(CONTEXT_WINDOW=8000, MAX_OUTPUT=500))
     save_profile(name="plain", base="balanced", parameters={}, make_default=True)
     session = SessionFactory(owner=owner, wires=talk(3, marker=1))
-    store(session, [user("MK-4711 " + "row of the log\n" * 6000)])
-    drafts = [NewMessage(wire=user("MK-4712 what went wrong?"))]
+    store(session, [user(f"{code(711)} " + "row of the log\n" * 6000)])
+    drafts = [NewMessage(wire=user(f"{code(712)} what went wrong?"))]
     assert run_turn(Turn(session=session, drafts=drafts)).answer.content == "ok"
     request = model_server.of("chat")[-1].messages
-    assert request[-1] == user("MK-4712 what went wrong?")
-    kept = Message.objects.filter(session=session, content__startswith="MK-4711").get()
+    assert request[-1] == user(f"{code(712)} what went wrong?")
+    kept = Message.objects.filter(session=session, content__startswith=code(711)).get()
     assert not any(kept.content[:100] == str(one["content"])[:100] for one in request)

@@ -14,6 +14,7 @@ from compaction.models import CompactionRun, CompactionState, RecoveryStep, Sess
 from compaction.selectors import compactions_since_question
 from tests.compaction.support import NEVER, say, state, stored
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.facts import CODE_PATTERN
 
 pytestmark = pytest.mark.django_db
 OVERFLOW = {
@@ -28,7 +29,7 @@ def overflow_once() -> list[dict]:
     return [
         {"when": {"purpose": "chat", "call": 1}, "reply": OVERFLOW},
         {"when": {"purpose": "chat"}, "reply": {"text": "the answer"}},
-        {"when": {}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "}},
+        {"when": {}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "SUMMARY "}},
     ]
 
 

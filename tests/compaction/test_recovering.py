@@ -23,6 +23,7 @@ from compaction.models import (
 from compaction.runs.worker import compact_branch
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.facts import code
 from tests.fakes.model_server import estimate, text_of
 from tests.fakes.strict_checker import faults
 
@@ -69,7 +70,7 @@ def results(count: int, lines: int) -> list[dict]:
         for n in range(count)
     ]
     asked = {"role": "assistant", "content": None, "tool_calls": calls}
-    return [asked, *(result(f"r{n}", f"MK-{n:04d}\n" + "a line\n" * lines) for n in range(count))]
+    return [asked, *(result(f"r{n}", f"{code(n)}\n" + "a line\n" * lines) for n in range(count))]
 
 
 def test_a_compaction_that_frees_tokens_is_the_first_rung(owner, server, queued):
@@ -287,7 +288,7 @@ def test_many_middling_results_of_one_call_are_made_to_fit(owner, server, queued
     session = SessionFactory(owner=owner, wires=[user("read them"), *results(30, 340)])
     assert say(session).answer.content == "short"
     assert tried() == [("compact", "no_help"), ("truncate", "smaller")]
-    assert "MK-0029" in server.of("chat")[-1].text
+    assert code(29) in server.of("chat")[-1].text
 
 
 @pytest.mark.parametrize(("window", "count", "lines"), [(16_000, 12, 860), (8_000, 8, 715)])

@@ -10,6 +10,7 @@ from compaction.models import RecoveryStep, SessionSummary
 from tests.chatapp.conftest import asgi_server  # noqa: F401 - a fixture
 from tests.chatapp.test_stream import Chat, events
 from tests.factories import profile, store, talk, user
+from tests.facts import CODE_PATTERN, code
 from tests.fakes.strict_checker import faults
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -79,7 +80,7 @@ def chat(asgi_server, model_server, use_models, queued, owner) -> Chat:  # noqa:
 def refuse_once(server, reply: dict) -> None:
     server.script = [
         {"when": {"purpose": "chat", "call": 1}, "reply": reply},
-        {"when": {"purpose": "summary"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "S "}},
+        {"when": {"purpose": "summary"}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "S "}},
         {"when": {}, "reply": {"text": "the answer"}},
     ]
 
@@ -97,7 +98,7 @@ def check(chat: Chat, server) -> None:
     assert retried.messages[-1] == user("go on")
     assert faults(retried.messages) == []
     assert len(retried.text) < len(refused.text)
-    assert {f"MK-{n:04d}" for n in range(100, 110)} <= set(retried.text.split())
+    assert {code(n) for n in range(100, 110)} <= set(retried.text.split())
     assert chat.stored()[-2:] == ["go on", "the answer"]
 
 
@@ -134,7 +135,7 @@ def test_the_responses_wire_recovers_from_an_error_event(chat, model_server):
     failed = {"failed": {"code": "context_length_exceeded", "message": ""}}
     model_server.script = [
         {"when": {"purpose": "chat", "call": 1}, "reply": failed},
-        {"when": {"purpose": "summary"}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "S "}},
+        {"when": {"purpose": "summary"}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "S "}},
         {"when": {}, "reply": {"text": "the answer"}},
     ]
     heard = chat.turn(content="go on")

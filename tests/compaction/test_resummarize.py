@@ -15,16 +15,17 @@ from compaction.runs.worker import execute_run
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.facts import CODE_PATTERN, code
 from tests.made_once import made_once
 
 pytestmark = pytest.mark.django_db
-VERSION_2 = [{"when": {}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "V2 "}}]
+VERSION_2 = [{"when": {}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "V2 "}}]
 
 
 @pytest.fixture
 @made_once
 def session(owner, model_server, queued):
-    """Two active summaries, of MK-0001… and of MK-0006, MK-0020…"""
+    """Two active summaries, of code(1)… and of code(6), code(20)…"""
     profile(**NEVER, keep_last_n=2)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
     compact(session)
@@ -58,7 +59,7 @@ def test_the_old_version_stays_readable_and_is_not_sent(session, two, model_serv
     assert two[1].links.exists()
     # It says what the one before it said, and is sent alone.
     (only,) = texts(sent(session), "system")
-    assert "V2 MK-" in only
+    assert f"V2 {code(1)}" in only
 
 
 def test_the_cursor_stays(session, two):
@@ -78,8 +79,8 @@ def test_it_continues_the_newest_version_of_the_summary_before(two, model_server
     first = SessionSummary.objects.get(run=resummarize(two[0]))
     second = SessionSummary.objects.get(run=resummarize(two[1]))
     assert second.previous == first
-    assert "V2 MK-0001" in model_server.of("summary")[-1].text
-    assert "SUMMARY MK-0001" not in model_server.of("summary")[-1].text
+    assert f"V2 {code(1)}" in model_server.of("summary")[-1].text
+    assert f"SUMMARY {code(1)}" not in model_server.of("summary")[-1].text
 
 
 def test_the_first_summary_continues_nothing(two, model_server):
@@ -171,5 +172,5 @@ def test_many_versions_of_one_summary_find_room_for_their_placeholders(session, 
         ))  # fmt: skip
         assert execute_run(run.pk).status == "succeeded"
         two[1].refresh_from_db()
-    assert texts(sent(session), "user")[-1].startswith("MK-0023")
+    assert texts(sent(session), "user")[-1].startswith(code(23))
     assert SessionSummary.objects.filter(status="active").count() == 2

@@ -24,6 +24,7 @@ from compaction.models import SessionSummary
 from compaction.summaries.restore import restore_summary
 from tests.compaction.support import NEVER, compact, stored
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -167,7 +168,7 @@ def test_a_placeholder_is_a_rule_with_id_status_ratio_and_text(session):
         f"── 10.5 · summary {str(summary.pk)[-8:]} · active · {ratio} · of 10 messages · By hand "
     )
     assert part[0] == head.ljust(100, "─")
-    assert part[1] == "  SUMMARY MK-0001 MK-0002 MK-0003 MK-0004 MK-0005"
+    assert part[1] == f"  SUMMARY {code(1)} {code(2)} {code(3)} {code(4)} {code(5)}"
     assert part[-1] == "─" * 100
 
 
@@ -183,7 +184,7 @@ def test_a_restored_summary_is_shown_and_covers_nothing(session):
     restore_summary(SessionSummary.objects.get())
     text = show(session)
     assert "· restored ·" in text
-    assert "SUMMARY MK-0001" in text
+    assert f"SUMMARY {code(1)}" in text
     assert "covered by" not in text
 
 

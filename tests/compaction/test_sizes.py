@@ -16,6 +16,7 @@ from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, state
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +55,7 @@ def test_prompt_tools_and_frames_count(session):
 def test_pinned_messages_count_twice_nowhere(session):
     rule, *_ = store(session, [{"role": "system", "content": "Never guess. " * 20}, *talk(4)])
     set_pinned(rule, True)
-    pinned, *_ = store(session, [user("MK-7777 keep this. " * 20), *talk(4)])
+    pinned, *_ = store(session, [user(f"{code(777)} keep this. " * 20), *talk(4)])
     set_pinned(pinned, True)
     check_sizes(session, lambda: compact(session))
     store(session, talk(6))
@@ -68,7 +69,7 @@ def test_of_two_summaries_and_a_third_the_oldest_leaves_the_request(session):
 
 
 def test_the_question_of_a_turn_that_is_summarised_in_part_counts(session):
-    wires = [user("MK-8888 what is it? " * 30)]
+    wires = [user(f"{code(888)} what is it? " * 30)]
     for number in range(8):
         wires += [call("read", f"r{number}"), result(f"r{number}", "text " * 60)]
     store(session, wires)

@@ -22,6 +22,7 @@ from compaction.profiles import find_profile
 from compaction.runs.resummarize import resummarize
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, call, profile, result, store, talk
+from tests.facts import code
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
 
 pytestmark = pytest.mark.django_db
@@ -214,12 +215,12 @@ def test_a_large_input_is_shown_in_part_and_downloaded_whole(
     with CaptureQueriesContext(connection) as queries:
         page = admin_client.get(page_of(step)).text
     assert "Only a beginning is shown: 1,000 characters" in page
-    assert "MK-0001" in page
-    assert "MK-0020" not in page
+    assert code(1) in page
+    assert code(20) not in page
     assert len(queries) <= 14
     text = downloaded(admin_client, step)
     assert text.count("] user: ") == text.count("] assistant: ") == 300
-    assert "MK-0300" in text
+    assert code(300) in text
     assert "[600] assistant: answer 299" in text
 
 

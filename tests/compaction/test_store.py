@@ -22,6 +22,7 @@ from compaction.runs import lifecycle
 from compaction.summaries import storing as writing
 from tests.compaction.support import NEVER, compact, sent, state, stored, texts
 from tests.factories import SessionFactory, profile, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -147,14 +148,14 @@ def test_a_message_put_between_meanwhile_writes_nothing_for_nobody_has_read_it(
     session, monkeypatch
 ):
     first = stored(session)[0].position
-    draft = NewMessage(wire={"role": "user", "content": "MK-0777 put between"})
+    draft = NewMessage(wire={"role": "user", "content": f"{code(777)} put between"})
     meanwhile(
         monkeypatch, lambda: transcript.insert_between(session.branch, after=first, draft=draft)
     )
     run = compact(session)
     assert (run.status, run.error_code) == ("failed", "lost_race")
     assert nothing_was_stored(session)
-    assert any("MK-0777" in text for text in texts(sent(session), "user"))
+    assert any(code(777) in text for text in texts(sent(session), "user"))
 
 
 def test_rules_that_change_places_meanwhile_write_nothing_though_their_number_is_the_same(
@@ -237,7 +238,7 @@ def test_the_summary_says_what_it_covers_and_how_it_was_made(session):
     assert (summary.model, summary.temperature) == ("scripted", 0.2)
     assert summary.target_summary_tokens == 700
     assert "700" in summary.summary_prompt
-    assert "MK-0001" not in summary.summary_prompt
+    assert code(1) not in summary.summary_prompt
     assert summary.run == CompactionRun.objects.get()
     assert summary.profile.name == "test"
 
@@ -346,9 +347,9 @@ def test_a_renumbering_by_the_placeholder_itself_moves_the_new_cursor(owner, mod
 def test_a_message_put_before_the_cursor_is_sent_all_the_same(session):
     compact(session)
     before = state(session)
-    draft = NewMessage(wire={"role": "user", "content": "MK-0777 put between"})
+    draft = NewMessage(wire={"role": "user", "content": f"{code(777)} put between"})
     transcript.insert_between(session.branch, after=stored(session)[0].position, draft=draft)
-    assert any("MK-0777" in text for text in texts(sent(session), "user"))
+    assert any(code(777) in text for text in texts(sent(session), "user"))
     after = state(session)
     assert after.covered_messages == before.covered_messages + 1
     branch = Branch.objects.get(pk=session.branch.pk)

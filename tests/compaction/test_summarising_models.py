@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from compaction.engine.profile import PRESETS
 from compaction.models import CompactionStep, SessionSummary
 from tests.compaction.support import NEVER, compact
 from tests.factories import SessionFactory, profile, talk
+from tests.facts import CODE_PATTERN, code
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
 from tests.field.field_server import FieldServer
 
@@ -144,32 +146,32 @@ def test_a_model_whose_thoughts_never_end_is_asked_a_handful_of_times(field):
     assert len(server.summarising()) <= 5
     summary = SessionSummary.objects.get()
     assert summary.truncated
-    assert "MK-0001" in summary.summary_text
+    assert code(1) in summary.summary_text
 
 
 @pytest.mark.parametrize("word", ["SAFETY", "content-filter", "REFUSAL", "ERROR", "cancelled"])
 def test_an_answer_that_was_filtered_refused_or_broken_is_never_stored(field, word):
-    _, session = field(text="Order MK-0001 and MK-0002 were named.", finish=word)
+    _, session = field(text=f"Order {code(1)} and {code(2)} were named.", finish=word)
     assert compact(session).error_code in ("bad_answer", "summariser_error")
     assert not SessionSummary.objects.exists()
 
 
 @pytest.mark.parametrize("word", ["MAX_TOKENS", "max_output_tokens", "Model-Length", "TRUNCATED"])
 def test_an_answer_that_was_cut_off_is_no_clean_summary_in_any_spelling(field, word):
-    _, session = field(turns=6, text="The deposit is MK-0001 and the", finish=word)
+    _, session = field(turns=6, text=f"The deposit is {code(1)} and the", finish=word)
     compact(session)
     assert not SessionSummary.objects.filter(truncated=False).exists()
 
 
 @pytest.mark.parametrize("word", ["STOP", "end_turn", "eos", "FINISH_REASON_STOP"])
 def test_an_answer_that_is_whole_counts_in_any_spelling(field, word):
-    _, session = field(text="Orders MK-0001 and MK-0002 were named", finish=word)
+    _, session = field(text=f"Orders {code(1)} and {code(2)} were named", finish=word)
     assert compact(session).status == "succeeded"
     assert not SessionSummary.objects.get().truncated
 
 
 def test_an_unknown_word_counts_after_a_look_and_is_noted(field, admin_client):
-    _, session = field(text="Orders MK-0001 and MK-0002 were named.", finish="weird")
+    _, session = field(text=f"Orders {code(1)} and {code(2)} were named.", finish="weird")
     assert compact(session).status == "succeeded"
     step = CompactionStep.objects.get()
     assert (step.outcome, "'weird'" in step.error) == ("ok", True)
@@ -187,7 +189,7 @@ def test_an_answer_to_the_last_question_never_replaces_the_history(field, gate, 
     assert len(server.summarising()) == 2
     text = SessionSummary.objects.get().summary_text
     assert "night train" not in text
-    assert "MK-00" in text
+    assert re.search(CODE_PATTERN, text)
 
 
 @pytest.mark.parametrize("text", ["." * 40_000, ". " * 20_000, "-\n" * 30_000, "a. " * 400_000])

@@ -10,6 +10,7 @@ from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, SessionSummary
 from compaction.tasks import run_compaction
 from tests.factories import call, profile, result, talk, user
+from tests.facts import code
 from tests.fakes.strict_checker import faults
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +44,7 @@ def test_a_question_is_asked_anew_and_the_way_back_takes_along_what_was_learnt(
     # The owner asks an earlier question anew.
     turns = reverse("turn", args=[session.pk])
     answer = api.post(
-        turns, {"content": "MK-0900 By train, then?", "edits": str(second.pk)}, format="json"
+        turns, {"content": f"{code(900)} By train, then?", "edits": str(second.pk)}, format="json"
     )
     assert answer.status_code == 200, answer.data
     session.refresh_from_db()
@@ -74,7 +75,7 @@ def test_a_question_is_asked_anew_and_the_way_back_takes_along_what_was_learnt(
     session.refresh_from_db()
     assert (session.branch, Branch.objects.get(pk=first.pk).label) == (first, "by car")
     summary = SessionSummary.objects.get(kind="branch")
-    assert "MK-0900" in summary.summary_text
+    assert code(900) in summary.summary_text
     assert "Mind the train." in str(model_server.calls[-1].messages)
     note = Message.objects.get(kind="note")
     assert note.branch == first
@@ -98,7 +99,7 @@ def test_a_question_is_asked_anew_and_the_way_back_takes_along_what_was_learnt(
     assert answer.status_code == 200, answer.data
     request = model_server.calls[-1].messages
     assert faults(request) == []
-    assert any("MK-0900" in str(message["content"]) for message in request)
+    assert any(code(900) in str(message["content"]) for message in request)
     assert "By train, then?" not in str(request)
     assert request[-1]["content"] == "So what now?"
     assert not examine(session.pk)

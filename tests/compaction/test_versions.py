@@ -14,6 +14,7 @@ from compaction.runs.status import branch_facts
 from tests.compaction.support import NEVER, compact, say, sent, state
 from tests.compaction.test_transfer import chain, exported, imported
 from tests.factories import SessionFactory, profile, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +23,7 @@ LATER = NEWEST_VERSION + 1
 
 @pytest.fixture
 def session(owner, model_server, queued) -> Session:
-    """Two summaries, the second of which covers MK-0050 to MK-0053."""
+    """Two summaries, the second of which covers code(50) to code(53)."""
     profile(**NEVER, keep_last_n=2, ledger=False)
     session = SessionFactory(owner=owner, wires=talk(6, marker=1))
     assert compact(session).status == "succeeded"
@@ -72,7 +73,7 @@ def test_a_summariser_that_fails_fails_no_turn(session, model_server):
         {"when": {}, "reply": {"text": "ok"}},
     ]
     assert say(session, "and now?").answer.content == "ok"
-    assert "MK-0050" in model_server.of("chat")[-1].text
+    assert code(50) in model_server.of("chat")[-1].text
 
 
 def test_all_of_them_may_be_of_a_later_program(session):

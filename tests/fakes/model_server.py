@@ -34,6 +34,7 @@ from typing import Any
 
 from compaction.engine.strategies.checkpoint_text import BRANCH_TITLE, PREFIX_TITLE
 from compaction.engine.strategies.prompts import CHUNK_TITLE, MERGE_TITLE
+from tests.facts import CODE_PATTERN
 from tests.fakes import chat_wire, responses_wire
 
 _WIRES = {"chat": chat_wire, "responses": responses_wire}
@@ -50,7 +51,7 @@ def echo_and_answer(markers: str) -> list[dict[str, Any]]:
     return [*echoes, {"when": {"purpose": "chat"}, "reply": {"text": "ok"}}]
 
 
-ECHO_AND_ANSWER = echo_and_answer("MK-[0-9]{4}")
+ECHO_AND_ANSWER = echo_and_answer(CODE_PATTERN)
 
 
 @dataclass

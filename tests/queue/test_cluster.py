@@ -28,6 +28,7 @@ from compaction.runs.worker import check_branch, execute_run
 from tests.chatapp.test_many_conversations import lines
 from tests.compaction.support import sent
 from tests.factories import SessionFactory, UserFactory, profile, talk
+from tests.facts import code
 from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
 from tests.queue.processes import connected_to, descendants, members
 
@@ -142,7 +143,7 @@ def test_a_cluster_does_a_queued_run(session, server, cluster):
     run = check_branch(session)
     wait_until(lambda: status(run) == "succeeded")
     summary = SessionSummary.objects.get()
-    assert "MK-0001" in summary.summary_text
+    assert code(1) in summary.summary_text
     assert (summary.run, summary.message_count) == (run, 10)
 
 
@@ -174,7 +175,7 @@ def test_a_killed_workers_run_is_done_once_and_no_message_is_lost(session, serve
     # The worker gives the lease back after the run's end is stored.
     wait_until(lambda: CompactionState.objects.get().lease_owner is None, seconds=10)
     request = str(sent(session))
-    assert all(f"MK-000{n}" in request for n in range(1, 7))
+    assert all(code(n) in request for n in range(1, 7))
     linked = Message.objects.filter(summary_links__summary=summary)
     assert linked.count() == 10
 
