@@ -44,12 +44,13 @@ from chatapp.admin.toolkit.path_pages import (
 )
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts
 from chatapp.admin.toolkit.tool_calls import calls_shown
+from chatapp.groups import group_of
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.messages.pairing import answers
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF
 from chatapp.models import Branch, Message, MessageOriginal, Session
 from chatapp.part_store import PartReader
-from chatapp.selectors import group_of, whole_content
+from chatapp.selectors import whole_content
 
 CUT = Section(title="Shortened", fields=("cut_words", "whole_text"))
 REPEATED = Section(title="Replayed", fields=("repeats",))

@@ -190,7 +190,7 @@ class _Calls:
 
     def _find(self, piece: dict[str, Any]) -> dict[str, Any]:
         index, call_id = piece.get("index"), piece.get("id")
-        known = self._by_index.get(index) if index is not None else None
+        known: dict[str, Any] | None = self._by_index.get(index) if index is not None else None
         if known is not None and not _starts_another(known, piece):
             return known
         if index is None:

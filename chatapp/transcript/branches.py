@@ -16,11 +16,12 @@ from django.utils import timezone
 from chatapp.audit import record
 from chatapp.context.backend import Switched, context_backend
 from chatapp.formatting import short_id
+from chatapp.groups import parted_at
 from chatapp.ids import new_id
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF, fields_of
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import counter_of, messages_through, parted_at, path_q, rows_before
+from chatapp.selectors import counter_of, messages_through, path_q, rows_before
 from chatapp.transcript.part_files import bytes_of
 from chatapp.transcript.request_size import prompt_tokens, whole_request
 from chatapp.transcript.sums import PathSums, count_chars, set_totals

@@ -192,7 +192,7 @@ class SessionTree:
     def _end_of_group(self, message: Message) -> Message:
         """Return the last message of what a branch behind this one would part; else this one.
 
-        As selectors.parted_at finds it: results stand on the path of the message's own branch.
+        As groups.parted_at finds it: results stand on the path of the message's own branch.
         """
         one = self._branches[message.branch_id]
         if one.last_result <= message.position:

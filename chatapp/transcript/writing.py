@@ -19,10 +19,11 @@ from chatapp.answer_requests import move_places
 from chatapp.audit import record
 from chatapp.context.backend import context_backend
 from chatapp.formatting import plural
+from chatapp.groups import group_of
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
-from chatapp.selectors import copies_of, counter_of, group_of
+from chatapp.selectors import copies_of, counter_of
 from chatapp.titles import told_by
 from chatapp.transcript.part_files import files_only_if_stored, keep_apart, look_again
 from chatapp.transcript.placing import (

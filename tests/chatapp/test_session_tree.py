@@ -11,8 +11,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from chatapp import transcript
+from chatapp.groups import parted_at
 from chatapp.models import Branch, Message, Session
-from chatapp.selectors import parted_at
 from chatapp.transcript.writing import NewMessage, SessionDeletedError
 from chatapp.transfer import import_file
 from tests.chatapp.formats.test_trees import FLAT, Said, broad, long_line

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
 from chatapp import selectors, transcript
+from chatapp.groups import group_of
 from chatapp.messages.wire import InvalidMessageError, text_of
 from chatapp.models import POSITION_STEP, Branch, Message, Session
-from chatapp.selectors import group_of, path_q
+from chatapp.selectors import path_q
 from chatapp.transcript import positions_changed
 from chatapp.transcript.writing import KeyReusedError, NewMessage, TranscriptError
 from tests.factories import SessionFactory, UserFactory, call, result, store, talk
