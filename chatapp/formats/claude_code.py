@@ -61,6 +61,8 @@ class SessionReader:
         self._keys: dict[str, int] = {}  # keys given out, and how many were made from each
         self._message_at: dict[str, str | None] = {}  # uuid of a record -> message it belongs to
         self._rewound_to: dict[str, str | None] = {}  # parent of a typed record -> message before
+        self._typed: set[str] = set()  # uuids of what a person typed
+        self._answered_at: dict[str, str | None] = {}  # typed record -> message before its answer
         self._boundary: Wire = {}
         self._moved: dict[str, list[ImportedMessage]] = defaultdict(list)
         self._left_out: dict[str, list[int]] = defaultdict(list)
@@ -148,15 +150,16 @@ class SessionReader:
             self._ends.add(self._tail)
             self._tail = end
 
-    def _rewind(self, value: Wire) -> None:
+    def _rewind(self, value: Wire, before: dict[str, str | None]) -> None:
+        """Goes back to where the first record under the same parent stood."""
         parent = value.get("parentUuid")
         if not isinstance(parent, str):
             return
-        if parent not in self._rewound_to:
-            self._rewound_to[parent] = self._tail
-        elif self._tail != self._rewound_to[parent]:
+        if parent not in before:
+            before[parent] = self._tail
+        elif self._tail != before[parent]:
             self._ends.add(self._tail)
-            self._tail = self._rewound_to[parent]
+            self._tail = before[parent]
 
     def _add_user(self, record: Record) -> None:
         content = record.value["message"].get("content")
@@ -165,7 +168,8 @@ class SessionReader:
         if not said and not results:
             raise DamagedError("it says nothing")
         if said and records.is_typed(content):
-            self._rewind(record.value)
+            self._rewind(record.value, self._rewound_to)
+            self._typed.add(text_or_empty(record.value.get("uuid")))
         for wire, metadata in results:
             self._append(record, wire, metadata=metadata)
         if said:
@@ -181,6 +185,9 @@ class SessionReader:
         self.model = text_or_empty(message.get("model")) or self.model
         identifier = text_or_empty(message.get("id"))
         if identifier not in self._open_answers:
+            if record.value.get("parentUuid") in self._typed:
+                # A second answer to the same question: it was asked for again.
+                self._rewind(record.value, self._answered_at)
             item = _AnswerPieces(index=len(self._messages))
             self._answers.append(item)
             self._append(record, {"role": "assistant", "content": ""})

@@ -186,6 +186,8 @@ def _answered(
     source: Source, messages: Sequence[ImportedMessage], problems: list[Problem]
 ) -> list[ImportedMessage]:
     response = source.value.get("response")
+    if response is None and source.value.get("choices"):
+        response = source.value  # request and response in one object
     if response is None:
         return []
     try:
@@ -198,6 +200,9 @@ def _answered(
     if messages and _substance(messages[-1].wire) == _substance(wire):
         return []
     problems += _mended(answer.checked, source.line, "The response")
+    if (others := len(response.get("choices") or [0]) - 1) > 0:
+        text = f"The response has more answers than one; {others} were left out."
+        problems.append(Problem(line=source.line, text=text))
     return [
         ImportedMessage(
             key="",

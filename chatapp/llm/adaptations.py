@@ -156,10 +156,17 @@ def _of_unknown_meaning(
     server does not have is the one of an API that it does not offer.
     """
     if error.status in (400, 422):
-        return _without_parameter(error, arguments, done)
+        found = _without_parameter(error, arguments, done)
+        if found is None and FLAT in done and TEXTS_ONLY not in done and _has_parts(request):
+            return _told(TEXTS_ONLY)
+        return found
     if error.status in (404, 405) and _NO_PATH.fullmatch(error.detail.strip().lower()):
         return _on_the_other_wire(request, done)
     return None
+
+
+def _has_parts(request: ModelRequest) -> bool:
+    return any(isinstance(one.get("content"), list) for one in request.messages)
 
 
 def lower_output(error: ModelError, now: int) -> Adaptation | None:

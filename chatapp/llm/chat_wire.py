@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from chatapp.llm.adaptations import with_parameters
 from chatapp.llm.answer_ends import AnswerEnd, end_of
+from chatapp.llm.call_pieces import CallPieces
 from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
-from chatapp.llm.streams import follow, is_json, plain, splitter_for
+from chatapp.llm.streams import follow, plain, splitter_for
 from chatapp.llm.thoughts import TEXT_FIELDS, content_of, other_parts, split, thoughts_of
 from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.vendor import (
-    CALL_KEYS,
     MESSAGE_KEYS,
-    fitting,
     for_server_all,
     merged,
     own_fields,
     server_of,
 )
-from chatapp.messages.wire import MAX_VENDOR_CHARS, WireMessage, is_blank, text_of
+from chatapp.messages.wire import WireMessage, is_blank, text_of
 
 # What only the Responses API takes back.
 _NOT_ON_THIS_WIRE = ("reasoning_items",)
@@ -86,9 +83,9 @@ def reply_of(completion: Any) -> Reply:
     body = plain(completion)
     if _is_error(body):
         raise from_body(body, status=200)
-    choices = _list(body.get("choices"))
-    if not choices or not isinstance(choices[0], Mapping):
-        raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no choices.", status=200)
+    choices = _choices_of(body)
+    if not choices:
+        raise _no_answer(body)
     if not isinstance(choices[0].get("message") or {}, Mapping):
         raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no message.", status=200)
     answer = _Completion(ignore_event)
@@ -97,7 +94,37 @@ def reply_of(completion: Any) -> Reply:
     except ModelError as error:
         error.partial = answer.reply("interrupted")
         raise
+    answer.finish()
     return answer.reply(answer.finish_reason or "stop")
+
+
+def _no_answer(body: Mapping[str, Any]) -> ModelError:
+    """Return what a body without an answer says: an error in a form of its own, or nothing."""
+    error = from_body(body, status=200)
+    if error.kind is not ErrorKind.REJECTED:
+        return error
+    detail = f"The answer has no choices. {error.detail}".strip()
+    return ModelError(ErrorKind.BAD_ANSWER, detail, status=200)
+
+
+def _choices_of(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [one for one in _list(body.get("choices")) if isinstance(one, Mapping)]
+
+
+def _index_of(choice: Mapping[str, Any]) -> int:
+    index = choice.get("index")
+    return index if isinstance(index, int) else 0
+
+
+def _spoken(message: Mapping[str, Any]) -> str:
+    """Return what is said in a recording, or in a piece of one."""
+    audio = message.get("audio")
+    return text_of(audio.get("transcript")) if isinstance(audio, Mapping) else ""
+
+
+def _named(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return f"[{str(kind or 'part').removesuffix('_url')[:40]}]"
 
 
 def _usage(body: dict[str, Any]) -> dict[str, Any] | None:
@@ -126,6 +153,11 @@ def _is_error(body: Mapping[str, Any]) -> bool:
     Some servers send what is wrong under status 200 and without an envelope.
     """
     if body.get("error") or "error" in (body.get("object"), body.get("type")):
+        return True
+    if body.get("choices"):
+        return False
+    status = body.get("base_resp")
+    if isinstance(status, Mapping) and status.get("status_code"):
         return True
     is_flat = isinstance(body.get("message"), str) and body.get("code") is not None
     return is_flat and "choices" not in body
@@ -162,101 +194,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class _Calls:
-    """Puts tool calls together from pieces that may lack an index, an id or a name.
-
-    A piece belongs to the call of its index; without one, to the call of its id; without either,
-    to the last one. Empty strings mean: as before.
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[dict[str, Any]] = []
-        self._by_index: dict[int, dict[str, Any]] = {}
-
-    def add(self, piece: dict[str, Any]) -> dict[str, Any]:
-        """Take one piece in; return the call it belongs to, as far as it is known."""
-        function = piece.get("function") or {}
-        call = self._find(piece)
-        call["id"] = call["id"] or str(piece.get("id") or "")
-        name, arguments = str(function.get("name") or ""), _arguments_of(function)
-        # A name may come in pieces; one that comes with an id is whole.
-        if not call["name"] or not (piece.get("id") or call["arguments"] or name == call["name"]):
-            call["name"] += name
-        # Some servers say all of them once more at the end.
-        if not (arguments == call["arguments"] and is_json(arguments)):
-            call["arguments"] += arguments
-        call["own"] = merged(call["own"], own_fields(piece, CALL_KEYS))
-        return call
-
-    def _find(self, piece: dict[str, Any]) -> dict[str, Any]:
-        index, call_id = piece.get("index"), piece.get("id")
-        known: dict[str, Any] | None = self._by_index.get(index) if index is not None else None
-        if known is not None and not _starts_another(known, piece):
-            return known
-        if index is None:
-            if call_id:
-                for call in reversed(self._calls):
-                    if call["id"] == call_id and not _starts_another(call, piece):
-                        return call
-            elif self._calls and not _starts_another(self._calls[-1], piece):
-                return self._calls[-1]
-        call = {"id": "", "name": "", "arguments": "", "own": {}, "number": len(self._calls)}
-        self._calls.append(call)
-        if index is not None:
-            self._by_index[index] = call
-        return call
-
-    def finished(self) -> tuple[dict[str, Any], ...]:
-        """Return the calls in OpenAI form; a missing id is made up once, here."""
-        room = MAX_VENDOR_CHARS // max(1, len(self._calls))
-        return tuple(
-            {
-                "id": call["id"] or f"call_{uuid.uuid4().hex[:24]}",
-                "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
-                **fitting(call["own"], room),
-            }
-            for call in self._calls
-            if call["name"] or call["arguments"]
-        )
-
-    def left_out(self) -> list[str]:
-        """Return the names of own fields that were too large to be kept."""
-        room = MAX_VENDOR_CHARS // max(1, len(self._calls))
-        return [
-            name
-            for call in self._calls
-            for name in call["own"].keys() - fitting(call["own"], room).keys()
-        ]
-
-    def has_half_a_call(self) -> bool:
-        """Whether the arguments of a call break off."""
-        return any(not is_json(call["arguments"]) for call in self._calls if call["arguments"])
-
-
-def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
-    """Whether a piece that seems to go on with a call is a further one.
-
-    Some servers number every call 0, or give all of them one id or none: then a name behind whole
-    arguments tells.
-    """
-    function = piece.get("function") or {}
-    call_id, name = piece.get("id"), function.get("name")
-    if not name or not call["name"]:
-        return False
-    if call_id and call["id"] and call_id != call["id"]:
-        return True
-    has_new = name != call["name"] or (not call_id and piece.get("index") is None)
-    return has_new and bool(_arguments_of(function)) and is_json(call["arguments"])
-
-
-def _arguments_of(function: Mapping[str, Any]) -> str:
-    arguments = function.get("arguments") or ""
-    if isinstance(arguments, str):
-        return arguments
-    return json.dumps(arguments, ensure_ascii=False)
-
-
 def read_stream(
     chunks: Iterable[Any],
     request: ModelRequest,
@@ -275,12 +212,14 @@ class _Completion:
         self._splitter = splitter_for(on_event)
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls = _Calls()
+        self._calls = CallPieces()
         self._fields: dict[str, Any] = {}
         self._about: dict[str, Any] = {}
         self._usage: dict[str, Any] | None = None
         self._id = self._model = self._refusal = self._thoughts_in = ""
         self._has_begun = self._was_counted = False
+        # Of several answers to one request the first one counts.
+        self._index: int | None = None
         self.finish_reason = ""
         self.told_end = False
         self.closed = False  # usage may come after the reason
@@ -305,18 +244,24 @@ class _Completion:
         self._id = self._id or str(body.get("id") or "")
         self._model = self._model or str(body.get("model") or "")
         self._keep_about(body)
-        choices = [one for one in _list(body.get("choices")) if isinstance(one, Mapping)][:1]
+        choices = _choices_of(body)
         self._was_counted = not choices and (bool(_usage(body)) or self._was_counted)
+        if choices and self._index is None:
+            self._index = min(map(_index_of, choices))
         for choice in choices:
-            self._has_begun = True
-            self._take_choice(choice, body)
+            if _index_of(choice) == self._index:
+                self._has_begun = True
+                self._take_choice(choice, body)
+                break
         if not choices:
             self.finish_reason = _reason_of(body) or self.finish_reason
 
     def _take_choice(self, choice: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         is_whole = "delta" not in choice
         given = choice.get("message" if is_whole else "delta")
-        message: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        # The form before there were messages.
+        said = {"content": choice.get("text")} if is_whole else {}
+        message: Mapping[str, Any] = given if isinstance(given, Mapping) else said
         self._take_message(message)
         self._take_calls(message, is_whole=is_whole)
         self._keep_about(choice)
@@ -335,6 +280,7 @@ class _Completion:
         """Take in what a message, or a piece of one, says and thinks."""
         thoughts, field = thoughts_of(message)
         text, thoughts_beside = content_of(message.get("content"))
+        text = text or _spoken(message)
         self._thoughts_in = self._thoughts_in or field
         self._think(thoughts + thoughts_beside)
         if others := other_parts(message.get("content")):
@@ -375,8 +321,13 @@ class _Completion:
         )
 
     def finish(self) -> None:
-        """Tell what was held back of the text."""
+        """Tell what was held back of the text, and what an answer without words is made of."""
         self._splitter.finish()
+        if is_blank(self._splitter.text) and not self._calls.finished():
+            parts = [*_list(self._fields.get("images")), *_list(self._about.get("parts"))]
+            if named := "\n".join(map(_named, parts)):
+                self._text.append(named)
+                self._on_event("delta", {"text": named})
 
     def reply(self, finish_reason: str) -> Reply:
         """Return what has arrived so far."""

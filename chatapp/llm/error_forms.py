@@ -117,6 +117,7 @@ PARTS = any_of(
     r"unsupported|not a multimodal)",
     r"(?:\bnot|n't) (?:support|accept|allow)\w*.{0,30}\b(?:images?|vision|"
     r"multi-?modal|audio|video|files?|image_url)\b",
+    r"\b(?:image|audio|video|file)\b.{0,40}\bonly (?:allowed|supported)\b",
     r"\bat most 0 (?:image|audio|video)",
     r"\bno endpoints?\b.{0,40}\b(?:image|audio|video|file|pdf)s?\b",
 )

@@ -18,8 +18,10 @@ _MAX_DEPTH = 6
 _MAX_ENTRIES = 20
 
 _NAME_KEYS = ("code", "type", "status", "error_type", "__type", "reason")
-_TEXT_KEYS = ("message", "Message", "msg", "detail", "error_description", "raw")
-_NESTED_KEYS = ("error", "errors", "innererror", "inner_error", "metadata", "details")
+_TEXT_KEYS = ("message", "Message", "msg", "detail", "error_description", "raw", "status_msg")
+_NESTED_KEYS = (
+    "error", "errors", "innererror", "inner_error", "metadata", "details", "base_resp",
+)  # fmt: skip
 _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
 
 _TAG = lazy_pattern(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)

@@ -76,14 +76,14 @@ def outgoing(
     sent = [(_readable(message), source) for message, source in sent]
     if WITHOUT_THOUGHTS in adaptations:
         sent = [(_without(message, _OWN_KEYS), source) for message, source in sent]
+    if TEXTS_ONLY in adaptations:
+        sent = [({**one, "content": plain_content(one.get("content"))}, at) for one, at in sent]
     if FLAT in adaptations:
         sent = _flat(sent)
         return _without_system_role(sent) if SYSTEM_AS_USER in adaptations else sent
     if TOOLS_AS_TEXT in adaptations:
         told = flattened([message for message, _ in sent])
         sent = [(message, source) for message, (_, source) in zip(told, sent, strict=True)]
-    if TEXTS_ONLY in adaptations:
-        sent = [({**one, "content": plain_content(one.get("content"))}, at) for one, at in sent]
     if USER_LAST in adaptations:
         sent = _ending_with_a_question(sent)
     sent = _with_ids(sent, _strict_id if STRICT_IDS in adaptations else _short_id)

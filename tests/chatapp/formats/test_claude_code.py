@@ -351,6 +351,35 @@ class TestForks:
 
         assert outline(conversation)[2:] == [("second", "ready"), ("back", "first")]
 
+    def test_answers_to_one_question_stand_side_by_side(self) -> None:
+        conversation = one(
+            user("u1", "go"),
+            answer("a1", text("one"), "u1", "m1"),
+            answer("a2", call("t1"), "u1", "m2"),
+            user("r1", [result("t1", "found")], "a2"),
+            answer("a3", text("two"), "r1", "m3"),
+            answer("a4", text("three"), "u1", "m4"),
+        )
+
+        assert outline(conversation) == [
+            ("go", None),
+            ("one", "go"),
+            (None, "go"),
+            ("found", None),
+            ("two", "found"),
+            ("three", "go"),
+        ]
+
+    def test_pieces_of_one_answer_under_one_parent_are_no_fork(self) -> None:
+        conversation = one(
+            user("u1", "go"),
+            answer("a1", text("one"), "u1", "m1"),
+            answer("a2", call("t1"), "u1", "m1"),
+            answer("a3", text("two"), "a2", "m2"),
+        )
+
+        assert outline(conversation) == [("go", None), ("one", "go"), ("two", "one")]
+
     def test_results_under_one_parent_are_no_fork(self) -> None:
         conversation = one(
             answer("a1", call("t1")),

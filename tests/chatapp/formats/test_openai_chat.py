@@ -340,6 +340,22 @@ class TestResponse:
 
         assert len(read_one(log).messages) == 2
 
+    def test_choices_beside_the_messages_are_the_response(self) -> None:
+        choice = {"index": 0, "message": ASSISTANT, "finish_reason": "stop"}
+        conversation = read_one({"messages": [USER], "choices": [choice]})
+        assert wires(conversation) == [USER, ASSISTANT]
+        assert conversation.messages[-1].finish_reason == "stop"
+
+    @pytest.mark.parametrize("place", ["response", "beside"])
+    def test_of_several_answers_the_first_one_is_read_and_the_others_are_told(self, place) -> None:
+        choices = [{"message": ASSISTANT | {"content": text}} for text in ("one", "two", "three")]
+        value = {"response": {"choices": choices}} if place == "response" else {"choices": choices}
+        parsed = read({"messages": [USER], **value})
+        assert wires(parsed.conversations[0])[-1]["content"] == "one"
+        assert [problem.text for problem in parsed.problems] == [
+            "The response has more answers than one; 2 were left out."
+        ]
+
     def test_a_bare_message_is_a_response_too(self) -> None:
         assert wires(read_one({"messages": [USER], "response": ASSISTANT})) == [USER, ASSISTANT]
 

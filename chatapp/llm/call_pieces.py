@@ -1,0 +1,105 @@
+"""Tool calls as they come in a stream: in pieces that may lack what tells them apart."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from chatapp.llm.streams import is_json
+from chatapp.messages.vendor import CALL_KEYS, fitting, merged, own_fields
+from chatapp.messages.wire import MAX_VENDOR_CHARS
+
+
+class CallPieces:
+    """Puts tool calls together from pieces that may lack an index, an id or a name.
+
+    A piece belongs to the call of its index; without one, to the call of its id; without either,
+    to the last one. Empty strings mean: as before.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[dict[str, Any]] = []
+        self._by_index: dict[int, dict[str, Any]] = {}
+
+    def add(self, piece: dict[str, Any]) -> dict[str, Any]:
+        """Take one piece in; return the call it belongs to, as far as it is known."""
+        function = piece.get("function") or {}
+        call = self._find(piece)
+        call["id"] = call["id"] or str(piece.get("id") or "")
+        name, arguments = str(function.get("name") or ""), _arguments_of(function)
+        # A name may come in pieces; one that comes with an id is whole.
+        if not call["name"] or not (piece.get("id") or call["arguments"] or name == call["name"]):
+            call["name"] += name
+        # Some servers say all of them once more at the end.
+        if not (arguments == call["arguments"] and is_json(arguments)):
+            call["arguments"] += arguments
+        call["own"] = merged(call["own"], own_fields(piece, CALL_KEYS))
+        return call
+
+    def _find(self, piece: dict[str, Any]) -> dict[str, Any]:
+        index, call_id = piece.get("index"), piece.get("id")
+        known: dict[str, Any] | None = self._by_index.get(index) if index is not None else None
+        if known is not None and not _starts_another(known, piece):
+            return known
+        if index is None:
+            same = [one for one in self._calls if not call_id or one["id"] == call_id]
+            if same and not _starts_another(same[-1], piece):
+                return same[-1]
+        call: dict[str, Any] = {"id": "", "name": "", "arguments": "", "own": {}}
+        call["number"] = len(self._calls)
+        self._calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        return call
+
+    def finished(self) -> tuple[dict[str, Any], ...]:
+        """Return the calls in OpenAI form; a missing id is made up once, here."""
+        room = MAX_VENDOR_CHARS // max(1, len(self._calls))
+        return tuple(
+            {
+                "id": call["id"] or f"call_{uuid.uuid4().hex[:24]}",
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call["arguments"]},
+                **fitting(call["own"], room),
+            }
+            for call in self._calls
+            if call["name"] or call["arguments"]
+        )
+
+    def left_out(self) -> list[str]:
+        """Return the names of own fields that were too large to be kept."""
+        room = MAX_VENDOR_CHARS // max(1, len(self._calls))
+        return [
+            name
+            for call in self._calls
+            for name in call["own"].keys() - fitting(call["own"], room).keys()
+        ]
+
+    def has_half_a_call(self) -> bool:
+        """Whether the arguments of a call break off."""
+        return any(not is_json(call["arguments"]) for call in self._calls if call["arguments"])
+
+
+def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
+    """Whether a piece that seems to go on with a call is a further one.
+
+    Some servers number every call 0, or give all of them one id or none: then a name behind whole
+    arguments tells.
+    """
+    function = piece.get("function") or {}
+    call_id, name = piece.get("id"), function.get("name")
+    if not name or not call["name"]:
+        return False
+    if call_id and call["id"] and call_id != call["id"]:
+        return True
+    has_new = name != call["name"] or (not call_id and piece.get("index") is None)
+    return has_new and bool(_arguments_of(function)) and is_json(call["arguments"])
+
+
+def _arguments_of(function: Mapping[str, Any]) -> str:
+    arguments = function.get("arguments") or ""
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps(arguments, ensure_ascii=False)

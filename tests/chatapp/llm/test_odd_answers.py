@@ -1,0 +1,131 @@
+"""Answers of another form than most: several at once, spoken ones, pictures, errors without one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chatapp.llm import chat_wire
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.openai_client import as_model_error
+from chatapp.llm.requests import ModelRequest, Reply
+from tests.facts import seed
+
+REQUEST = ModelRequest(messages=[{"role": "user", "content": "q"}])
+
+
+def _whole(*messages: dict, order: list[int] | None = None) -> Reply:
+    places = order or range(len(messages))
+    choices = [
+        {"index": n, "message": {"role": "assistant"} | messages[n], "finish_reason": "stop"}
+        for n in places
+    ]
+    return chat_wire.reply_of({"choices": choices})
+
+
+def _streamed(*deltas: dict, index: int = 0) -> tuple[Reply, str]:
+    chunks = [{"choices": [{"index": index, "delta": one}]} for one in deltas]
+    chunks.append({"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]})
+    return _followed(chunks)
+
+
+def _followed(chunks: list[dict]) -> tuple[Reply, str]:
+    shown: list[str] = []
+
+    def hear(name: str, payload: dict) -> None:
+        if name == "delta":
+            shown.append(payload["text"])
+
+    reply = chat_wire.read_stream(chunks, REQUEST, hear, as_model_error)
+    return reply, "".join(shown)
+
+
+def test_of_several_answers_the_first_one_counts():
+    chance = random.Random(seed())
+    order = [0, 1, 2]
+    chance.shuffle(order)
+    texts = [{"content": f"answer {n}"} for n in range(3)]
+    assert _whole(*texts, order=order).text == "answer 0"
+
+
+def test_of_several_streamed_answers_the_first_one_counts():
+    chance = random.Random(seed())
+    chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}]
+    left = {0: list("whole"), 1: list("other"), 2: list("third")}
+    while any(left.values()):
+        index = chance.choice([n for n, text in left.items() if text])
+        said = {"content": left[index].pop(0)}
+        chunks.append({"choices": [{"index": index, "delta": said}]})
+    for index in (1, 0, 2):
+        chunks.append({"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]})
+    reply, shown = _followed(chunks)
+    assert reply.text == shown == "whole"
+
+
+def test_a_stream_may_begin_with_any_number():
+    assert _streamed({"content": "a"}, {"content": "b"}, index=3)[0].text == "ab"
+
+
+def test_what_is_spoken_is_the_text():
+    audio = {"id": "a", "data": "UklGRg==", "transcript": "seven hives"}
+    assert _whole({"content": None, "audio": audio}).text == "seven hives"
+    pieces = [{"audio": {"id": "a", "transcript": "seven "}}, {"audio": {"transcript": "hives"}}]
+    reply, shown = _streamed(*pieces, {"audio": {"data": "UklGRg=="}})
+    assert reply.text == shown == "seven hives"
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "", "images": [PICTURE]},
+        {"content": None, "images": [PICTURE]},
+        {"content": [PICTURE]},
+    ],
+)
+def test_a_picture_is_an_answer(message):
+    assert _whole(message).text == "[image]"
+    reply, shown = _streamed(message)
+    assert reply.text == shown == "[image]"
+    assert not reply.is_empty
+
+
+def test_words_beside_a_picture_are_the_text():
+    assert _whole({"content": "Here it is.", "images": [PICTURE]}).text == "Here it is."
+
+
+def test_the_form_before_there_were_messages_is_read():
+    body = {"choices": [{"index": 0, "text": "hello", "finish_reason": "stop"}]}
+    assert chat_wire.reply_of(body).text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("invalid params, context window exceeds limit", ErrorKind.CONTEXT_OVERFLOW),
+        ("insufficient balance", ErrorKind.QUOTA),
+        ("rate limit", ErrorKind.RATE_LIMITED),
+    ],
+)
+def test_an_error_beside_no_choices_is_understood(said, kind):
+    body = {"id": "x", "choices": None, "base_resp": {"status_code": 2013, "status_msg": said}}
+    for take in (chat_wire.reply_of, lambda body: _followed([body])):
+        with pytest.raises(ModelError) as failure:
+            take(body)
+        assert failure.value.kind is kind
+
+
+def test_an_answer_that_says_all_is_well_is_no_error():
+    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+    body = {"choices": [choice], "base_resp": {"status_code": 0, "status_msg": ""}}
+    assert chat_wire.reply_of(body).text == "a"
+
+
+@pytest.mark.parametrize("body", [{}, {"choices": []}, {"detail": "gone"}, {"data": [1]}])
+def test_a_body_without_an_answer_is_none(body):
+    with pytest.raises(ModelError) as failure:
+        chat_wire.reply_of(body)
+    assert failure.value.kind is ErrorKind.BAD_ANSWER
