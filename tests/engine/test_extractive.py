@@ -6,8 +6,10 @@ import random
 
 import pytest
 
+from compaction.engine.extractive.selection import weigh
 from compaction.engine.extractive.summarizer import OVERHEAD_TOKENS, ExtractiveSummarizer
-from compaction.engine.types import SummarizerOverflow, SummaryAnswer, SummaryRequest
+from compaction.engine.strategies.ledger import with_ledger
+from compaction.engine.types import Item, SummarizerOverflow, SummaryAnswer, SummaryRequest
 from tests.engine.extractive_support import (
     CHATTER,
     THINGS,
@@ -17,6 +19,7 @@ from tests.engine.extractive_support import (
     section,
     summarize,
     talk,
+    units_in,
 )
 
 CONVERSATION = talk(
@@ -177,7 +180,8 @@ def test_a_user_counts_more_than_an_assistant_and_that_more_than_a_tool():
     assert "mill" in summarize(*items[1:], pad, target_tokens=12).text
 
 
-def test_what_tools_print_leaves_most_of_the_room_to_what_the_user_said():
+def _between_tools() -> tuple[list[str], list[Item]]:
+    """Twelve sentences of a user, behind each of which a tool prints thirty errors."""
     rng = random.Random(7)
     said = [f"We want the {thing} beside the {rng.choice(THINGS)}." for thing in THINGS[:12]]
     messages = []
@@ -188,7 +192,25 @@ def test_what_tools_print_leaves_most_of_the_room_to_what_the_user_said():
             item(line, position=2 * number),
             item(printed, role="tool", tool_name="bash", position=2 * number + 1),
         ]
+    return said, messages
+
+
+def test_what_tools_print_leaves_most_of_the_room_to_what_the_user_said():
+    said, messages = _between_tools()
     text = summarize(*messages, target_tokens=400).text
+    assert sum(line in text for line in said) >= 9
+
+
+def test_so_it_does_in_the_ledger_beside_a_models_prose():
+    said, messages = _between_tools()
+    text = with_ledger(
+        "Furniture is placed.",
+        weigh(units_in(*messages)),
+        room=500,
+        rules_room=0,
+        count=QuarterCounter().count,
+        language="en",
+    )
     assert sum(line in text for line in said) >= 9
 
 

@@ -195,19 +195,25 @@ def _fill_beside_identifiers(
     reserve = taken(_named_alone(candidates, selection, room, count))
     # Actions have had their share: commands and paths would crowd out what was said.
     said = [one for one in candidates if one.unit.kind is not UnitKind.ACTION]
-    people = people_of(one.unit for one in candidates)
-    first = [
-        one for one in said if one.unit.speaker in people or one.unit.kind is UnitKind.DECISION
-    ]
-    room_beside = selection.budget - reserve
-    share = int(USERS_SHARE * (room_beside - selection.spent))
-    selection.fill(first, upto=room_beside, until=selection.spent + share)
-    selection.fill(said, upto=room_beside)
+    fill_users_first(selection, said, upto=selection.budget - reserve)
     named = _named_alone(candidates, selection, room, count)
     for some in (said, candidates):
         selection.fill(some, upto=selection.budget - taken(named))
     left = selection.budget - selection.spent - count(f"{heading}\n")
     return _named_alone(candidates, selection, min(room, left), count)
+
+
+def fill_users_first(selection: Selection, candidates: Sequence[Candidate], *, upto: int) -> None:
+    """Fill up to so many tokens in all; most of what is left is for the user and for decisions."""
+    people = people_of(one.unit for one in candidates)
+    first = [
+        one
+        for one in candidates
+        if one.unit.speaker in people or one.unit.kind is UnitKind.DECISION
+    ]
+    share = int(USERS_SHARE * (upto - selection.spent))
+    selection.fill(first, upto=upto, until=selection.spent + share)
+    selection.fill(candidates, upto=upto)
 
 
 def _named_alone(

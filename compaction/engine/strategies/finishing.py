@@ -357,7 +357,7 @@ class _Finishing:
             rules_room=rules_room,
             count=job.counter.count,
             language=self._language(),
-            said=said,
+            always=said,
         )
 
     def _numbers(self) -> frozenset[str]:

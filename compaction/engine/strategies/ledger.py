@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from compaction.engine.extractive.composition import ACTIONS_SHARE
+from compaction.engine.extractive.composition import ACTIONS_SHARE, fill_users_first
 from compaction.engine.extractive.headings import (
     SECTION_OF,
     SummarySection,
@@ -48,13 +48,13 @@ def with_ledger(
     rules_room: int,
     count: Callable[[str], int],
     language: str,
-    said: Sequence[str] = (),
+    always: Sequence[str] = (),
 ) -> str:
     """Return the prose with the ledger behind it.
 
     `room` is what facts, changes and actions may take in tokens, `rules_room` what the rules may
-    take beside that. `said` are lines that stand among the facts in any case. The prose comes back
-    alone where nothing fits.
+    take beside that. `always` are lines that stand among the facts in any case. The prose comes
+    back alone where nothing fits.
     """
     room = max(0, room - _headings(count, language))
     rules = Selection(budget=max(0, rules_room) + room, cost=_cost(count, language))
@@ -66,14 +66,16 @@ def with_ledger(
     for kind, share in ((UnitKind.CHANGE, LEDGER_CHANGES_SHARE), (UnitKind.ACTION, ACTIONS_SHARE)):
         of_kind = [one for one in candidates if one.unit.kind is kind]
         facts.fill(of_kind, upto=facts.spent + int(share * facts.budget))
+    said = [one for one in candidates if one.unit.kind not in (UnitKind.RULE, UnitKind.ACTION)]
+    fill_users_first(facts, said, upto=facts.budget)
     facts.fill(one for one in candidates if not _is_rule(one))
     chosen = sorted((*rules.chosen, *facts.chosen), key=lambda one: one.order)
     sections: dict[SummarySection, list[str]] = {}
     for candidate in chosen:
         section = _SECTIONS.get(candidate.unit.kind, SummarySection.FACTS)
         sections.setdefault(section, []).append(ledger_line(candidate.unit, language))
-    if said:
-        sections.setdefault(SummarySection.FACTS, []).extend(said)
+    if always:
+        sections.setdefault(SummarySection.FACTS, []).extend(always)
     ledger = render_sections(sections, language)
     return "\n\n".join(part for part in (prose.strip(), ledger) if part)
 
