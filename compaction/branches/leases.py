@@ -52,11 +52,20 @@ def state_of(branch: Branch) -> CompactionState:
     would hide everything: it counts as standing where the summaries reach. So does one that rests
     on summaries of a later program (after a rollback), which nobody here can read.
     """
+    return _as_stored(branch) or _worked_out(branch)
+
+
+def _as_stored(branch: Branch) -> CompactionState | None:
     found = _stored.first(branch=branch.pk, is_own=not has_ancestors(branch))
-    if found is not None:
-        found.pinned_sum = getattr(found, "own_pins", None)
-        state = found if _is_in_range(found) else _put_in_range(found)
-        return _without_later(state) if found.is_ahead else state
+    if found is None:
+        return None
+    found.pinned_sum = getattr(found, "own_pins", None)
+    state = found if _is_in_range(found) else _put_in_range(found)
+    return _without_later(state) if found.is_ahead else state
+
+
+def _worked_out(branch: Branch) -> CompactionState:
+    """Return the state of a branch that has none stored."""
     reach = coverage_of(branch)
     parent = None
     if branch.parent_id is not None:
@@ -84,12 +93,12 @@ def _stored(*, branch: UUID, is_own: bool) -> QuerySet[Any]:
 
 def ensure_state(branch: Branch) -> CompactionState:
     """Return the branch's state, stored, so that nothing has to be worked out again."""
-    state = state_of(branch)
-    if state._state.adding:
+    state = _as_stored(branch)
+    if state is None:
         with transaction.atomic():
             # Where a summary is being taken back meanwhile, this waits for how it ends.
             lock_some_branches(branch.session_id)
-            CompactionState.objects.bulk_create([state_of(branch)], ignore_conflicts=True)
+            CompactionState.objects.bulk_create([_worked_out(branch)], ignore_conflicts=True)
         state = state_of(branch)
     elif state.cursor != (stored := state.stored_cursor):
         event(
