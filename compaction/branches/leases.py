@@ -68,6 +68,11 @@ def state_as_found(branch: Branch, rows: Sequence[Any]) -> CompactionState:
         found.has_waiting_run = found.run_waits
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
+    return _worked_out(branch)
+
+
+def _worked_out(branch: Branch) -> CompactionState:
+    """Return the state of a branch that has none stored."""
     reach = coverage_of(branch)
     parent = None
     if branch.parent_id is not None:
@@ -110,7 +115,7 @@ def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> Compacti
         with transaction.atomic():
             # Where a summary is being taken back meanwhile, this waits for how it ends.
             lock_some_branches(branch.session_id)
-            CompactionState.objects.bulk_create([state_of(branch)], ignore_conflicts=True)
+            CompactionState.objects.bulk_create([_worked_out(branch)], ignore_conflicts=True)
         state = state_of(branch)
     elif state.cursor != (stored := state.stored_cursor):
         event(

@@ -64,7 +64,9 @@ def compact_branch(
     A trigger by hand or after an overflow bypasses the thresholds, never the input. `seconds` is
     the time it may take; without it, what a waiting user is asked to wait.
     """
-    snapshot = snapshot_of(session, branch, profile=profile)
+    # Stored first: the lease is a column of it.
+    state = ensure_state(branch or session.branch)
+    snapshot = snapshot_of(session, state=state, profile=profile)
     request = lifecycle.RunRequest(
         session=session,
         branch=snapshot.branch,
@@ -140,7 +142,9 @@ def _work_on(run: CompactionRun, worker: uuid.UUID, *, seconds: float) -> Compac
     if work.bound is not None and work.bound.was_reached:
         _or_later(partial(_finish_in_background, run, work.bound))
     _or_later(partial(note_models, run, work.tried))
-    _or_later(partial(_look_back, run))
+    if snapshot is None or snapshot.state.cursor:
+        # Before a first summary there is none to look back at.
+        _or_later(partial(_look_back, run))
     if left is None or not left.is_idle:
         _or_later(partial(_check_again, run, left.found if left else None))
     _or_later(partial(request_extraction, run))

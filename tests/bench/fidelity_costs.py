@@ -12,7 +12,7 @@ from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.fidelity.alignment import trace
 from compaction.engine.fidelity.measure import measure as measure_quality
 from compaction.engine.types import Item, SummaryRequest
-from compaction.models import SummaryLine
+from compaction.models import SummaryLine, SummaryUnits
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import assign_profile
 from compaction.runs.worker import compact_branch
@@ -70,7 +70,7 @@ def _conversation(count: int) -> Sequence[Item]:
 
 
 def _stored_bytes(sizes: Sizes) -> Iterator[Row]:
-    """Yield what a line takes with its indexes, where the database tells."""
+    """Yield what a clause takes, and a line with its indexes, where the database tells."""
     if connection.vendor != "postgresql":
         return
     count = sizes.compactions[0]
@@ -79,6 +79,12 @@ def _stored_bytes(sizes: Sizes) -> Iterator[Row]:
         session = stored(count, seed=seed)
         assign_profile(session, "bench-ledger")
         compact_branch(session=fresh(session), trigger="manual", reason="manual", seconds=600)
+    units = sum(map(len, SummaryUnits.objects.values_list("units", flat=True)))
+    with connection.cursor() as cursor:
+        # As it is stored, compressed: a row holds hundreds of clauses.
+        cursor.execute(f"SELECT SUM(pg_column_size(units)) FROM {SummaryUnits._meta.db_table}")
+        size = cursor.fetchone()[0]
+    yield _row("a kept clause, stored", units, size / max(1, units), "bytes", "≤ 200")
     # As many as a real table has: a page or two of an empty one would count as theirs.
     rows = list(SummaryLine.objects.all())
     for _ in range(COPIES):

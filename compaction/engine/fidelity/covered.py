@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cached_property
 
 from compaction.engine.extractive.cues import is_rule
@@ -64,27 +64,22 @@ class Covered:
         self._found = entities
 
     @cached_property
-    def _texts(self) -> list[str]:
-        """What is read of each message, without capitals."""
-        return [normal(_piece(item)) for item in self.items]
-
-    @cached_property
     def facts(self) -> dict[str, Fact]:
         """What the messages name, each once, by key."""
         facts: dict[str, Fact] = {}
         for item, entities in zip(self.items, self._entities(), strict=False):
+            if not entities:
+                continue
             factor = _FACTORS.get(item.voice, 1.0)
-            for one in entities:
-                known = facts.get(one.key)
+            for kind, text, key, start, end in entities:
+                known = facts.get(key)
                 if known is None:
-                    facts[one.key] = Fact(
-                        one.kind, one.key, one.text, item, one.start, one.end, factor
-                    )
+                    facts[key] = Fact(kind, key, text, item, start, end, factor)
                 else:
                     known.times += 1
                     if factor > known.factor:
                         known.factor, known.item = factor, item
-                        known.start, known.end, known.text = one.start, one.end, one.text
+                        known.start, known.end, known.text = start, end, text
             if len(facts) >= MOST_NAMED:
                 return facts
         for item in self.items:
@@ -230,8 +225,7 @@ class Covered:
 
     @cached_property
     def _counted(self) -> Counter[str]:
-        pairs = zip(self.items, self._texts, strict=True)
-        others = "\n".join(text for item, text in pairs if item.voice not in ("user", "tool"))
+        others = self._said_by(lambda item: item.voice not in ("user", "tool"))
         counted = Counter(self._users_words)
         # Counters add themselves up many times more slowly.
         for word, times in _words_among(_tokens_of(others)).items():
@@ -247,8 +241,11 @@ class Covered:
 
     @cached_property
     def _said_by_user(self) -> str:
-        pairs = zip(self.items, self._texts, strict=True)
-        return "\n".join(text for item, text in pairs if item.is_question)
+        return self._said_by(lambda item: item.is_question)
+
+    def _said_by(self, speaks: Callable[[Item], bool]) -> str:
+        """Return what is read of some messages, without capitals: one long text is quicker."""
+        return normal("\n".join([_piece(item) for item in self.items if speaks(item)]))
 
     @cached_property
     def rules(self) -> list[str]:
@@ -302,12 +299,16 @@ def _limits(item: Item) -> tuple[int, int]:
 def _piece(item: Item) -> str:
     """Return what is read of a message: its head and its end, apart."""
     text = item.text
+    if len(text) <= OUTPUT_HEAD + OUTPUT_END:
+        return text
     head, end = _limits(item)
     return text if len(text) <= head + end else f"{text[:head]}{_GAP}{text[-end:]}"
 
 
 def _looked_at(item: Item, entities: Sequence[Entity]) -> Sequence[Entity]:
     """Return those at the head and at the end of a message."""
+    if len(item.text) <= OUTPUT_HEAD + OUTPUT_END or not entities:
+        return entities
     head, end = _limits(item)
     if len(item.text) <= head + end:
         return entities

@@ -87,7 +87,11 @@ def without_marks(text: str) -> str:
 
 def facts_of_summary(text: str, factors: Mapping[str, float] | None = None) -> dict[str, Fact]:
     """Return what a summary names, each once; headings and labels name nothing."""
-    text = without_marks(text)
+    return facts_named(without_marks(text), factors)
+
+
+def facts_named(text: str, factors: Mapping[str, float] | None = None) -> dict[str, Fact]:
+    """Return the same of a summary without its marks."""
     headings = _Spans([match.span() for match in _HEADING.finditer(text)])
     counts = {match.start() for match in _COUNTS.finditer(text)}
     facts: dict[str, Fact] = {}

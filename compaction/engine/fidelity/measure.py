@@ -17,7 +17,7 @@ from compaction.engine.extractive.sentences import encodable
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.covered import Covered
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity
-from compaction.engine.fidelity.facts import Fact, facts_of_summary, without_marks
+from compaction.engine.fidelity.facts import Fact, facts_named, without_marks
 from compaction.engine.fidelity.languages import UNKNOWN, language_of
 from compaction.engine.fidelity.spellings import Spellings, is_small_count
 from compaction.engine.provenance import Unit
@@ -213,7 +213,7 @@ class Findings:
         self._covered = covered
         self._plain = without_marks(text)
         self._text = Spellings(self._plain)
-        self._named = facts_of_summary(text)
+        self._named = facts_named(self._plain)
 
     @cached_property
     def known(self) -> frozenset[str]:
